@@ -1,0 +1,72 @@
+# Everything works on a fresh machine with Python >= 3.10, git and make: each target sets up .venv itself.
+#   make demo | test | check | bench | lint | types | format | clean
+#   make test ARGS="tests/test_layers.py -x"      make demo ARGS="--questions 40"
+
+SHELL := /bin/sh
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+
+# python3.11 if it runs, else whatever python3 is. A name on PATH may be a shim that fails, so each is tried.
+PYTHON ?= $(shell for p in python3.11 python3 python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+
+# -qq hides pip's warnings and keeps its errors; --no-input never waits for an answer.
+PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check --retries 10 --timeout 60
+INSTALL := $(PIP) install -qq
+
+.PHONY: help demo test check lint types format bench clean setup
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '2,3s/^# *//p' Makefile
+
+# --- set-up: redone only when pyproject.toml is newer than the stamp ----------------------------------------------
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "no Python >= 3.10 found; install python3.11 or say make PYTHON=/path/to/python" >&2; exit 1; }
+	@echo "setting up $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.pip: | $(BIN)/python
+	@$(INSTALL) --upgrade 'pip>=25.1' # dependency groups need 25.1
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
+	@echo "installing ragtrace into $(VENV)"
+	@$(INSTALL) -e '.[cli]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.pip
+	@echo "installing ragtrace, its tools and its tests' libraries into $(VENV) (a minute or two, once)"
+	@$(INSTALL) -e '.[cli]' --group dev --group test
+	@touch $(VENV)/.runtime $@
+
+setup: $(VENV)/.dev
+
+# --- what it is for -----------------------------------------------------------------------------------------------
+demo: $(VENV)/.runtime
+	@$(BIN)/ragtrace demo $(ARGS)
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint types
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev
+	@for script in tests/benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,110 @@
+"""Telemetry on standard output, for a first look and for debugging: one short block a span, event or metric."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from ragtrace.model import Signals
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk._logs import ReadableLogRecord
+    from opentelemetry.sdk.metrics.export import MetricsData
+    from opentelemetry.sdk.trace import ReadableSpan
+
+_WIDTH_CHARS: Final = 200
+"""Of one value; a line of a terminal or two."""
+
+
+def console(environ: Mapping[str, str]) -> Signals:
+    """Print spans and events when they end, and metrics at each export interval, at `flush` and at `shutdown`.
+
+    A signal whose `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER` or `OTEL_LOGS_EXPORTER` is `none` in *environ* is not
+    printed.
+    """
+    from opentelemetry.sdk._logs.export import ConsoleLogRecordExporter
+    from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+    # The exporters' own default is the stream that was standard output when they were imported.
+    out = sys.stdout
+    return Signals(
+        spans=ConsoleSpanExporter(out=out, formatter=span_text) if _wanted(environ, "TRACES") else None,
+        metrics=PeriodicExportingMetricReader(ConsoleMetricExporter(out=out, formatter=metrics_text))
+        if _wanted(environ, "METRICS")
+        else None,
+        logs=ConsoleLogRecordExporter(out=out, formatter=event_text) if _wanted(environ, "LOGS") else None,
+        immediate=True,
+    )
+
+
+def span_text(span: ReadableSpan) -> str:
+    """A span as a heading with its duration and ids, and a line an attribute."""
+    context, parent = span.get_span_context(), span.parent
+    duration_ms = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
+    trace_id, span_id = (context.trace_id, context.span_id) if context else (0, 0)
+    heading = (
+        f"span   {span.name}  {duration_ms:.1f} ms  {span.status.status_code.name}"
+        f"  trace={trace_id:032x} span={span_id:016x} parent={f'{parent.span_id:016x}' if parent else '-'}"
+    )
+    return _block(heading, span.attributes or {})
+
+
+def event_text(record: ReadableLogRecord) -> str:
+    """An event as a heading with the ids of its span, and a line an attribute."""
+    log = record.log_record
+    ids = f"trace={log.trace_id or 0:032x} span={log.span_id or 0:016x}"
+    return _block(f"event  {log.event_name or log.body or '-'}  {ids}", log.attributes or {})
+
+
+def metrics_text(data: MetricsData) -> str:
+    """A line a data point: name, value or count and mean, attributes."""
+    lines = (
+        f"metric {metric.name}  {_point_text(point)}  {_pairs(point.attributes)}\n"
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+    )
+    return _printable("".join(lines))
+
+
+def _point_text(point: object) -> str:
+    from opentelemetry.sdk.metrics.export import ExponentialHistogramDataPoint, HistogramDataPoint, NumberDataPoint
+
+    if isinstance(point, NumberDataPoint):
+        return f"{point.value:g}"
+    if isinstance(point, (HistogramDataPoint, ExponentialHistogramDataPoint)):
+        return f"n={point.count} mean={point.sum / point.count:g}" if point.count else "n=0"
+    return str(point)
+
+
+def _wanted(environ: Mapping[str, str], signal: str) -> bool:
+    return environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() != "none"
+
+
+def _block(heading: str, attributes: Mapping[str, object]) -> str:
+    return _printable("\n".join((heading, *_lines(attributes.items()))) + "\n")
+
+
+def _lines(items: Iterable[tuple[str, object]]) -> Iterator[str]:
+    for key, value in items:
+        yield f"       {key} = {_short(value)}"
+
+
+def _pairs(attributes: Mapping[str, object] | None) -> str:
+    return " ".join(f"{key}={_short(value)}" for key, value in (attributes or {}).items())
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    if len(text) <= _WIDTH_CHARS:
+        return text
+    return f"{text[:_WIDTH_CHARS]}... ({len(text) - _WIDTH_CHARS} more characters)"
+
+
+def _printable(text: str) -> str:
+    # A terminal in a narrow encoding must not cost the whole span.
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

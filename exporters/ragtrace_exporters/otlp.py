@@ -1,0 +1,182 @@
+"""OTLP over HTTP or gRPC, configured by the standard `OTEL_*` variables and nothing else.
+
+A signal (traces, metrics, logs) is sent when an endpoint is configured for it and it is not switched off; otherwise its
+place in `Signals` is None, so nothing is exported and nothing complains. Only the modules of the protocol in use are
+imported: no grpc with HTTP, no requests with gRPC.
+
+Sources: OpenTelemetry specification, "OpenTelemetry Protocol Exporter" and "Environment Variable Specification". As in
+the Python exporters, `OTEL_EXPORTER_OTLP_TIMEOUT` is in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+
+from ragtrace.errors import SettingsError
+from ragtrace.model import Signals
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+Signal: TypeAlias = Literal["traces", "metrics", "logs"]
+Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
+
+_ENTRY_POINTS: Final[Mapping[Protocol, str]] = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+_PROTOCOL_OF_NAME: Final[Mapping[str, Protocol]] = {name: protocol for protocol, name in _ENTRY_POINTS.items()}
+
+
+def otlp(environ: Mapping[str, str]) -> Signals:
+    """Exporters of the signals that have an endpoint in *environ*.
+
+    Args:
+        environ: the environment variables to decide by, usually `os.environ`. Certificates, `INSECURE`, temporality
+            and metric-export settings are read from the process environment by the OpenTelemetry exporters themselves.
+
+    Raises:
+        SettingsError: a variable has a value that cannot be used.
+    """
+    if _text(environ, "OTEL_SDK_DISABLED").lower() == "true":
+        return Signals()
+    metrics = _exporter(environ, "metrics")
+    return Signals(
+        spans=cast("SpanExporter | None", _exporter(environ, "traces")),
+        metrics=None if metrics is None else _reader(environ, metrics),
+        logs=_exporter(environ, "logs"),
+    )
+
+
+def _exporter(environ: Mapping[str, str], signal: Signal) -> Any | None:
+    protocol = _protocol(environ, signal)
+    endpoint = None if protocol is None else _endpoint(environ, signal, protocol)
+    if protocol is None or endpoint is None:
+        return None
+    return _load(signal, protocol)(
+        endpoint=endpoint,
+        headers=_headers(environ, signal),
+        timeout=_timeout(environ, signal),
+        compression=_compression(environ, signal, protocol),
+    )
+
+
+def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
+    # OpenTelemetry keeps its log exporters in private modules; the entry points it registers for them are public.
+    group, name = f"opentelemetry_{signal}_exporter", _ENTRY_POINTS[protocol]
+    for entry_point in entry_points(group=group, name=name):
+        return cast("Callable[..., Any]", entry_point.load())
+    raise SettingsError(f"no OTLP exporter is registered as {name!r} in {group!r}; install opentelemetry-exporter-otlp")
+
+
+def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    return PeriodicExportingMetricReader(
+        exporter,
+        export_interval_millis=_positive(environ, "OTEL_METRIC_EXPORT_INTERVAL", "milliseconds"),
+        export_timeout_millis=_positive(environ, "OTEL_METRIC_EXPORT_TIMEOUT", "milliseconds"),
+    )
+
+
+def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
+    """The protocol of *signal*, or None if it is switched off."""
+    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    names = [name.strip().lower() for name in _text(environ, variable).split(",") if name.strip()]
+    if names == ["none"]:
+        return None
+    if not names or "otlp" in names:
+        return _named_protocol(environ, signal)
+    for name in names:
+        if name in _PROTOCOL_OF_NAME:
+            return _PROTOCOL_OF_NAME[name]
+    raise SettingsError(
+        f"exporter 'otlp' sends {signal} by OTLP only, got {','.join(names)!r} (from {variable}); "
+        f"write otlp or none there, or name another exporter in configure(exporter=...)"
+    )
+
+
+def _named_protocol(environ: Mapping[str, str], signal: Signal) -> Protocol:
+    variable, value = _first(environ, signal, "PROTOCOL")
+    match value.lower():
+        case "" | "http/protobuf":
+            return "http/protobuf"
+        case "grpc":
+            return "grpc"
+        case _:
+            raise SettingsError(f"unknown OTLP protocol {value!r} (from {variable}); write http/protobuf or grpc")
+
+
+def _endpoint(environ: Mapping[str, str], signal: Signal, protocol: Protocol) -> str | None:
+    variable, value = _first(environ, signal, "ENDPOINT")
+    if not value:
+        return None
+    if protocol == "grpc":
+        return value  # host:port without a scheme is right there, and means TLS
+    if not value.lower().startswith(("http://", "https://")):
+        raise SettingsError(
+            f"an OTLP endpoint over HTTP must be a URL, got {value!r} (from {variable}); write http://{value}, or set "
+            f"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
+        )
+    # An endpoint for one signal is used as it is, the common one is a base.
+    return value if f"_{signal.upper()}_" in variable else f"{value.rstrip('/')}/v1/{signal}"
+
+
+def _headers(environ: Mapping[str, str], signal: Signal) -> dict[str, str] | None:
+    from opentelemetry.util.re import parse_env_headers
+
+    variable, value = _first(environ, signal, "HEADERS")
+    for item in filter(None, map(str.strip, value.split(","))):
+        name, equals, _ = item.partition("=")
+        if not name.strip() or not equals:
+            # What we saw stays out of the message: it usually holds a key.
+            raise SettingsError(
+                f"OTLP headers must be pairs, and one of those in {variable} is not; "
+                f"write name=value,name=value with the values URL-encoded"
+            )
+    return dict(parse_env_headers(value, liberal=True)) or None
+
+
+def _timeout(environ: Mapping[str, str], signal: Signal) -> float | None:
+    return _positive(environ, _first(environ, signal, "TIMEOUT")[0], "seconds")
+
+
+def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol) -> Any:
+    variable, value = _first(environ, signal, "COMPRESSION")
+    known = ("none", "gzip") if protocol == "grpc" else ("none", "gzip", "deflate")
+    name = value.lower() or "none"
+    if name not in known:
+        raise SettingsError(f"unknown OTLP compression {value!r} (from {variable}); write {' or '.join(known)}")
+    if protocol == "grpc":
+        import grpc
+
+        # Said even for "none", which the gRPC exporters refuse to read from the environment.
+        return grpc.Compression.Gzip if name == "gzip" else grpc.Compression.NoCompression
+    from opentelemetry.exporter.otlp.proto.http import Compression
+
+    return Compression(name)
+
+
+def _first(environ: Mapping[str, str], signal: Signal, part: str) -> tuple[str, str]:
+    """Name and value of the variable that decides: the signal's own, else the common one."""
+    own, common = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{part}", f"OTEL_EXPORTER_OTLP_{part}"
+    value = _text(environ, own)
+    return (own, value) if value else (common, _text(environ, common))
+
+
+def _positive(environ: Mapping[str, str], variable: str, unit: str) -> float | None:
+    value = _text(environ, variable)
+    if not value:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = float("nan")
+    if not 0 < number < float("inf"):
+        raise SettingsError(f"{variable} must be a positive number of {unit}, got {value!r}; write 10, for example")
+    return number
+
+
+def _text(environ: Mapping[str, str], variable: str) -> str:
+    """An empty variable means an unset one, says the specification."""
+    return environ.get(variable, "").strip()

@@ -1,0 +1,131 @@
+"""Puts the steps of one call together: which contexts the final answer rests on, and which answer is the final one."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ragtrace.model import Document, RagCall
+from ragtrace.steps import Step
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
+
+class Assembly:
+    """The steps below one root: the outermost trace or, without one, a generation.
+
+    Steps are added by whatever thread or task runs them; appending to a list is atomic.
+    """
+
+    def __init__(self, root: Step, loose: Documents | None = None) -> None:
+        self.root = root
+        self.steps: list[Step] = [root]
+        self._loose = loose
+
+    def add(self, step: Step) -> None:
+        """A step has begun inside the root."""
+        self.steps.append(step)
+
+    def call(self) -> RagCall:
+        """The finished call, from the steps that have ended."""
+        ended = [step for step in self.steps if step.ended]
+        root = self.root
+        final = _final_generation(ended) or root
+        return RagCall(
+            query=_first(root.query, final.query, *(step.query for step in ended)),
+            contexts=self._contexts(final, ended),
+            answer=_first(root.answer, final.answer),
+            reference=root.reference,
+            workflow=root.workflow,
+            conversation_id=_first(root.conversation_id, *(step.conversation_id for step in ended)),
+            model=final.response_model or final.request_model,
+            timing=final.timing,
+            usage=final.usage,
+            error=None if root.error is None else root.error.type,
+            streamed=any(step.streamed for step in ended if step.kind != "retrieve"),
+            abandoned=root.abandoned,
+            cut_chars=sum(step.cut_chars for step in ended),
+            span=root.span_context,
+        )
+
+    def show_contexts(self) -> None:
+        """Let the root show the contexts if no span of a retrieval does: a reviewer must see what was judged."""
+        shown = any(step.kind == "retrieve" and step.documents is not None for step in self.steps)
+        if not shown and self._loose is None:
+            self.root.contexts_here = self.call().contexts
+
+    def _contexts(self, final: Step, ended: list[Step]) -> Documents | None:
+        """What the final generation was given; else what the root says it used; else what was retrieved."""
+        for step in (final, self.root):
+            if step.documents is not None and step.kind != "retrieve":
+                return step.documents
+        retrieved = _retrieved([step for step in ended if step.kind == "retrieve"])
+        return self._loose if retrieved is None else retrieved
+
+
+Documents = tuple[Document, ...]
+
+
+def _first(*values: str | None) -> str | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _final_generation(ended: list[Step]) -> Step | None:
+    """The generation that ended last: after rewriting the query, after every draft."""
+    generations = [step for step in ended if step.kind == "generate"]
+    return max(generations, key=lambda step: step.end_ns, default=None)
+
+
+def _retrieved(retrievals: list[Step]) -> Documents | None:
+    """Documents of all retrievals in the order in which they began; a re-ranking replaces what came before it.
+
+    A retrieval inside a retrieval is left out: the outer one returned the merged result.
+    """
+    found: Documents | None = None
+    for step in retrievals:
+        if step.documents is None or step.inside("retrieve"):
+            continue
+        found = step.documents if step.rerank or found is None else found + step.documents
+    return found
+
+
+class LooseRetrievals:
+    """Retrievals outside any call, kept by their parent span for the generation that will use them.
+
+    Bounded in count and age, because no generation need ever come.
+    """
+
+    def __init__(self, *, capacity: int = 1024, seconds: float = 300.0, clock: Callable[[], float] = monotonic) -> None:
+        self._capacity, self._seconds, self._clock = capacity, seconds, clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: also after a fork, which may have copied the lock while it was held."""
+        self._lock = threading.Lock()
+        self._by_parent: OrderedDict[tuple[int, int], tuple[float, list[Step]]] = OrderedDict()
+
+    def add(self, parent: SpanContext, step: Step) -> None:
+        """*step*, a retrieval, began directly under *parent*."""
+        key = (parent.trace_id, parent.span_id)
+        with self._lock:
+            steps = self._by_parent.pop(key, (0.0, []))[1]
+            steps.append(step)
+            self._by_parent[key] = (self._clock(), steps)
+            if len(self._by_parent) > self._capacity:
+                self._by_parent.popitem(last=False)
+
+    def under(self, parent: SpanContext) -> Documents | None:
+        """Documents retrieved under *parent* so far; None if nothing was."""
+        with self._lock:
+            self._expire()
+            steps = self._by_parent.get((parent.trace_id, parent.span_id), (0.0, []))[1]
+            return _retrieved([step for step in steps if step.ended])
+
+    def _expire(self) -> None:
+        horizon = self._clock() - self._seconds
+        while self._by_parent and next(iter(self._by_parent.values()))[0] < horizon:
+            self._by_parent.popitem(last=False)

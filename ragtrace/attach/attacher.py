@@ -1,0 +1,103 @@
+"""Puts the scores of a call onto telemetry: the held span, events, metrics, and a carrier where the span is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import time_ns
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
+
+from ragtrace.attach.attributes import Attributes, score_attributes
+from ragtrace.attach.carrier import send_carrier
+from ragtrace.attach.event import emit_events
+from ragtrace.attach.hold import HoldProcessor, holds
+from ragtrace.errors import faults, guarded
+from ragtrace.model import Evaluation, RagCall
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+    from opentelemetry.trace import Tracer
+
+    from ragtrace.attach.instruments import Instruments
+    from ragtrace.steps import Step
+
+
+class Attacher:
+    """Attaches scores; each form on its own, so that a failure of one leaves the others."""
+
+    def __init__(
+        self, carriers: Tracer | None, logger: Logger | None, instruments: Instruments, *, evidence: bool
+    ) -> None:
+        self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
+
+    def expect(self, root: Step) -> list[HoldProcessor]:
+        """Announce that the span of *root* is about to end; returns the processors told."""
+        context = root.span_context
+        told = holds() if context is not None and context.trace_flags.sampled else []
+        for hold in told:
+            hold.expect(_span_id(root))
+        return told
+
+    def confirm(self, root: Step, told: Sequence[HoldProcessor]) -> HoldProcessor | None:
+        """After the span has ended: the processor that holds it, if any does."""
+        holding = [hold for hold in told if hold.forget(_span_id(root))]
+        return holding[0] if holding else None
+
+    def note(self, call: RagCall, evaluations: Sequence[Evaluation], hold: HoldProcessor | None) -> None:
+        """Leave what is known so far with *hold*: if the judge is too late, the span goes out with at least that."""
+        if hold is not None and call.span is not None and evaluations:
+            hold.note(call.span.span_id, score_attributes(evaluations, call, evidence=self._evidence))
+
+    def attach(
+        self,
+        root: Step,
+        call: RagCall,
+        evaluations: Sequence[Evaluation],
+        hold: HoldProcessor | None,
+        status: str | None = None,
+    ) -> None:
+        """Attach everything known about *call* to its root's span, held by *hold* if it is not None.
+
+        Args:
+            status: overrides the status that follows from *evaluations*.
+        """
+        target = root.span_context
+        scores = score_attributes(evaluations, call, evidence=self._evidence)
+        if status is not None:
+            scores[semconv.EVAL_STATUS] = status
+        released = False
+        if hold is not None and target is not None:
+            with guarded("release of a held span"):
+                released = hold.release(target.span_id, scores)
+        if target is None:
+            return
+        for evaluation in evaluations:
+            self._announce(root, call, evaluation, target)
+        if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
+            self._carry(self._carriers, target, call, evaluations, scores)
+
+    def _carry(
+        self, tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
+    ) -> None:
+        with guarded("carrier span"):
+            if not send_carrier(tracer, target, call, evaluations, scores):
+                faults.warn_once(
+                    "carrier span dropped by the head sampler",
+                    "scores could not be put on their span (nothing held it) and the head sampler dropped the span "
+                    "that was to carry them; they are in events and metrics only. Wrap the exporting processor: "
+                    "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(...)))",
+                )
+
+    def _announce(self, root: Step, call: RagCall, evaluation: Evaluation, target: SpanContext) -> None:
+        context = set_span_in_context(NonRecordingSpan(target))
+        with guarded("metrics"):
+            self._instruments.evaluation(evaluation, call, context)
+        if self._logger is not None:
+            with guarded("evaluation events"):
+                emit_events(self._logger, evaluation, call, root.response_id, context, time_ns)
+
+
+def _span_id(root: Step) -> int:
+    context = root.span_context
+    return 0 if context is None else context.span_id

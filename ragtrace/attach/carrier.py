@@ -1,0 +1,77 @@
+"""Scores that came too late for their span, or whose span nobody holds: a span of their own, linked to it.
+
+Never a late child: every backend would add its lateness to the latency of the trace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, SpanContext, SpanKind, Tracer
+
+from ragtrace import semconv
+from ragtrace.model import Evaluation, RagCall, Score
+
+if TYPE_CHECKING:
+    from ragtrace.attach.attributes import Attributes
+
+_ANNOTATOR = {"llm_judge": "LLM", "deterministic": "CODE", "model": "CODE", "human": "HUMAN"}
+# An empty Context is falsy, and falsy means "the current one": a root needs one with something in it.
+_ROOT = Context({"ragtrace-carrier": True})
+
+
+def send_carrier(
+    tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
+) -> bool:
+    """Send the scores of *target* on a span of their own; False if the provider's sampler dropped that span."""
+    span = tracer.start_span(
+        semconv.span_name(semconv.CARRIER_OPERATION, call.workflow),
+        context=_ROOT,
+        kind=SpanKind.INTERNAL,
+        links=[Link(target)],
+        attributes={semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR},
+    )
+    recording = span.is_recording()
+    if recording:
+        span.set_attributes(scores)
+        span.set_attributes(_openinference(evaluations))
+        span.set_attributes(_usage(evaluations))
+    span.end()
+    return recording
+
+
+def _openinference(evaluations: Sequence[Evaluation]) -> Mapping[str, str | float]:
+    attributes: dict[str, str | float] = {}
+    index = 0
+    for evaluation in evaluations:
+        for name, result in evaluation.results.items():
+            if not isinstance(result, Score):
+                continue
+            for part, value in _parts(name, result, evaluation).items():
+                if value is not None:
+                    attributes[semconv.oi_evaluation(index, part)] = value
+            index += 1
+    return attributes
+
+
+def _parts(name: str, result: Score, evaluation: Evaluation) -> Mapping[str, str | float | None]:
+    return {
+        "name": name,
+        "score": result.value,
+        "label": result.label,
+        "explanation": result.explanation,
+        "annotator_kind": _ANNOTATOR[evaluation.type],
+        "identifier": f"{evaluation.evaluator}@{evaluation.version}",
+        "metadata": json.dumps({"probability": evaluation.probability, "metric_version": result.metric_version}),
+    }
+
+
+def _usage(evaluations: Sequence[Evaluation]) -> Mapping[str, int]:
+    totals = {
+        semconv.USAGE_INPUT_TOKENS: sum(evaluation.input_tokens for evaluation in evaluations),
+        semconv.USAGE_OUTPUT_TOKENS: sum(evaluation.output_tokens for evaluation in evaluations),
+    }
+    return {key: total for key, total in totals.items() if total}

@@ -1,0 +1,186 @@
+"""Holds the root span of a call that is being scored, so that the scores can still be put on it.
+
+An ended span refuses attributes. `HoldProcessor` wraps the processor that exports, keeps only the spans that a runtime
+announced with `expect`, for a bounded time and in bounded number, and passes on a copy with the scores. Every other
+span passes at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+from weakref import WeakMethod, WeakSet
+
+from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.util import BoundedList
+
+from ragtrace import semconv
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import Event, Span
+
+log = logging.getLogger("ragtrace")
+
+Scores = Mapping[str, "str | bool | int | float"]
+"""Attributes to add to a held span."""
+
+_alive: WeakSet[HoldProcessor] = WeakSet()
+
+
+class HoldProcessor(SpanProcessor):
+    """Wraps an exporting span processor; put it where that processor would be.
+
+    Example: `provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))`.
+
+    Args:
+        inner: the processor that exports.
+        seconds: the longest time a span is held; keep it below the decision wait of tail sampling.
+        capacity: the largest number of spans held; the oldest is passed on unscored when one more comes.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        inner: SpanProcessor,
+        *,
+        seconds: float = 10.0,
+        capacity: int = 2048,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._inner, self._seconds, self._capacity, self._clock = inner, seconds, capacity, clock
+        self.before_flush: Callable[[float], bool] | None = None
+        """Called with the seconds left before a flush releases what is held: time to finish scoring."""
+        self._reset()
+        _alive.add(self)
+        reset = WeakMethod(self._reset)
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            # The parent exports what it held; a copy exported by the child would be a duplicate.
+            os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()  # a fork copies the lock, perhaps held
+        self._expected: set[int] = set()
+        self._held: OrderedDict[int, tuple[float, ReadableSpan]] = OrderedDict()
+        self._noted: dict[int, Scores] = {}
+
+    @property
+    def held(self) -> int:
+        """How many spans are held now."""
+        return len(self._held)
+
+    def expect(self, span_id: int) -> None:
+        """The span of that id is about to end and waits for scores."""
+        with self._lock:
+            self._expected.add(span_id)
+
+    def forget(self, span_id: int) -> bool:
+        """After the span has ended: is it held? If not (another provider, not sampled), stop expecting it."""
+        with self._lock:
+            self._expected.discard(span_id)
+            return span_id in self._held
+
+    def note(self, span_id: int, scores: Scores) -> None:
+        """Keep *scores* for a held span: they are on it however it is released."""
+        with self._lock:
+            if span_id in self._held:
+                self._noted[span_id] = scores
+
+    def release(self, span_id: int, scores: Scores) -> bool:
+        """Pass the span on with *scores* on it; False if it is not (or no longer) held."""
+        with self._lock:
+            entry = self._held.pop(span_id, None)
+            noted = self._noted.pop(span_id, {})
+        if entry is None:
+            return False
+        self._inner.on_end(_scored(entry[1], {**noted, **scores}))
+        return True
+
+    def sweep(self) -> int:
+        """Pass on, as timed out, what has been held too long; returns how many."""
+        horizon = self._clock() - self._seconds
+        with self._lock:
+            late = [span_id for span_id, (since, _) in self._held.items() if since <= horizon]
+        return sum(self.release(span_id, _status(semconv.STATUS_TIMEOUT)) for span_id in late)
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Part of the SDK's interface."""
+        self._inner.on_start(span, parent_context=parent_context)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Hold the span if it is expected, else pass it on."""
+        if not self._keep(span):
+            self._inner.on_end(span)
+
+    def _keep(self, span: ReadableSpan) -> bool:
+        context = span.get_span_context()
+        if context is None or not context.trace_flags.sampled:
+            return False
+        with self._lock:
+            if context.span_id not in self._expected:
+                return False
+            self._expected.discard(context.span_id)
+            self._held[context.span_id] = (self._clock(), span)
+            oldest = next(iter(self._held)) if len(self._held) > self._capacity else None
+        if oldest is not None:
+            self.release(oldest, _status(semconv.STATUS_DROPPED))
+        return True
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Give scoring the time to finish, pass on what is still held as timed out, and flush the wrapped processor."""
+        deadline = monotonic() + timeout_millis / 1000
+        finished = True
+        if self.before_flush is not None:
+            finished = self.before_flush(timeout_millis / 1000)
+        self._release_all()
+        left_ms = max(1, int((deadline - monotonic()) * 1000))
+        return self._inner.force_flush(left_ms) is not False and finished
+
+    def shutdown(self) -> None:
+        """Pass on what is held and shut the wrapped processor down."""
+        _alive.discard(self)
+        self._release_all()
+        self._inner.shutdown()
+
+    def _release_all(self) -> None:
+        with self._lock:
+            left = list(self._held)
+        for span_id in left:
+            self.release(span_id, _status(semconv.STATUS_TIMEOUT))
+
+
+def holds() -> list[HoldProcessor]:
+    """Every hold processor of this process: the runtime's own and those in users' providers."""
+    return list(_alive)
+
+
+def _status(status: str) -> Scores:
+    return {semconv.EVAL_STATUS: status}
+
+
+def _scored(span: ReadableSpan, scores: Scores) -> ReadableSpan:
+    """A copy of an ended span with the scores on it, with no limit on attributes: a score must not evict the oldest."""
+    attributes = BoundedAttributes(attributes={**(span.attributes or {}), **scores}, immutable=True)
+    attributes.dropped = span.dropped_attributes
+    events: BoundedList[Event] = BoundedList.from_seq(None, span.events)
+    events.dropped = span.dropped_events
+    return ReadableSpan(
+        name=span.name,
+        context=span.get_span_context(),
+        parent=span.parent,
+        resource=span.resource,
+        attributes=attributes,
+        events=events,
+        links=span.links,
+        kind=span.kind,
+        status=span.status,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )

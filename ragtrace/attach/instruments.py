@@ -1,0 +1,133 @@
+"""Every metric instrument of ragtrace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from ragtrace import semconv
+from ragtrace.ledger import Row
+from ragtrace.model import Evaluation, RagCall, Score
+from ragtrace.steps import Step
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import Meter
+
+_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+"""Bounds that the GenAI conventions recommend for durations."""
+_TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+"""Bounds that the GenAI conventions recommend for token counts."""
+
+Gauge = Callable[[], int]
+Books = Callable[[], list[Row]]
+
+
+class Instruments:
+    """Creates the instruments once and records into them; safe from any thread."""
+
+    def __init__(self, meter: Meter, *, books: Books, queued: Gauge, held: Gauge) -> None:
+        s, score = semconv, semconv.SCORE_BOUNDS
+        self._score = meter.create_histogram(
+            s.METRIC_SCORE, "1", "Scores of live calls", explicit_bucket_boundaries_advisory=score
+        )
+        self._results = meter.create_counter(s.METRIC_RESULTS, "{result}", "Scored results by label")
+        self._judge_duration = meter.create_histogram(
+            s.METRIC_JUDGE_DURATION, "s", "Time to judge a call", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self._judge_tokens = meter.create_counter(s.METRIC_JUDGE_TOKENS, "{token}", "Tokens used by judges")
+        self._judge_cost = meter.create_counter(s.METRIC_JUDGE_COST, "USD", "Money spent on judges")
+        self._operation = meter.create_histogram(
+            s.METRIC_OPERATION_DURATION, "s", "GenAI operation duration", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self._tokens = meter.create_histogram(
+            s.METRIC_TOKEN_USAGE, "{token}", "Tokens used", explicit_bucket_boundaries_advisory=_TOKENS
+        )
+        self._first_chunk = meter.create_histogram(
+            s.METRIC_TIME_TO_FIRST_CHUNK, "s", "Time to first chunk", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self._workflow = meter.create_histogram(
+            s.METRIC_WORKFLOW_DURATION, "s", "Workflow duration", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        # Read from the books when metrics are collected: nothing is counted on the application's time, and all
+        # outcomes of one collection are of one moment.
+        meter.create_observable_counter(
+            s.METRIC_CALLS, [_read_books(books)], "{call}", "Calls offered to evaluators, by outcome"
+        )
+        meter.create_observable_gauge(s.METRIC_QUEUE_SIZE, [_observe(queued)], "{call}", "Calls waiting to be scored")
+        meter.create_observable_gauge(s.METRIC_HELD_SIZE, [_observe(held)], "{span}", "Spans held for their scores")
+
+    def evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
+        """Record scores, with the scored span as exemplar, and what judging cost."""
+        evaluator = {semconv.EVALUATOR_ID: evaluation.evaluator}
+        for name, result in evaluation.results.items():
+            if not isinstance(result, Score):
+                continue
+            attributes = {semconv.EVALUATION_NAME: name, semconv.WORKFLOW_NAME: call.workflow, **evaluator}
+            self._score.record(result.value, attributes, context=context)
+            label = {semconv.EVALUATION_LABEL: result.label} if result.label else {}
+            self._results.add(1, {**attributes, **label}, context=context)
+        error = {semconv.ERROR_TYPE: evaluation.error} if evaluation.error else {}
+        self._judge_duration.record(evaluation.duration_s, {**evaluator, **error}, context=context)
+        for kind, count in (
+            (semconv.TOKEN_INPUT, evaluation.input_tokens),
+            (semconv.TOKEN_OUTPUT, evaluation.output_tokens),
+        ):
+            if count:
+                self._judge_tokens.add(count, {**evaluator, semconv.TOKEN_TYPE: kind})
+        if evaluation.cost_usd:
+            self._judge_cost.add(evaluation.cost_usd, evaluator)
+
+    def step(self, step: Step) -> None:
+        """Record duration, tokens and time to first chunk of a finished step, with its span as exemplar."""
+        if step.timing is None or step.context is None:
+            return
+        error = {semconv.ERROR_TYPE: step.error.type} if step.error else {}
+        if step.kind == "trace":
+            self._workflow.record(step.timing.duration_s, {semconv.WORKFLOW_NAME: step.name, **error}, step.context)
+            return
+        attributes = _operation_attributes(step)
+        self._operation.record(step.timing.duration_s, {**attributes, **error}, step.context)
+        if step.timing.first_s is not None:
+            self._first_chunk.record(step.timing.first_s, attributes, step.context)
+        counts = {semconv.TOKEN_INPUT: step.usage.input_tokens, semconv.TOKEN_OUTPUT: step.usage.output_tokens}
+        for kind, count in counts.items():
+            if count is not None:
+                self._tokens.record(count, {**attributes, semconv.TOKEN_TYPE: kind}, step.context)
+
+
+def _operation_attributes(step: Step) -> dict[str, str]:
+    chat = step.kind == "generate"
+    optional = {
+        semconv.OPERATION_NAME: semconv.OPERATION_CHAT if chat else semconv.OPERATION_RETRIEVAL,
+        semconv.PROVIDER_NAME: step.provider,
+        semconv.REQUEST_MODEL: step.request_model if chat else None,
+        semconv.RESPONSE_MODEL: step.response_model if chat else None,
+        semconv.DATA_SOURCE_ID: None if chat else step.name,
+    }
+    return {key: value for key, value in optional.items() if value}
+
+
+def _observe(read: Gauge) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def callback(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(read())]
+
+    return callback
+
+
+def _read_books(books: Books) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def callback(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(row.calls, _row_attributes(row)) for row in books()]
+
+    return callback
+
+
+def _row_attributes(row: Row) -> dict[str, str]:
+    attributes = {
+        semconv.EVALUATOR_ID: row.evaluator,
+        semconv.WORKFLOW_NAME: row.workflow,
+        semconv.OUTCOME: row.outcome,
+    }
+    return {**attributes, semconv.REASON: row.reason} if row.reason else attributes

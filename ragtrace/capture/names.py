@@ -1,0 +1,78 @@
+"""The field names under which RAG applications keep texts, ids, scores, answers and questions; first match wins."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- One passage -----------------------------------------------------------------------------------------------------
+TEXT: Final = (
+    "page_content", "text", "content", "document", "passage", "chunk", "body", "snippet", "excerpt", "chunk_text",
+    "chunk_content", "contents",
+)  # fmt: skip
+INSIDE: Final = (
+    "node", "document", "doc", "chunk", "passage", "content", "text_resource", "_source", "payload", "properties",
+    "entity", "fields", "metadata", "meta",
+)  # fmt: skip
+"""Where a record keeps the passage when it is not text at hand: search hits, scored nodes, points."""
+METADATA: Final = ("metadata", "meta")
+ID: Final = ("id", "chunk_id", "doc_id", "document_id", "id_", "_id", "uuid", "file_id")
+METADATA_ID: Final = ("id", "chunk_id", "doc_id", "document_id")
+SCORE: Final = ("relevance_score", "score", "similarity", "similarity_score", "_score", "rerank_score", "@search.score")
+"""Relevance, higher is better. A distance points the other way, so it is not taken for a score."""
+METADATA_SCORE: Final = ("relevance_score", "score", "similarity")
+
+# --- Several passages ------------------------------------------------------------------------------------------------
+SEVERAL: Final = (
+    "documents", "source_documents", "source_nodes", "nodes", "context", "contexts", "docs", "passages", "chunks",
+    "retrieved_documents", "retrieved_contexts", "results", "retrievalResults", "matches", "hits", "points", "objects",
+    "sources", "data", "items", "value", "body",
+)  # fmt: skip
+REFERENCES: Final = frozenset({"sources"})
+"""Often a list of file names or addresses: strings in it are not passages."""
+JOINED: Final = frozenset({"context", "contexts", "documents", "passages", "chunks", "docs", "retrieved_contexts"})
+"""May be one string with all passages joined."""
+IDS: Final = ("ids",)
+SCORES: Final = ("scores", "similarities", "relevance_scores")
+
+# --- Answers ---------------------------------------------------------------------------------------------------------
+ANSWER: Final = (
+    "answer", "output_text", "response", "result", "output", "content", "text", "message", "reply", "completion",
+    "final_answer", "generated_text", "generation", "blocks", "answers", "replies", "messages", "data",
+)  # fmt: skip
+ALTERNATIVES: Final = frozenset({"answers", "replies"})
+"""Lists of which the first is the answer."""
+INNER_ANSWER: Final = ("answers", "replies", "answer", "messages")
+"""Looked for one level down, in the results of a pipeline's components."""
+ANSWER_DOCUMENTS: Final = (
+    "source_documents", "source_nodes", "context", "contexts", "documents", "retrieved_documents",
+    "retrieved_contexts", "docs", "passages", "chunks", "sources",
+)  # fmt: skip
+PIECE: Final = ("content", "text", "token", "answer", "output_text", "response", "output", "result")
+"""Text of one piece of a stream. Not `message`: pieces use that for progress notes."""
+FACTS: Final = ("response_metadata", "meta", "raw")
+"""Where frameworks keep what the provider said about a generation: model, usage, finish reason."""
+MODEL: Final = ("model", "model_name", "model_version")
+FINISH: Final = ("finish_reason", "stop_reason", "done_reason")
+USAGE: Final = ("usage", "usage_metadata", "token_usage")
+INPUT_TOKENS: Final = ("input_tokens", "prompt_tokens", "inputTokens", "prompt_token_count", "prompt_eval_count")
+OUTPUT_TOKENS: Final = (
+    "output_tokens", "completion_tokens", "outputTokens", "candidates_token_count", "eval_count",
+)  # fmt: skip
+TEXT_PARTS: Final = frozenset({"text", "output_text", "input_text", "text_delta"})
+ASSISTANT: Final = frozenset({"assistant", "ai", "AIMessageChunk", "model"})
+
+# --- Questions -------------------------------------------------------------------------------------------------------
+QUESTION: Final = (
+    "query", "question", "query_str", "user_query", "user_question", "user_input", "search_query", "prompt", "input",
+    "inputs", "q", "messages", "message", "text", "content",
+)  # fmt: skip
+USER: Final = frozenset({"user", "human"})
+
+VOCABULARY: Final = frozenset(
+    (
+        *TEXT, *INSIDE, *ID, *SCORE, *SEVERAL, *IDS, *SCORES, *ANSWER, *PIECE, *FACTS, *MODEL, *FINISH, *USAGE,
+        *INPUT_TOKENS, *OUTPUT_TOKENS, *QUESTION, "choices", "delta", "role", "_role", "type", "tool_calls",
+        "status_code", "headers",
+    )
+)  # fmt: skip
+"""The only properties and slots that are ever read; what is in an instance's dictionary costs nothing."""

@@ -1,0 +1,299 @@
+"""Retrieved documents out of what a retriever returned or a generator was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ragtrace.capture import names
+from ragtrace.capture.messages import parts_text
+from ragtrace.capture.reading import (
+    MAX_DEPTH,
+    Get,
+    first_label,
+    first_number,
+    first_text,
+    getter,
+    is_list,
+    items_of,
+    label_of,
+    number_of,
+    peel,
+    shape_of,
+    text_of,
+    values_of,
+)
+from ragtrace.capture.records import document, flat_passage
+from ragtrace.capture.report import describe, failed, warn
+from ragtrace.model import Document
+
+MAX_DOCUMENTS: Final = 1_000
+_MAX_LOOKS = 4 * MAX_DOCUMENTS
+"""Bounds the work on nested values: each list item and each record inside a record is one look."""
+_MAX_COMPONENTS = 20
+
+
+def documents(value: object) -> tuple[Document, ...] | None:
+    """The documents in *value*, in its order, duplicates kept.
+
+    Args:
+        value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
+            pairs with a score; lists of any of them; dicts around such a list. Iterators are left alone.
+
+    Returns:
+        None if *value* cannot be understood (None itself included), () if it is understood and empty. At most
+        `MAX_DOCUMENTS`; what is cut off or skipped is counted and logged once. Never raises.
+    """
+    try:
+        if type(value) is str:
+            return (document(value),)
+        search = _Search()
+        understood = search.whole(value)
+        search.report()
+        return tuple(search.found) if understood else None
+    except Exception as error:  # the application must not see it
+        failed("capture.documents", error)
+        return None
+
+
+def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
+    """*found* with `duplicate` set where an earlier text is the same after whitespace folding; for the background."""
+    seen: set[str] = set()
+    marked: list[Document] = []
+    for each in found:
+        folded = " ".join(each.text.split())
+        marked.append(replace(each, duplicate=True) if folded in seen else each)
+        seen.add(folded)
+    return tuple(marked)
+
+
+class _Search:
+    """Collects the documents of one value, within limits of depth, number and work."""
+
+    __slots__ = ("cut", "found", "looks", "skipped")
+
+    def __init__(self) -> None:
+        self.found: list[Document] = []
+        self.looks = 0
+        self.cut = False
+        self.skipped: str | None = None
+
+    def whole(self, value: object) -> bool:
+        """Read what a function returned; False if nothing in it was understood."""
+        kind = type(value)
+        if kind is list:
+            return self.several(value, 0)
+        value = peel(value)
+        get = getter(value)
+        if get is None:
+            return self.item(value, 0)
+        # A record that holds a list is taken for the list: a retriever rarely returns one bare passage.
+        return self.wrapper(get, 0) or self.record(get, 0) or self.components(value)
+
+    def several(self, value: object, depth: int) -> bool:
+        """Read the items of a list; an empty one is understood."""
+        items = items_of(value, MAX_DOCUMENTS + 1)
+        if items is None or depth > MAX_DEPTH:
+            return False
+        understood = not items
+        for item in items:
+            if not self.look():
+                break
+            if type(item) is str:
+                self.found.append(document(item))
+                understood = True
+            elif (passage := flat_passage(item)) is not None:
+                self.found.append(passage)
+                understood = True
+            elif self.item(item, depth + 1):
+                understood = True
+            elif self.skipped is None:
+                self.skipped = describe(item)
+        return understood
+
+    def look(self) -> bool:
+        """Whether there is room for another document and time for another look."""
+        self.looks += 1
+        if len(self.found) < MAX_DOCUMENTS and self.looks <= _MAX_LOOKS:
+            return True
+        self.cut = True
+        return False
+
+    def item(self, value: object, depth: int) -> bool:
+        """Read one item: a record, a string, a pair with a score, or a list of its own."""
+        get = getter(value)
+        if get is not None:
+            return self.record(get, depth) or self.wrapper(get, depth)
+        if (text := text_of(value)) is not None:
+            self.found.append(document(text))
+            return True
+        if shape_of(type(value)).kind == "proxy" and depth <= MAX_DEPTH:
+            return self.item(peel(value), depth + 1)
+        if issubclass(type(value), tuple):
+            return self.pair(value, depth)
+        return self.several(value, depth)
+
+    def record(self, get: Get, depth: int) -> bool:
+        """Read one passage."""
+        passage = self.passage(get, depth)
+        if passage is None:
+            return False
+        self.found.append(passage)
+        return True
+
+    def passage(self, get: Get, depth: int) -> Document | None:
+        """The passage in one record, or in the record inside it."""
+        text = first_text(get, names.TEXT)
+        if text is not None:
+            return document(text, _id(get), _score(get))
+        if depth > MAX_DEPTH:
+            return None
+        for name in names.INSIDE:
+            inside = get(name)
+            if inside is not None and self.look() and (inner := self.inner(inside, name, depth)) is not None:
+                score = _score(get)
+                return document(inner.text, inner.id or _id(get), inner.score if score is None else score)
+        return None
+
+    def inner(self, value: object, name: str, depth: int) -> Document | None:
+        """The passage in a field of a record: a record again, or the parts of a text."""
+        if name == "content" and (text := parts_text(value, "\n")) is not None:
+            return document(text)
+        get = getter(value)
+        return None if get is None else self.passage(get, depth + 1)
+
+    def pair(self, value: object, depth: int) -> bool:
+        """Read a tuple: (document, score) in either order, lists beside other things, or simply several documents."""
+        items = items_of(value, MAX_DOCUMENTS + 1) or []
+        lists = [item for item in items if is_list(item)]
+        if lists and depth == 0:
+            return self.beside(lists)
+        if len(items) == 2:
+            first, second = number_of(items[0]), number_of(items[1])
+            if (first is None) != (second is None):
+                return self.scored(items[0] if first is None else items[1], second if first is None else first, depth)
+        return self.several(value, depth)
+
+    def scored(self, value: object, score: float | None, depth: int) -> bool:
+        """Read the document of a pair with its score."""
+        if depth > MAX_DEPTH or not self.look():
+            return False
+        start = len(self.found)
+        passage = flat_passage(value)
+        if passage is not None:
+            self.found.append(passage)
+        elif not self.item(value, depth + 1):
+            return False
+        if len(self.found) == start + 1:
+            self.found[start] = document(self.found[start].text, self.found[start].id, score)
+        return True
+
+    def beside(self, lists: list[list[object]]) -> bool:
+        """Read (documents, scores), (query, documents) ...: only the lists hold documents."""
+        understood = False
+        for items in lists:
+            if items and number_of(items[0]) is not None:
+                self.attach(None, items, 0)
+            else:
+                understood = self.several(items, 0) or understood
+        return understood
+
+    def wrapper(self, get: Get, depth: int) -> bool:
+        """Read a record that holds documents under a well-known name, with ids and scores in lists beside them."""
+        for name in names.SEVERAL:
+            inside = get(name)
+            if inside is None or depth > MAX_DEPTH or not self.look():
+                continue
+            start = len(self.found)
+            if self.inside(inside, name, depth):
+                self.attach(_first_list(get, names.IDS), _first_list(get, names.SCORES), start)
+                return True
+        return False
+
+    def inside(self, value: object, name: str, depth: int) -> bool:
+        """Read what stands under a name for several documents."""
+        if (text := text_of(value)) is not None:
+            if name in names.JOINED:
+                self.found.append(document(text))
+            return name in names.JOINED
+        items = items_of(value, 1)
+        if items is None:
+            get = getter(value)
+            return get is not None and (self.wrapper(get, depth + 1) or self.record(get, depth + 1))
+        if items and name in names.REFERENCES and text_of(items[0]) is not None:
+            return False
+        return self.several(value, depth + 1)
+
+    def attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
+        """Give the documents found since *start* the ids and scores of lists as long as they are many."""
+        many = len(self.found) - start
+        for offset in range(many):
+            passage = self.found[start + offset]
+            id_ = label_of(ids[offset]) if ids and len(ids) == many else None
+            score = number_of(scores[offset]) if scores and len(scores) == many else None
+            if id_ is not None or score is not None:
+                self.found[start + offset] = document(
+                    passage.text, id_ or passage.id, passage.score if score is None else score
+                )
+
+    def components(self, value: object) -> bool:
+        """Read the results of a pipeline, component by component: the last one that has documents."""
+        understood = False
+        for component in values_of(value, _MAX_COMPONENTS):
+            get = getter(component) if shape_of(type(component)).kind == "dict" else None
+            if get is None or get("documents") is None:
+                continue
+            before, self.found = self.found, []
+            if self.several(get("documents"), 1):
+                understood = True
+            else:
+                self.found = before
+        return understood
+
+    def report(self) -> None:
+        """Say what was left out."""
+        if self.cut:
+            warn(
+                "capture.documents.cut",
+                "more documents than ragtrace reads: %d were kept, the rest of them goes unjudged; return fewer, or"
+                " pick them with documents=",
+                len(self.found),
+            )
+        if self.skipped is not None and self.found:
+            warn(
+                "capture.documents.skipped",
+                "ragtrace skipped documents it cannot read (the first: %s); say where their text is with documents=",
+                self.skipped,
+            )
+
+
+def _id(get: Get) -> str | None:
+    return first_label(get, names.ID) or first_label(_metadata(get), names.METADATA_ID)
+
+
+def _score(get: Get) -> float | None:
+    score = first_number(get, names.SCORE)
+    return first_number(_metadata(get), names.METADATA_SCORE) if score is None else score
+
+
+def _metadata(get: Get) -> Get:
+    for name in names.METADATA:
+        metadata = get(name)
+        kind = type(metadata)
+        if kind is dict:
+            return getter(metadata) or _nothing
+    return _nothing
+
+
+def _nothing(name: str) -> object:
+    return None
+
+
+def _first_list(get: Get, list_names: tuple[str, ...]) -> list[object] | None:
+    """The first list under one of these names, taken out of a list around it (Chroma answers several queries)."""
+    for name in list_names:
+        items = items_of(get(name), MAX_DOCUMENTS)
+        if items:
+            inner = items_of(items[0], MAX_DOCUMENTS)
+            return items if inner is None else inner
+    return None

@@ -1,0 +1,51 @@
+"""Saying once, and counting always, that capture had to leave something out. Names types, never content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal, TypeAlias
+
+from ragtrace.capture.reading import type_name_of
+from ragtrace.errors import faults
+
+What: TypeAlias = Literal["query", "documents", "contexts", "answer"]
+
+_ARGUMENTS: Mapping[What, str] = {
+    "query": "query=",
+    "documents": "documents=",
+    "contexts": "contexts=",
+    "answer": "answer=",
+}
+
+
+def describe(value: object) -> str:
+    """The type of *value*, and of its first item if it is a list or a tuple."""
+    kind = type(value)
+    items: Any = value if kind is list or kind is tuple else ()
+    first: object = items[0] if items else None
+    return f"{type_name_of(kind)} of {type_name_of(type(first))}" if items else type_name_of(kind)
+
+
+def warn(place: str, message: str, *args: object) -> None:
+    """`faults.warn_once`, also with a user's log filter that raises."""
+    with suppress(Exception):
+        faults.warn_once(place, message, *args)
+
+
+def failed(place: str, error: Exception) -> None:
+    """`faults.record`, also with a user's log filter that raises."""
+    with suppress(Exception):
+        faults.record(place, error)
+
+
+def not_understood(what: What, function_name: str, value: object) -> None:
+    """Say once for this function that *what* was not found in *value*, and which argument would tell. Never raises."""
+    warn(
+        f"capture.{what}:{function_name}",
+        "ragtrace found no %s in the %s of %s; say where it is with %s (a name, a path or a function)",
+        what,
+        describe(value),
+        function_name,
+        _ARGUMENTS[what],
+    )

@@ -1,0 +1,33 @@
+"""Takes the current call into a thread pool that does not carry the context by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from opentelemetry.context import attach, detach, get_current
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def carry(function: Callable[P, R]) -> Callable[P, R]:
+    """Bind *function* to the call that is current now, for `ThreadPoolExecutor` and other bare threads.
+
+    `asyncio.create_task`, `asyncio.to_thread` and OpenTelemetry's threading instrumentation carry the context
+    themselves. The result may be called several times, and by several threads at once.
+
+    Example: `pool.map(ragtrace.carry(search), queries)`
+    """
+    context = get_current()
+
+    @wraps(function)
+    def carried(*args: P.args, **kwargs: P.kwargs) -> R:
+        token = attach(context)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            detach(token)
+
+    return carried

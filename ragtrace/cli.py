@@ -1,0 +1,166 @@
+"""The command line: `ragtrace demo`. Everything a sub-command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO
+
+OK = 0
+FAILURE = 1
+USAGE = 2
+INTERRUPTED = 130
+READER_GONE = 141
+
+_DEMO = """\
+Runs a real RAG application over real documents and shows what ragtrace sees of it: thousands of passages from the
+docstrings of Python's standard library (or your own files), BM25 retrieval, an extractive generator, a few hundred
+questions. Half-way a new model is released: this regression is simulated, it invents details in a share of its answers.
+Needs no key and no network.
+"""
+_DEMO_NOTES = """\
+environment:
+  OTEL_EXPORTER_OTLP_ENDPOINT       send all spans, events and metrics to this backend as well
+  OPENAI_BASE_URL, OPENAI_API_KEY   the server of --model
+  NO_COLOR                          no colours
+
+keys of the JSON object:
+  documents             source, passages
+  model, judge, seed, questions, seconds, notes
+  simulated_regression  share: of the answers it is told to alter; inventions: how many of each kind it made
+  before, after         calls, scored, faithfulness (mean; null if none is scored), flagged, hallucination_rate (flagged
+                        of scored), invented (answers that were altered: the known truth), caught (of these, flagged),
+                        located (of these, with invented words marked), wrongly_flagged, unscored (count by reason)
+  worst                 question, answer, faithfulness, invented (kind, text, start, end, instead_of),
+                        unsupported (text; unsupported: offsets into the answer; support; quote of the closest passage)
+  stats                 ragtrace.stats(): offered, scored, dropped ... by evaluator, and failures of ragtrace itself
+  sent_to               endpoint (null: nowhere), spans, failed
+
+exit status: 0 done, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader of the output went away
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status; *arguments* default to those of the process."""
+    _never_fail_to_print()
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return USAGE
+    try:
+        status = _demo(options)
+        _flush(sys.stdout)
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whatever is still buffered would fail again when the interpreter exits.
+        _discard(sys.stdout)
+        return READER_GONE
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ragtrace", description="Evaluates live RAG calls on their own traces.")
+    parser.add_argument("--version", action="version", version=f"ragtrace {version('ragtrace-otel')}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    demo = commands.add_parser(
+        "demo",
+        help="watch a RAG application over real documents, on this machine alone",
+        description=_DEMO,
+        epilog=_DEMO_NOTES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    demo.add_argument("--docs", type=Path, metavar="DIR", help="your own .txt, .md and .rst files instead")
+    demo.add_argument("--questions", type=_count, metavar="N", help="how many to ask (default 400; with --model 40)")
+    demo.add_argument("--seed", type=int, default=7, metavar="N", help="choice of questions and inventions (default 7)")
+    demo.add_argument(
+        "--model",
+        metavar="NAME",
+        help="generate with this model behind OPENAI_BASE_URL; the simulated regression goes on top of its answers",
+    )
+    demo.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    demo.add_argument("--svg", type=Path, metavar="FILE", help=argparse.SUPPRESS)
+    return parser
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 2:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 2, got {text!r}")
+    return number
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from ragtrace.demo.passages import DemoError
+    from ragtrace.demo.progress import shown
+    from ragtrace.demo.run import Options, run
+    from ragtrace.errors import RagtraceError
+
+    rich = _has_rich()
+    wanted = Options(docs=options.docs, questions=options.questions, seed=options.seed, model=options.model)
+    try:
+        with shown(rich=rich, quiet=options.json) as progress:
+            outcome = run(wanted, progress)
+    except (DemoError, RagtraceError) as error:
+        _complain(str(error))
+        return FAILURE
+    if options.json:
+        from ragtrace.demo.outcome import as_json
+        from ragtrace.demo.wording import WORST
+
+        print(json.dumps(as_json(outcome, WORST)))  # noqa: T201
+    elif rich:
+        from ragtrace.demo import report
+
+        report.show(outcome)
+        if options.svg:
+            report.save_svg(outcome, options.svg)
+    else:
+        from ragtrace.demo import plain
+
+        sys.stdout.write(plain.report(outcome))
+    return OK
+
+
+def _has_rich() -> bool:
+    try:
+        import rich  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _never_fail_to_print() -> None:
+    """A terminal in a narrow encoding gets replacement characters instead of an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            with contextlib.suppress(ValueError, OSError):
+                reconfigure(errors="replace")
+
+
+def _complain(message: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"ragtrace: {message}\n")
+        _flush(sys.stderr)
+
+
+def _flush(stream: IO[str] | None) -> None:
+    if stream is not None:
+        stream.flush()
+
+
+def _discard(stream: IO[str]) -> None:
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())

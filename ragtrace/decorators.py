@@ -1,0 +1,218 @@
+"""What a user puts on the functions of a RAG application: `@trace`, `@retrieve`, `@generate`, and `with call(...)`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias, TypeVar, overload
+
+import wrapt
+
+from ragtrace.arguments import Arguments
+from ragtrace.drive import Invocation, drive, kind_of
+from ragtrace.errors import SettingsError, faults
+from ragtrace.record import Recording, Selector, StepSpec
+from ragtrace.runtime import current, switched_off
+
+F = TypeVar("F", bound=Callable[..., Any])
+Where: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
+"""Where an argument is: a parameter's name, a path from it ("request.question"), or a function of all arguments."""
+
+
+@overload
+def trace(function: F, /) -> F: ...
+@overload
+def trace(
+    *,
+    name: str | None = None,
+    query: Where = None,
+    contexts: Selector | None = None,
+    answer: Selector | None = None,
+    session: Where = None,
+    user: Where = None,
+) -> Callable[[F], F]: ...
+def trace(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    query: Where = None,
+    contexts: Selector | None = None,
+    answer: Selector | None = None,
+    session: Where = None,
+    user: Where = None,
+) -> Any:
+    """Tie the retrievals and generations inside the decorated function into one scored call.
+
+    Args:
+        function: any function: plain, coroutine, generator, async generator, method.
+        name: the workflow's name, of low cardinality; default: the function's qualified name.
+        query: where the user's question is among the arguments; default: found by name and position.
+        contexts: takes the returned value and gives the documents the answer rests on; default: what was retrieved.
+        answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
+        session: where the conversation's id is; default: found by name.
+        user: where the user's id is; default: none.
+
+    Raises:
+        SettingsError: at decoration, if the function has no such parameter.
+    """
+    return _decorate(
+        function,
+        lambda f: StepSpec(
+            kind="trace",
+            function_name=_name_of(f),
+            arguments=Arguments(f, "trace", query=query, session=session, user=user),
+            name=name or _name_of(f),
+            workflow=name or _name_of(f),
+            result=answer,
+            sources=contexts,
+        ),
+    )
+
+
+@overload
+def retrieve(function: F, /) -> F: ...
+@overload
+def retrieve(
+    *,
+    source: str = "",
+    query: Where = None,
+    documents: Selector | None = None,
+    rerank: bool | None = None,
+    provider: str | None = None,
+) -> Callable[[F], F]: ...
+def retrieve(
+    function: Any = None,
+    /,
+    *,
+    source: str = "",
+    query: Where = None,
+    documents: Selector | None = None,
+    rerank: bool | None = None,
+    provider: str | None = None,
+) -> Any:
+    """Record what the decorated function retrieves.
+
+    Args:
+        function: any function that returns (or yields) documents: texts, dicts, (document, score) tuples, or the
+            documents of LangChain, LlamaIndex, Haystack and their like.
+        source: id of the index or collection that is searched.
+        query: where the search text is among the arguments; default: found by name and position.
+        documents: takes the returned value and gives the documents; default: found by itself.
+        rerank: whether it orders documents it is given anew; default: whether it has an argument with documents.
+        provider: name of the database's or service's provider.
+
+    Raises:
+        SettingsError: at decoration, if the function has no such parameter.
+    """
+    return _decorate(
+        function,
+        lambda f: StepSpec(
+            kind="retrieve",
+            function_name=_name_of(f),
+            arguments=Arguments(f, "retrieve", query=query),
+            name=source,
+            workflow=_name_of(f),
+            rerank=rerank,
+            provider=provider,
+            result=documents,
+        ),
+    )
+
+
+@overload
+def generate(function: F, /) -> F: ...
+@overload
+def generate(
+    *,
+    query: Where = None,
+    contexts: Where = None,
+    answer: Selector | None = None,
+    model: str | None = None,
+    provider: str | None = None,
+    session: Where = None,
+) -> Callable[[F], F]: ...
+def generate(
+    function: Any = None,
+    /,
+    *,
+    query: Where = None,
+    contexts: Where = None,
+    answer: Selector | None = None,
+    model: str | None = None,
+    provider: str | None = None,
+    session: Where = None,
+) -> Any:
+    """Record what the decorated function generates; without a `@trace` around it, it is a scored call of its own.
+
+    Args:
+        function: any function that returns or streams an answer: texts, dicts, or the objects of OpenAI, LangChain,
+            LlamaIndex, Haystack and their like.
+        query: where the question is among the arguments; default: found by name and position.
+        contexts: where the documents are among the arguments; default: found by name; else what was retrieved.
+        answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
+        model: the model asked for; default: an argument of that name.
+        provider: name of the model's provider, such as "openai".
+        session: where the conversation's id is; default: found by name.
+
+    Raises:
+        SettingsError: at decoration, if the function has no such parameter.
+    """
+    return _decorate(
+        function,
+        lambda f: StepSpec(
+            kind="generate",
+            function_name=_name_of(f),
+            arguments=Arguments(f, "generate", query=query, contexts=contexts, session=session),
+            workflow=_name_of(f),
+            provider=provider,
+            model=model,
+            result=answer,
+        ),
+    )
+
+
+def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
+    if function is None:
+        return partial(_decorate, specify=specify)
+    return _wrap(function, specify)
+
+
+def _wrap(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
+    if inspect.isclass(function):
+        raise SettingsError(
+            f"cannot decorate the class {function.__qualname__}; decorate its __call__ or the method that does the work"
+        )
+    if not (callable(function) or isinstance(function, (staticmethod, classmethod))):
+        raise SettingsError(f"cannot decorate {type(function).__name__}; expected a function")
+    spec, kind = specify(function), kind_of(function)
+
+    def observed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        runtime = current()
+        if runtime is None:
+            _not_configured(spec.function_name)
+            return wrapped(*args, **kwargs)
+        recording = Recording(runtime, spec, args, kwargs, bound=instance is not None)
+        return drive(kind, Invocation(recording), partial(wrapped, *args, **kwargs))
+
+    return wrapt.FunctionWrapper(function, observed)
+
+
+def _not_configured(name: str) -> None:
+    if switched_off():
+        return
+    faults.warn_once(
+        "not configured",
+        "%s was called, but ragtrace is not configured (or was shut down): nothing is traced or scored. "
+        "Call ragtrace.configure(service=...) when the application starts",
+        name,
+    )
+
+
+def _name_of(function: Any) -> str:
+    """A name of low cardinality for any callable: no address, no `<locals>`."""
+    while isinstance(function, (partial, staticmethod, classmethod)):
+        function = function.func if isinstance(function, partial) else function.__func__
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return name.rpartition("<locals>.")[2]

@@ -1,0 +1,1 @@
+"""The demo: a real RAG application over real documents, watched by ragtrace."""

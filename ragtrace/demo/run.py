@@ -1,0 +1,212 @@
+"""The demo itself: documents, questions, the watched application, the simulated release, and what the spans say."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from opentelemetry.trace import get_current_span
+
+import ragtrace
+
+from .answering import pieces
+from .application import ExtractiveModel, Hit, Model, build
+from .corpus import standard_library
+from .documents import directory
+from .outcome import Call, Outcome, verdict
+from .passages import DemoError, Entry, Passage
+from .questions import document_questions, library_questions
+from .regression import SHARE, Invention, Release
+from .search import Index
+from .spans import RootSpans, signals
+
+QUESTIONS = 400
+QUESTIONS_TO_A_SERVER = 40
+"""A served model takes seconds for what the built-in generator does in a millisecond."""
+FEWEST_QUESTIONS = 2
+SEED = 7
+
+_BATCH = 25
+"""Questions between two waits for their scores, so that the progress shown is of calls that are judged."""
+_PATIENCE = 10.0
+_STAGES = ("Asking", "Asking the simulated release")
+_FAILURES_IN_A_ROW = 3
+_DECLINES = re.compile(
+    r"\b(?:could not|couldn't|cannot|can't) find\b|\bdo(?:es)? not (?:hold|contain|mention)\b", re.IGNORECASE
+)
+
+Progress = Callable[[str, int, int], None]
+"""Told (what is being done, steps done, steps in all)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for."""
+
+    docs: Path | None = None
+    questions: int | None = None
+    seed: int = SEED
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """The documents, ready to be asked about."""
+
+    source: str
+    entries: Sequence[Entry]
+    passages: Sequence[Passage]
+    questions: Sequence[str]
+
+
+class _Released:
+    """The model in production: the healthy one, until `new` puts the simulated release in its place."""
+
+    def __init__(self, model: Model, release: Release) -> None:
+        self.name = model.name
+        self.new = False
+        self.invented: tuple[Invention, ...] = ()
+        self.trace_id = 0
+        self._model = model
+        self._release = release
+
+    def stream(self, question: str, hits: list[Hit]) -> Iterator[str]:
+        self.invented = ()
+        self.trace_id = get_current_span().get_span_context().trace_id
+        if not (self.new and self._release.chooses()):
+            yield from self._model.stream(question, hits)
+            return
+        answer = "".join(self._model.stream(question, hits))
+        if _DECLINES.search(answer):  # whoever says that he does not know invents nothing
+            yield from pieces(answer)
+            return
+        altered = self._release.alter(question, answer, [hit.passage for hit in hits])
+        self.invented = altered.inventions
+        yield from pieces(altered.text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call that is over, before its score."""
+
+    question: str
+    answer: str
+    inventions: tuple[Invention, ...]
+    half: int
+    trace_id: int
+
+
+def run(options: Options, progress: Progress) -> Outcome:
+    """Run the demo from reading the documents to the last score.
+
+    Raises:
+        DemoError: if it cannot run as asked, or the served model keeps failing.
+    """
+    started = time.monotonic()
+    library = _library(options, progress)
+    progress("Indexing", 0, 1)
+    index = Index(library.passages)
+    progress("Indexing", 1, 1)
+    model = _Released(_model(options, index), Release(library.entries, seed=options.seed))
+    where, roots = signals()
+    ragtrace.configure(
+        service="ragtrace-demo", exporter=where, evidence=True, metrics=["faithfulness", "hallucination"]
+    )
+    try:
+        asked, notes = _ask_all(library.questions, build(index, model), model, progress)
+        ragtrace.flush(timeout=_PATIENCE)
+        stats = asdict(ragtrace.stats())
+    finally:
+        ragtrace.shutdown(timeout=_PATIENCE)
+    return Outcome(
+        source=library.source,
+        passages=len(library.passages),
+        model=model.name,
+        seed=options.seed,
+        share=SHARE,
+        calls=[_judged(call, roots) for call in asked],
+        stats=stats,
+        destination=roots.destination(),
+        seconds=time.monotonic() - started,
+        notes=notes,
+    )
+
+
+def _library(options: Options, progress: Progress) -> _Library:
+    wanted = options.questions or (QUESTIONS_TO_A_SERVER if options.model else QUESTIONS)
+
+    def reading(done: int, total: int) -> None:
+        progress("Reading documents", done, total)
+
+    if options.docs is None:
+        entries, passages = standard_library(reading)
+        questions = library_questions(entries, wanted, options.seed)
+        source = "the docstrings of Python's standard library"
+    else:
+        entries, passages = directory(options.docs, reading)
+        questions = document_questions(entries, passages, wanted, options.seed)
+        source = str(options.docs)
+    if len(questions) < FEWEST_QUESTIONS:
+        raise DemoError(f"{source} holds too little to ask about; use documents with headings and a few paragraphs")
+    return _Library(source, entries, passages, questions)
+
+
+def _model(options: Options, index: Index) -> Model:
+    if options.model is None:
+        return ExtractiveModel(index)
+    from .served import ServedModel
+
+    return ServedModel(options.model)
+
+
+def _ask_all(
+    questions: Sequence[str], ask: Callable[[str], str], model: _Released, progress: Progress
+) -> tuple[list[_Asked], list[str]]:
+    """Ask every question, the second half of them of the simulated release; failures become a note, many an error."""
+    asked, failures, in_a_row = list[_Asked](), list[str](), 0
+    middle = len(questions) // 2
+    for number, question in enumerate(questions):
+        half = int(number >= middle)
+        model.new = bool(half)
+        progress(*_position(number, middle, len(questions)))
+        try:
+            answer = ask(question)
+        except Exception as error:  # whatever the model's client raises: the run goes on
+            failures.append(f"{type(error).__name__}: {error}")
+            in_a_row += 1
+            if in_a_row == _FAILURES_IN_A_ROW:
+                raise DemoError(_gave_up(model.name, failures[-1])) from error
+        else:
+            asked.append(_Asked(question, answer, model.invented, half, model.trace_id))
+            in_a_row = 0
+        if number % _BATCH == _BATCH - 1:
+            ragtrace.flush(timeout=_PATIENCE)
+    progress(_STAGES[1], len(questions) - middle, len(questions) - middle)
+    return asked, _notes(questions, failures)
+
+
+def _position(number: int, middle: int, total: int) -> tuple[str, int, int]:
+    """Stage, steps done and steps in all before question *number*."""
+    if number < middle:
+        return _STAGES[0], number + 1, middle
+    return _STAGES[1], number - middle, total - middle
+
+
+def _judged(call: _Asked, roots: RootSpans) -> Call:
+    return Call(call.question, call.answer, call.inventions, call.half, verdict(roots.attributes(call.trace_id)))
+
+
+def _gave_up(model: str, last: str) -> str:
+    return (
+        f"the model {model!r} failed {_FAILURES_IN_A_ROW} times in a row, at last with {last[:300]};"
+        " check OPENAI_BASE_URL, OPENAI_API_KEY and the model's name"
+    )
+
+
+def _notes(questions: Sequence[str], failures: Sequence[str]) -> list[str]:
+    if not failures:
+        return []
+    return [f"{len(failures)} of {len(questions)} questions got no answer; the last failure was {failures[-1][:300]}"]

@@ -1,0 +1,95 @@
+"""Where the demo reads its results from: the root spans as they leave the SDK, like any backend would get them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from threading import Lock
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from ragtrace import semconv
+from ragtrace.model import Signals
+
+from .outcome import Destination
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+class _Counted(SpanExporter):
+    """Hands spans to a backend's exporter and counts what the backend took."""
+
+    def __init__(self, inner: SpanExporter) -> None:
+        self._inner = inner
+        self.sent = 0
+        self.failed = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._inner.export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self.sent += len(spans)
+        else:
+            self.failed += len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._inner.force_flush(timeout_millis)
+
+
+class RootSpans(SpanExporter):
+    """Keeps the attributes of every scored root span by trace id, and passes all spans on to a backend if there is one.
+
+    The backend has a queue of its own: a slow or dead one must not keep the results from the demo.
+    """
+
+    def __init__(self, backend: SpanExporter | None) -> None:
+        self._backend = _Counted(backend) if backend else None
+        self._queue = BatchSpanProcessor(self._backend) if self._backend else None
+        self._lock = Lock()
+        self._roots: dict[int, Mapping[str, object]] = {}
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Part of the SDK's interface."""
+        for span in spans:
+            context, attributes = span.get_span_context(), span.attributes or {}
+            if context and span.parent is None and semconv.EVAL_STATUS in attributes:
+                with self._lock:
+                    self._roots[context.trace_id] = attributes
+            if self._queue:
+                self._queue.on_end(span)
+        return SpanExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Part of the SDK's interface."""
+        return self._queue.force_flush(timeout_millis) if self._queue else True
+
+    def shutdown(self) -> None:
+        """Part of the SDK's interface."""
+        if self._queue:
+            self._queue.shutdown()  # type: ignore[no-untyped-call]  # in SDK 1.45
+
+    def attributes(self, trace_id: int) -> Mapping[str, object]:
+        """Of the root span of that trace; empty if none came."""
+        with self._lock:
+            return self._roots.get(trace_id, {})
+
+    def destination(self) -> Destination:
+        """Where the spans went, after `shutdown`."""
+        if not self._backend:
+            return Destination(None)
+        endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
+        return Destination(endpoint, self._backend.sent, self._backend.failed)
+
+
+def signals() -> tuple[Signals, RootSpans]:
+    """What to hand to `ragtrace.configure`: OTLP for every signal that has an endpoint, with our reader before it."""
+    from ragtrace_exporters.otlp import otlp
+
+    configured = otlp(os.environ)
+    roots = RootSpans(configured.spans)
+    return replace(configured, spans=roots), roots

@@ -1,0 +1,131 @@
+"""The words of the demo's report, the same with and without rich."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from .outcome import Call, Destination, Half, Outcome
+
+WORST = 3
+"""How many of the worst answers are shown."""
+_ANSWER_CHARS = 420
+_QUOTE_CHARS = 260
+
+
+def introduction(outcome: Outcome) -> str:
+    """What was run."""
+    return (
+        f"A RAG application over {outcome.passages:,} passages of {outcome.source} answered {len(outcome.calls):,}"
+        f" questions (model: {outcome.model}). Each was judged in the background by {outcome.evaluator}; the scores are"
+        f" on its span. Half-way a new model was released. That regression is SIMULATED: it invents details in about"
+        f" {outcome.share:.0%} of its answers, and the demo knows which."
+    )
+
+
+def rows(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Label, value before, value after the simulated release; an indented label belongs to the row above."""
+    halves = outcome.halves
+    lines: list[tuple[str, tuple[str, str]]] = [
+        ("Calls", _each(halves, lambda half: f"{half.calls:,}")),
+        ("Faithfulness, mean", _each(halves, lambda half: _decimal(half.faithfulness))),
+        ("Hallucination rate (share flagged)", _each(halves, lambda half: _percent(half.hallucination_rate))),
+        ("Answers with invented details", _each(halves, lambda half: f"{half.invented:,}")),
+        ("  caught by the judge", _each(halves, lambda half: _share(half.caught, half.invented))),
+        ("  with the invented words marked", _each(halves, lambda half: _share(half.located, half.invented))),
+        ("Wrongly flagged", _each(halves, lambda half: _share(half.wrongly_flagged, half.calls - half.invented))),
+        ("Not scored", _each(halves, _unscored)),
+    ]
+    return [(label, before, after) for label, (before, after) in lines]
+
+
+def accounts(stats: Mapping[str, object]) -> list[str]:
+    """`ragtrace.stats()`, one line an evaluator."""
+    evaluators = cast("Mapping[str, Mapping[str, object]]", stats.get("evaluators") or {})
+    lines = [f"{name}: {_account(tally)}" for name, tally in evaluators.items()]
+    faults = cast("Mapping[str, int]", stats.get("faults") or {})
+    return lines + [f"failures of ragtrace itself: {_counts(faults)}"] * bool(faults)
+
+
+def destination(where: Destination) -> str:
+    """Where the spans went."""
+    if where.endpoint is None:
+        return "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT to send them to a backend"
+    lost = f"; it did NOT take {where.failed:,}" if where.failed else ""
+    return f"{where.spans:,} to {where.endpoint}{lost}"
+
+
+def marked(call: Call) -> tuple[str, list[tuple[int, int]]]:
+    """The answer, cut to what can be shown around the first marked words, and the ranges to mark in what is left."""
+    ranges = merged([span for finding in call.verdict.findings for span in finding.unsupported], len(call.answer))
+    start = max(0, min(ranges[0][0] - _ANSWER_CHARS // 2, len(call.answer) - _ANSWER_CHARS)) if ranges else 0
+    end = min(len(call.answer), start + _ANSWER_CHARS)
+    head, tail = "... " * (start > 0), " ..." * (end < len(call.answer))
+    shift = len(head) - start
+    kept = [(max(a, start) + shift, min(b, end) + shift) for a, b in ranges if a < end and b > start]
+    return head + call.answer[start:end] + tail, kept
+
+
+def merged(ranges: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """*ranges* inside [0, length), in order, overlapping ones joined."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted((max(0, start), min(length, end)) for start, end in ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        elif start < end:
+            joined.append((start, end))
+    return joined
+
+
+def quote(call: Call) -> str:
+    """The closest passage to the first finding that has one, on one line."""
+    found = next((finding.quote for finding in call.verdict.findings if finding.quote), "")
+    line = " ".join(found.split())
+    return line if len(line) <= _QUOTE_CHARS else f"{line[:_QUOTE_CHARS]} ..."
+
+
+def truth(call: Call) -> str:
+    """What the simulated release really invented in this answer."""
+    if not call.inventions:
+        return "nothing was invented here: wrongly flagged"
+    return "; ".join(
+        f"{made.text!r} instead of {made.instead_of!r}" if made.instead_of else f"{made.text!r}"
+        for made in call.inventions
+    )
+
+
+def _each(halves: tuple[Half, Half], say: Callable[[Half], str]) -> tuple[str, str]:
+    return say(halves[0]), say(halves[1])
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({part / whole:.0%})" if whole else "-"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _decimal(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _unscored(half: Half) -> str:
+    return _counts(half.unscored) or "0"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+
+
+def _account(tally: Mapping[str, object]) -> str:
+    """ "offered 400 = scored 389 + partial 0 + ...": the accounts, which always balance."""
+    parts = [f"{name.replace('_', ' ')} {_total(value)}" for name, value in tally.items() if name != "offered"]
+    return f"offered {_total(tally['offered'])} = {' + '.join(parts)}"
+
+
+def _total(value: object) -> str:
+    if isinstance(value, Mapping):
+        counts = cast("Mapping[str, int]", value)
+        return f"{sum(counts.values()):,}" + (f" ({_counts(counts)})" if counts else "")
+    return f"{value:,}"

@@ -1,0 +1,207 @@
+"""Runs a decorated function of any kind just as it would run undecorated: a small driver per kind says only *when*."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import types
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from ragtrace.drive.awaiting import steps
+from ragtrace.drive.invocation import Invocation
+from ragtrace.drive.streams import ObservedAsyncStream, ObservedStream, holds_stream, is_stream
+from ragtrace.errors import faults
+
+Kind: TypeAlias = Literal["plain", "coroutine", "generator", "async_generator"]
+
+
+def kind_of(function: object) -> Kind:
+    """What calling *function* returns, seen through partials, static and class methods and callable objects."""
+    while isinstance(function, (partial, staticmethod, classmethod)):
+        function = function.func if isinstance(function, partial) else function.__func__
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        function = getattr(type(function), "__call__", function)
+    if inspect.iscoroutinefunction(function):
+        return "coroutine"
+    if inspect.isasyncgenfunction(function):
+        return "async_generator"
+    return "generator" if inspect.isgeneratorfunction(function) else "plain"
+
+
+def drive(kind: Kind, call: Invocation, start: Callable[[], Any]) -> Any:
+    """Run *start* and return what it returns, with *call* told about it."""
+    if kind == "plain":
+        return _drive_plain(call, start)
+    if kind == "coroutine":
+        return _named(_drive_coroutine(call, start), start)
+    # A generator's body runs at its first next(): so does our span.
+    return _settle(call, start())
+
+
+def _named(driver: Any, start: Callable[[], Any]) -> Any:
+    """Give *driver* the user's name, which "coroutine 'x' was never awaited" and debuggers print."""
+    function = start.func if isinstance(start, partial) else start
+    name = getattr(function, "__name__", None)
+    if type(name) is str:
+        driver.__name__ = name
+        driver.__qualname__ = getattr(function, "__qualname__", name)
+    return driver
+
+
+def _drive_plain(call: Invocation, start: Callable[[], Any]) -> Any:
+    call.begin()
+    try:
+        with call:
+            result = start()
+    except BaseException as error:  # Ctrl-C ends spans too
+        call.failed(error)
+        raise
+    return _settle(call, result)
+
+
+async def _drive_coroutine(call: Invocation, start: Callable[[], Awaitable[Any]]) -> Any:
+    call.begin()
+    try:
+        result = await steps(call, start())
+    except BaseException as error:  # cancellation ends spans too
+        call.failed(error)
+        raise
+    return _settle(call, result)
+
+
+def _drive_generator(call: Invocation, source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    call.begin()
+    resume: Callable[[], Any] = source.__next__
+    leaving = False
+    while True:
+        try:
+            with call:
+                piece = resume()
+        except StopIteration as stop:
+            if leaving:
+                call.abandoned()
+            call.done(stop.value)
+            return stop.value
+        except BaseException as error:
+            call.failed(error)
+            raise
+        finally:
+            resume = source.__next__  # else an error that was thrown in would keep itself alive
+        call.add(piece)
+        try:
+            sent = yield piece
+        except BaseException as error:  # GeneratorExit too: the source may clean up, answer it, or ignore it
+            resume, leaving = partial(source.throw, error), isinstance(error, GeneratorExit)
+        else:
+            leaving = False
+            if sent is not None:
+                resume = partial(source.send, sent)
+        call.resumed()
+
+
+async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+    call.begin()
+    resume: Callable[[], Awaitable[Any]] = partial(_first, source)
+    leaving = False
+    while True:
+        try:
+            piece = await steps(call, resume())
+        except StopAsyncIteration:
+            if leaving:
+                call.abandoned()
+            call.done(None)
+            return
+        except BaseException as error:
+            call.failed(error)
+            raise
+        finally:
+            resume = partial(source.asend, None)
+        call.add(piece)
+        try:
+            sent = yield piece
+        except BaseException as error:
+            resume, leaving = partial(source.athrow, error), isinstance(error, GeneratorExit)
+        else:
+            leaving = False
+            if sent is not None:
+                resume = partial(source.asend, sent)
+        call.resumed()
+
+
+def _first(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
+    """Start *source* unknown to the event loop, which then finalises only our driver, and the driver its source.
+
+    Were both registered, the loop would close both at once when it shuts down, and one of them would be running.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+    try:
+        return source.asend(None)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
+_FINISHED = frozenset({str, bytes, list, tuple, dict, set, frozenset, int, float, bool, type(None)})
+
+
+def _settle(call: Invocation, result: Any) -> Any:
+    """A plain value ends the call; a stream or an awaitable takes it over, as the same kind of object."""
+    if type(result) in _FINISHED:
+        call.done(result)
+        return result
+    if isinstance(result, types.GeneratorType):
+        awaitable = result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE
+        return _renamed(_finishing(call, result) if awaitable else _drive_generator(call, result), result)
+    if isinstance(result, types.AsyncGeneratorType):
+        return _renamed(_drive_async_generator(call, result), result)
+    if isinstance(result, types.CoroutineType):
+        return _renamed(_drive_coroutine(call, partial(_same, result)), result)
+    try:
+        return _settle_object(call, result)
+    except Exception as error:  # a hostile object: it goes back as it came
+        faults.record("returned object", error)
+        call.done(result)
+        return result
+
+
+def _settle_object(call: Invocation, result: Any) -> Any:
+    if isinstance(result, (asyncio.Future, Future)):
+        result.add_done_callback(partial(_on_future, call))
+        return result
+    if holds_stream(result):
+        call.returned(result)
+        result.response_gen = _settle(call, result.response_gen)
+        return result
+    if is_stream(type(result)):
+        asynchronous = hasattr(type(result), "__anext__")
+        return ObservedAsyncStream(result, call) if asynchronous else ObservedStream(result, call)
+    call.done(result)
+    return result
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _renamed(driver: Any, source: Any) -> Any:
+    driver.__name__, driver.__qualname__ = source.__name__, source.__qualname__
+    return driver
+
+
+@types.coroutine
+def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
+    """An awaitable generator (`types.coroutine`) stays one."""
+    return (yield from _drive_coroutine(call, partial(_same, source)).__await__())
+
+
+def _on_future(call: Invocation, future: Any) -> None:
+    # exception() would mark the error as seen, and asyncio would no longer warn about one that nobody retrieved.
+    error = asyncio.CancelledError() if future.cancelled() else getattr(future, "_exception", None)
+    if error is not None:
+        call.failed(error)
+    else:
+        call.done(future.result())

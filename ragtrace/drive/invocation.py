@@ -1,0 +1,163 @@
+"""One run of a decorated function: all policy about when its span begins and ends, and whose context is current when.
+
+What is recorded is the `Recorder`'s business, which a higher layer supplies. Nothing here raises into the application:
+each call of the recorder is guarded, and if it cannot begin, the function runs untraced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+from opentelemetry.context import Context, attach, detach, get_current
+
+from ragtrace.errors import faults
+from ragtrace.model import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an invocation ended. `value` is what was returned; pieces of a stream were reported before."""
+
+    value: object
+    error: BaseException | None
+    abandoned: bool
+    streamed: bool
+    timing: Timing
+
+
+class Recorder(Protocol):
+    """Told what happens to one invocation; may raise, which is counted and never reaches the application."""
+
+    def begin(self) -> Context:
+        """The function is about to run: returns the context to run it in."""
+        ...
+
+    def piece(self, piece: object) -> None:
+        """A stream yielded *piece*."""
+        ...
+
+    def end(self, ending: Ending) -> None:
+        """The function, or the stream it returned, is over. Called once, after `begin`."""
+        ...
+
+
+class Invocation:
+    """One run of a decorated function: begins once, ends once, knows its times.
+
+    As a context manager it makes the call's context current, and is entered only around a step of the user's own code:
+    never across a `yield`, an `await` or a return. What that code itself attached is kept for its next step.
+    """
+
+    __slots__ = (
+        "_began",
+        "_context",
+        "_first",
+        "_last",
+        "_over",
+        "_recorder",
+        "_result",
+        "_token",
+        "_wait",
+        "_wait_before_last",
+        "_yielded",
+    )
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._context: Context | None = None
+        self._began: float | None = None
+        self._first: float | None = None
+        self._last: float | None = None
+        self._yielded: float | None = None
+        self._wait = 0.0
+        self._wait_before_last = 0.0
+        self._over = False
+        self._result: object = None
+        self._token: Any = None
+
+    def begin(self) -> None:
+        """Start the span, unless that was done before."""
+        if self._began is not None:
+            return
+        self._began = perf_counter()
+        try:
+            self._context = self._recorder.begin()
+        except Exception as error:
+            self._over = True
+            faults.record("begin", error)
+
+    def __enter__(self) -> None:
+        if self._context is not None:
+            self._token = attach(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        if self._context is not None:
+            # A span that the user's generator opened before a yield must be current again after it, but not in between.
+            self._context = get_current()
+            detach(self._token)
+
+    def resumed(self) -> None:
+        """The reader asks for the next piece: until now it was the reader's time."""
+        if self._yielded is not None:
+            self._wait += perf_counter() - self._yielded
+            self._yielded = None
+
+    def add(self, piece: object) -> None:
+        """A piece of a stream is about to be handed to the reader."""
+        if self._over:
+            return
+        now = self._last = self._yielded = perf_counter()
+        if self._first is None:
+            self._first = now
+        self._wait_before_last = self._wait
+        try:
+            self._recorder.piece(piece)
+        except Exception as error:
+            faults.record("stream piece", error)
+
+    def returned(self, result: object) -> None:
+        """Keep *result*, an object around a stream, for the end of that stream."""
+        self._result = result
+
+    def done(self, value: object) -> None:
+        """The function returned *value*, or the stream is exhausted."""
+        self._end(value, None, abandoned=False)
+
+    def failed(self, error: BaseException) -> None:
+        """The function raised *error*; `GeneratorExit` means that its reader left."""
+        if isinstance(error, GeneratorExit):
+            self.abandoned()
+        else:
+            left = self._first is not None and isinstance(error, asyncio.CancelledError)
+            self._end(None, error, abandoned=left)
+
+    def abandoned(self) -> None:
+        """The reader left before the end: what was read so far is the answer."""
+        self._end(None, None, abandoned=True)
+
+    def _end(self, value: object, error: BaseException | None, *, abandoned: bool) -> None:
+        if self._over or self._began is None:
+            return
+        self._over = True
+        try:
+            result = self._result if value is None else value
+            self._recorder.end(Ending(result, error, abandoned, self._first is not None, self._timing()))
+        except Exception as fault:
+            faults.record("end", fault)
+
+    def _timing(self) -> Timing:
+        began = self._began or 0.0
+        return Timing(
+            duration_s=perf_counter() - began,
+            first_s=None if self._first is None else self._first - began,
+            last_s=None if self._last is None else self._last - began,
+            consumer_wait_s=self._wait_before_last,
+        )
+
+    def __del__(self) -> None:
+        # A returned stream that nobody ever started runs no code at all when it is collected, not even a `finally`.
+        if not self._over and self._began is not None:
+            self.abandoned()

@@ -1,0 +1,94 @@
+"""The exceptions a user can meet, and the guard that keeps every other failure of ours away from the application.
+
+After `configure` has returned nothing of ragtrace raises into the application: code that runs on the application's
+threads goes through `guarded`, which logs a failure once per place and counts every one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+log = logging.getLogger("ragtrace")
+
+
+class RagtraceError(Exception):
+    """Any error raised by ragtrace itself."""
+
+
+class SettingsError(RagtraceError, ValueError):
+    """A setting is wrong: says what was wrong, where it came from and what to write instead."""
+
+
+class UnknownMetricError(SettingsError):
+    """No metric has that name; the message lists near misses and the known names."""
+
+
+class JudgeError(RagtraceError):
+    """A judge could not judge a call. `reason` is one of the `judge_error` reasons of `ragtrace.model.Reason`."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class Faults:
+    """Counts our own failures by place; logs the first of each place, with its traceback."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
+        self._counts: Counter[str] = Counter()
+
+    def record(self, place: str, error: BaseException) -> None:
+        """Count *error* under *place*; log it if it is the first there. Never raises."""
+        with self._lock:
+            self._counts[place] += 1
+            first = self._counts[place] == 1
+        if not first:
+            return
+        try:
+            log.error(
+                "ragtrace failed in %s; the application is not affected, further failures there are only counted",
+                place,
+                exc_info=error,
+            )
+        except Exception:  # a user's log handler, or a hostile __str__ of the error, must not hurt the application
+            log.error("ragtrace failed in %s; the error could not be printed", place)
+
+    def warn_once(self, place: str, message: str, *args: object) -> None:
+        """Count one event under *place* and log *message* the first time."""
+        with self._lock:
+            self._counts[place] += 1
+            first = self._counts[place] == 1
+        if first:
+            log.warning(message, *args)
+
+    def counts(self) -> Mapping[str, int]:
+        """How often each place failed since the process started (or `clear`)."""
+        with self._lock:
+            return dict(self._counts)
+
+    def clear(self) -> None:
+        """Forget everything, so that the next failure of each place is logged again."""
+        # A fork copies the lock in the state it was in; the child's reset must not wait for a thread it does not have.
+        self._lock = threading.RLock()
+        self._counts = Counter()
+
+
+faults = Faults()
+
+
+@contextmanager
+def guarded(place: str) -> Iterator[None]:
+    """Run a block of ours: an `Exception` in it is logged once, counted under *place* and swallowed.
+
+    `KeyboardInterrupt`, `SystemExit`, `GeneratorExit` and cancellation are the application's and pass through.
+    """
+    try:
+        yield
+    except Exception as error:
+        faults.record(place, error)

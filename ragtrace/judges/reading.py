@@ -1,0 +1,155 @@
+"""Reads one call for the embedded judge in bounded steps: statements, distinct chunks, and whether words can tell at all.
+
+Every generator here yields the number of characters it has just dealt with, so that its driver can hand back control.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ragtrace.judges.evidence import neighbours
+from ragtrace.judges.statements import Statement, statements
+from ragtrace.judges.support import Finding
+from ragtrace.judges.text import Lexicon, language, pieces, scripts, spoken_share, tokens
+from ragtrace.model import Document, Plain
+
+MAX_ANSWER_CHARS: Final = 100_000
+MAX_CONTEXT_CHARS: Final = 2_000_000
+MAX_QUERY_CHARS: Final = 10_000
+"""What is read at most; `truncated_answer_chars` and `truncated_chunks` in the attributes tell of anything left out."""
+STEP_CHARS: Final = 1_500
+"""Work between two points at which other tasks of the event loop run: about 0.3 ms."""
+SAMPLE_CHARS: Final = 400
+_SAMPLED_CHUNKS: Final = 3
+# Letters outside the chunks' scripts may be names and terms up to this share; beyond it the answer is in another script.
+_SHARED_SCRIPT: Final = 0.6
+# English text has 35 to 45 % function words, a sentence of twelve words practically never none.
+_ENOUGH_WORDS: Final = 12
+_FOREIGN_SHARE: Final = 0.04
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is read of one call."""
+
+    answer: str
+    statements: list[Statement] = field(default_factory=list[Statement])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    """A number for each stem of the answer, in order of appearance."""
+    neighbours: list[set[int]] = field(default_factory=list[set[int]])
+    """For each stem, the stems next to it, or next but one, in a checkable statement."""
+    chunks: dict[int, str] = field(default_factory=dict[int, str])
+    """Distinct chunks that are not blank, by their first rank."""
+    attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
+
+    @property
+    def checkable(self) -> list[Statement]:
+        return [statement for statement in self.statements if statement.checkable]
+
+    @property
+    def abstained(self) -> bool:
+        """It declines to answer, and says less that could be an attempt at answering."""
+        declined = sum(len(statement.words) + 1 for statement in self.statements if statement.declines)
+        told = sum(len(s.words) for s in self.statements if s.checkable and not s.declines)
+        return declined > told
+
+
+def read_answer(reading: Reading, lexicon: Lexicon) -> Iterator[int]:
+    """Split the answer into statements; number its stems and pairs."""
+    end = min(len(reading.answer), MAX_ANSWER_CHARS)
+    if len(reading.answer) > end:
+        reading.attributes["truncated_answer_chars"] = len(reading.answer) - end
+    numbers = reading.numbers
+    for statement in statements(reading.answer, end, lexicon):
+        stems = statement.stems = [numbers.setdefault(word.stem, len(numbers)) for _, _, word in statement.words]
+        reading.neighbours.extend(set() for _ in range(len(numbers) - len(reading.neighbours)))
+        if statement.checkable:
+            statement.pairs = neighbours(stems)
+            _note(statement, reading.neighbours)
+        reading.statements.append(statement)
+        yield statement.end - statement.start
+
+
+def _note(statement: Statement, noted: list[set[int]]) -> None:
+    stems = statement.stems
+    for one, other in statement.pairs:
+        noted[stems[one]].add(stems[other])
+        noted[stems[other]].add(stems[one])
+
+
+def choose_chunks(reading: Reading, contexts: Iterable[Document]) -> Iterator[int]:
+    """Keep each distinct chunk once as far as the limit goes, and count what is not read."""
+    seen: set[bytes | str] = set()
+    duplicates = truncated = chars = 0
+    for rank, document in enumerate(contexts):
+        key = yield from _without_spacing(document.text)
+        if not key:
+            continue
+        if key in seen:
+            duplicates += 1
+            continue
+        seen.add(key)
+        kept = document.text[: MAX_CONTEXT_CHARS - chars]
+        truncated += len(kept) < len(document.text)
+        chars += len(kept)
+        if kept:
+            reading.chunks[rank] = kept
+    reading.attributes.update({"chunks": len(seen), "duplicate_chunks": duplicates, "truncated_chunks": truncated})
+
+
+def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
+    """Equal for two chunks that differ in white space only; empty for a blank one."""
+    if len(text) <= STEP_CHARS:
+        yield len(text) // 8 + 1
+        return " ".join(text.split())
+    digest, blank = hashlib.blake2b(digest_size=16), True
+    for start, end in pieces(text, 4 * STEP_CHARS, len(text)):
+        if words := text[start:end].split():
+            digest.update((" ".join(words) + " ").encode("utf-8", "surrogatepass"))
+            blank = False
+        yield (end - start) // 4
+    return b"" if blank else digest.digest()
+
+
+def read_query(query: str, lexicon: Lexicon) -> Generator[int, None, frozenset[str]]:
+    """The stems the user asked with."""
+    found: set[str] = set()
+    for start, end in pieces(query, STEP_CHARS, min(len(query), MAX_QUERY_CHARS)):
+        found.update(word.stem for _, _, word in tokens(query, lexicon, start, end))
+        yield end - start
+    return frozenset(found)
+
+
+def shares_script(reading: Reading) -> Generator[int, None, bool]:
+    """Whether the answer has words at all, and most of its letters belong to scripts that the chunks use too."""
+    if not reading.numbers and not any(map(str.isalnum, reading.answer[:SAMPLE_CHARS])):
+        return False
+    letters = scripts(reading.answer[:SAMPLE_CHARS])
+    known: set[str] = set()
+    for text in reading.chunks.values():
+        if known.issuperset(letters):
+            break
+        known.update(scripts(text[:SAMPLE_CHARS]))
+        yield SAMPLE_CHARS
+    shared = sum(count for name, count in letters.items() if name in known)
+    return shared >= _SHARED_SCRIPT * sum(letters.values())
+
+
+def shares_language(reading: Reading, findings: Sequence[Finding], spoken: str) -> bool:
+    """False if answer and chunks are visibly in different languages, so that words cannot tell what supports what.
+
+    Where most words are found in the chunks anyway they do tell, whatever the languages look like.
+    """
+    if sum((2 * finding.deficit - 1) * finding.weight for finding in findings) < 0:
+        return True
+    samples = [text[:SAMPLE_CHARS] for text in list(reading.chunks.values())[:_SAMPLED_CHUNKS]]
+    known = {code for sample in samples if (code := language(sample))}
+    if not known or spoken in known:
+        return True
+    if spoken:
+        return False
+    count, share = spoken_share(reading.answer[: 4 * SAMPLE_CHARS], known)
+    return count < _ENOUGH_WORDS or share > _FOREIGN_SHARE

@@ -1,0 +1,110 @@
+"""Splits text into sentences, deterministically and with offsets.
+
+Decimals, abbreviations, initials and URLs stay whole; every list item is a sentence, without its marker; the full stops of
+Chinese, Japanese, Arabic, Urdu and Hindi are known. A sentence is never longer than `MAX_SENTENCE_CHARS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+MAX_SENTENCE_CHARS: Final = 1_000
+"""Longer ones are cut at white space, so that no step on a sentence can be long."""
+
+# A full stop ends a sentence only before white space; the stops of scripts without spaces end one anywhere.
+_STOP = re.compile(
+    r"[.!?\u2026]{1,16}[\"'\u201d\u2019)\]*_]{0,4}(?=\s|\Z)"
+    r"|[\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965]{1,16}[\"'\u201d\u2019)\]\u300d\u300f\uff09]{0,4}|\n"
+)
+_MARKER = re.compile(r"[ \t]{0,32}(?:[-*+\u2022\u2023\u25cf\u25e6\u2013\u2014][ \t]{1,8}|#{1,6}[ \t]{1,8}|\(?(?:\d{1,3}|[A-Za-z])[.)][ \t]{1,8})")
+_SPACE = re.compile(r"\s{1,256}")
+_LAST_WORD = re.compile(r"([^\s(\[\"'\u201c\u2018]{1,32})\Z")
+_NEXT_WORD = re.compile(r"\s{0,64}[\"'(\[\u201c\u2018*_]{0,4}([^\s]{0,32})")
+# Never the end of a sentence.
+_INNER: Final = frozenset("mr mrs ms dr prof st mt vs cf fig figs no nos vol pp eg e.g i.e ie approx ca gen col sgt rev hon".split())
+# May end one: it does when the next word is one that starts sentences.
+_OUTER: Final = frozenset("etc inc ltd co corp jr sr dept est u.s u.k u.n a.m p.m b.c a.d ph.d al jan feb mar apr jun jul aug sep sept oct nov dec".split())
+_STARTERS: Final = frozenset(
+    "the a an it he she they we you i this that these those there in on at for from by as if when while after before"
+    " however but and so to its his her their our your what who how why where".split()
+)
+
+
+def sentences(text: str, end: int | None = None) -> Iterator[tuple[int, int]]:
+    """Ranges of the sentences of ``text[:end]``, in order and disjoint, none blank; the rest of *text* is white space and markers."""
+    end = len(text) if end is None else min(end, len(text))
+    start = _skip(text, 0, end)
+    while start < end:
+        stop = _end_of_sentence(text, start, end)
+        last = stop
+        while last > start and text[last - 1].isspace():
+            last -= 1
+        if last > start:
+            yield start, last
+        start = _skip(text, stop, end)
+
+
+def _skip(text: str, at: int, end: int) -> int:
+    """Past white space, and past a list marker if a line starts here."""
+    fresh = at == 0 or text[at - 1] == "\n"
+    while at < end and (space := _SPACE.match(text, at, end)):
+        fresh = fresh or "\n" in space[0]
+        at = space.end()
+    if (marker := _marker(text, at, end)) and (fresh or text[at].isdigit()):
+        return marker
+    return at
+
+
+def _marker(text: str, at: int, end: int) -> int:
+    """Offset after the list marker at *at*, 0 if there is none."""
+    found = _MARKER.match(text, at, end)
+    return found.end() if found and found.end() < end else 0
+
+
+def _end_of_sentence(text: str, start: int, end: int) -> int:
+    limit = min(start + MAX_SENTENCE_CHARS, end)
+    for match in _STOP.finditer(text, start, limit):
+        # `\Z` also matches at the limit, where the text goes on.
+        if match.end() == limit < end and not text[limit].isspace():
+            break
+        if _ends(text, start, match, end):
+            return match.end()
+    if limit == end:
+        return end
+    space = max(text.rfind(" ", start, limit), text.rfind("\n", start, limit))
+    return space + 1 if space > start else limit
+
+
+def _ends(text: str, start: int, match: re.Match[str], end: int) -> bool:
+    if match[0] == "\n":
+        return _line_ends(text, start, match.start(), end)
+    if not match[0].startswith("."):
+        return not _goes_on(text, match.end(), end) or match[0][0] not in "\u2026"
+    before = _LAST_WORD.search(text, max(start, match.start() - 32), match.start())
+    last = before[1].lower().lstrip("*_") if before else ""
+    if last in _INNER or (len(last) == 1 and last.isalpha() and before is not None and before[1].isupper()):
+        return False
+    if last in _OUTER and match[0] == ".":
+        return _next_word(text, match.end(), end).lower() in _STARTERS or match.end() >= end or text[match.end()] == "\n"
+    return not _goes_on(text, match.end(), end)
+
+
+def _line_ends(text: str, start: int, at: int, end: int) -> bool:
+    """A line break ends a sentence unless the line was merely wrapped: the next one goes on in lower case."""
+    if not text[start:at].strip():
+        return False
+    if text.startswith("\n", at + 1) or _marker(text, at + 1, end):
+        return True
+    return not _goes_on(text, at, end)
+
+
+def _goes_on(text: str, at: int, end: int) -> bool:
+    following = _next_word(text, at, end)
+    return bool(following) and following[0].islower()
+
+
+def _next_word(text: str, at: int, end: int) -> str:
+    found = _NEXT_WORD.match(text, at, end)
+    return found[1] if found else ""

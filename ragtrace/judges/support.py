@@ -1,0 +1,133 @@
+"""How far the chunks support each statement, and the answer as a whole.
+
+A statement's *deficit* is the mean of two shares of its content words (framing words count a quarter):
+
+- words: the share that occurs in no chunk. A word the user asked with counts half, since it is given but not evidence; a word
+  whose negation differs from that of every occurrence in the chunks counts as absent, as does a number that stands near
+  none of its neighbours in any chunk;
+- pairs: the share of its neighbouring pairs of words (next, and next but one) that never occur together in a chunk, which finds
+  what is put together wrongly out of the chunks' own words.
+
+`consistency` is ``2 ** -(strength / HALF)`` with ``strength = sum(n * d**2) / N * sqrt(max(N, FEW))`` over the statements of n words
+and deficit d, N words in all. Squared, because paraphrase leaves single absent words everywhere while an invention is absent
+as a whole. Times the square root, because by chance alone the share of absent words varies as 1 / sqrt(N): the product is
+their number in units of its own standard deviation, so that an answer is neither excused for being long nor condemned for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ragtrace.judges.evidence import NEGATED, PLAIN, Evidence
+from ragtrace.judges.statements import Statement
+from ragtrace.judges.text import Token
+from ragtrace.model import Support
+
+ASKED: Final = 0.5
+"""What a word counts that no chunk has but the query does."""
+FEW_WORDS: Final = 25
+"""About two sentences. A shorter answer gets no discount: five wrong words out of five are not a matter of chance."""
+HALF: Final = math.sqrt(2)
+"""Strength at which consistency is one half: one invented sentence among five, of ten content words each (10 / sqrt(50))."""
+SUPPORTED: Final = 0.35
+"""A deficit up to this is paraphrase: at most about a fifth of the words absent, and half of the pairs that takes apart."""
+NOT_FOUND: Final = 0.7
+"""From this deficit on nothing worth naming is left of a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How one statement fared."""
+
+    weight: float
+    """Number of its content words; a framing word counts a quarter."""
+    deficit: float
+    """0: every word and pair is in the chunks; 1: none is."""
+    support: Support
+    unsupported: tuple[tuple[int, int], ...]
+
+
+def find(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Finding:
+    """Hold *statement* against the *evidence*; *asked* are the stems of the query."""
+    missing, apart = _company(statement, evidence)
+    gaps: list[float] = []
+    total = absent = 0.0
+    fact_missing = False
+    for at, token in enumerate(statement.words):
+        gap = _gap(statement, at, evidence, asked, stray=apart[at])
+        gaps.append(gap)
+        total += token[2].weight
+        absent += token[2].weight * gap
+        fact_missing = fact_missing or (gap > 0 and _is_fact(token, statement))
+    absent /= total
+    deficit = absent if missing is None else (absent + missing) / 2
+    support = _label(deficit, fact_missing)
+    return Finding(total, deficit, support, () if support == "supported" else _ranges(statement.words, gaps, apart))
+
+
+def _company(statement: Statement, evidence: Evidence) -> tuple[float | None, list[bool]]:
+    """Share of the pairs that occur together nowhere (None: no pair), and for each word whether it is near no neighbour."""
+    words, stems = statement.words, statement.stems
+    tried = missed = 0.0
+    alone, near = [False] * len(words), [False] * len(words)
+    for one, other in statement.pairs:
+        weight = min(words[one][2].weight, words[other][2].weight)
+        tried += weight
+        if stems[other] in evidence.apart[stems[one]]:
+            missed += weight
+            alone[one] = alone[other] = True
+        else:
+            near[one] = near[other] = True
+    return (missed / tried if tried else None), [a and not n for a, n in zip(alone, near)]
+
+
+def _gap(statement: Statement, at: int, evidence: Evidence, asked: frozenset[str], *, stray: bool) -> float:
+    """How much of the word at position *at* is missing from the chunks: 0, `ASKED` or 1."""
+    start, _, word = statement.words[at]
+    polarity = evidence.polarity[statement.stems[at]]
+    if not polarity:
+        return ASKED if word.stem in asked else 1.0
+    if not polarity & (NEGATED if start in statement.negated else PLAIN):
+        return 1.0
+    return 1.0 if stray and word.number else 0.0
+
+
+def _is_fact(token: Token, statement: Statement) -> bool:
+    """A number or a name: nothing to paraphrase."""
+    start, _, word = token
+    return word.number or (word.name and start > statement.start and word.weight == 1)
+
+
+def _label(deficit: float, fact_missing: bool) -> Support:
+    if deficit >= NOT_FOUND:
+        return "not_found"
+    return "partial" if fact_missing or deficit > SUPPORTED else "supported"
+
+
+def _ranges(words: Sequence[Token], gaps: Sequence[float], apart: Sequence[bool]) -> tuple[tuple[int, int], ...]:
+    """What to show a reader: the missing words, neighbours joined; where none is missing, the words in wrong company."""
+    marked = [word.weight == 1 and gap > 0 for (_, _, word), gap in zip(words, gaps)]
+    if not any(marked):
+        marked = list(apart)
+    ranges: list[tuple[int, int]] = []
+    previous = -2
+    for at, (start, end, _) in enumerate(words):
+        if not marked[at]:
+            continue
+        if ranges and at == previous + 1 and start - ranges[-1][1] <= 1:
+            ranges[-1] = (ranges[-1][0], end)
+        else:
+            ranges.append((start, end))
+        previous = at
+    return tuple(ranges)
+
+
+def consistency(findings: Sequence[Finding]) -> float:
+    """Support of a whole answer in [0, 1]; at least one finding is needed."""
+    total = sum(finding.weight for finding in findings)
+    unsupported = sum(finding.weight * finding.deficit**2 for finding in findings)
+    strength = unsupported / total * math.sqrt(max(total, FEW_WORDS))
+    return float(2 ** -(strength / HALF))

@@ -1,0 +1,1 @@
+"""Metrics: arithmetic over a judge's labels."""

@@ -1,0 +1,241 @@
+"""OpenTelemetry providers: the user's where there are some, else our own."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.metadata import entry_points, version
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from opentelemetry import _logs, metrics, trace
+
+from ragtrace import semconv
+from ragtrace.attach import HoldProcessor
+from ragtrace.errors import SettingsError, guarded
+from ragtrace.model import Signals
+from ragtrace.settings import Settings, choose
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger, LoggerProvider
+    from opentelemetry.metrics import Meter, MeterProvider
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.trace import Tracer, TracerProvider
+
+ENTRY_POINTS = "ragtrace.exporters"
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """What ragtrace writes to, and what of it is ours to flush and shut down."""
+
+    tracer: Tracer
+    meter: Meter
+    logger: Logger | None
+    hold: HoldProcessor | None = None
+    """Of our own provider, if it exports anything."""
+    owned: bool = False
+    """Whether the tracer provider is ours: then nothing but us ends or flushes its spans."""
+    carriers: bool = True
+    """Whether a carrier span would get anywhere."""
+    flushes: list[Callable[[int], object]] = field(default_factory=list[Callable[[int], object]])
+    """`force_flush(timeout_millis)` of every provider, in order."""
+    shutdowns: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    """`shutdown()` of our own providers."""
+
+    def flush(self, timeout: float) -> bool:
+        """Flush all providers within *timeout* seconds; False if one failed or was late."""
+        deadline = monotonic() + timeout
+        done = [_bounded(partial(_flush, flush, deadline), deadline) for flush in self.flushes]
+        return all(done)
+
+    def shutdown(self, timeout: float) -> bool:
+        """Shut our own providers down within *timeout* seconds."""
+        deadline = monotonic() + timeout
+        done = [_bounded(shutdown, deadline) for shutdown in self.shutdowns]
+        return all(done)
+
+
+def _flush(flush: Callable[[int], object], deadline: float) -> object:
+    return flush(max(1, int((deadline - monotonic()) * 1000)))
+
+
+def _bounded(action: Callable[[], object], deadline: float) -> bool:
+    """Run *action* on a thread of its own: the SDK's `force_flush` and `shutdown` do not keep to a time-out."""
+    outcome: list[object] = []
+
+    def run() -> None:
+        with guarded("flush of a provider"):
+            outcome.append(action())
+
+    thread = threading.Thread(target=run, name="ragtrace-flush", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter is shutting down and starts no more threads
+        run()
+    else:
+        thread.join(max(0.0, deadline - monotonic()))
+    return bool(outcome) and outcome[0] is not False
+
+
+def build(
+    settings: Settings,
+    exporter: object,
+    *,
+    tracer_provider: TracerProvider | None,
+    meter_provider: MeterProvider | None,
+    logger_provider: LoggerProvider | None,
+) -> Telemetry:
+    """Tracer, meter and logger from the given providers, else the process's, else new ones that export to *exporter*.
+
+    Args:
+        exporter: None for the one named in the settings; an OpenTelemetry `SpanExporter`; or `Signals`. If it is given,
+            new providers are made even where the process has its own.
+
+    Raises:
+        SettingsError: if there is no exporter of that name, or it was given along with the provider it would replace.
+    """
+    if exporter is not None and tracer_provider is not None:
+        raise SettingsError(
+            "exporter= and tracer_provider= were both given; add the exporter to your provider with "
+            "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
+        )
+    ours = exporter is not None
+    signals = signals_of(exporter, settings, os.environ)
+    resource = _resource(settings)
+    release = version("ragtrace-otel")
+    telemetry = Telemetry(trace.NoOpTracer(), metrics.NoOpMeter(semconv.SCOPE), None)
+    tracers = tracer_provider or (None if ours else _global_tracers())
+    telemetry.tracer = (tracers or _own_tracers(signals, resource, settings, telemetry, ours)).get_tracer(
+        semconv.SCOPE, release
+    )
+    meters = meter_provider or (None if ours else _global_meters()) or _own_meters(signals, resource, telemetry, ours)
+    if meters is not None:
+        telemetry.meter = meters.get_meter(semconv.SCOPE, release)
+    loggers = logger_provider or (None if ours else _global_loggers()) or _own_loggers(signals, resource, telemetry)
+    if loggers is not None:
+        telemetry.logger = loggers.get_logger(semconv.SCOPE, release)
+    for provider in (tracers, meters, loggers):
+        flush = getattr(provider, "force_flush", None)
+        if flush is not None and flush not in telemetry.flushes:
+            telemetry.flushes.append(flush)
+    return telemetry
+
+
+def signals_of(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Signals:
+    """The signals that *exporter* stands for.
+
+    Raises:
+        SettingsError: if it is nothing that can export, or there is no exporter of that name.
+    """
+    if exporter is None or isinstance(exporter, str):
+        return _named(settings.exporter, environ)
+    if isinstance(exporter, Signals):
+        return exporter
+    if callable(getattr(exporter, "export", None)):
+        return Signals(spans=exporter)  # type: ignore[arg-type]
+    raise SettingsError(
+        f"exporter= must be a name, a SpanExporter or ragtrace.Signals, got {type(exporter).__name__}; "
+        "write for instance exporter='otlp'"
+    )
+
+
+def _named(name: str, environ: Mapping[str, str]) -> Signals:
+    found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name == "none":
+        return Signals()
+    choose(name, [*sorted(found), "none"], "exporter", "exporter= or RAGTRACE_EXPORTER")
+    load = cast("Callable[[Mapping[str, str]], Signals]", found[name].load())
+    return load(environ)
+
+
+def _resource(settings: Settings) -> Resource:
+    from opentelemetry.sdk.resources import Resource
+
+    attributes: dict[str, str] = {}
+    if settings.service:
+        attributes[semconv.SERVICE_NAME] = settings.service
+    given = Resource.create(attributes)  # reads OTEL_RESOURCE_ATTRIBUTES
+    if semconv.SERVICE_INSTANCE in given.attributes:
+        return given
+    # Counters of two processes under one identity would overwrite each other in the backend.
+    return given.merge(Resource({semconv.SERVICE_INSTANCE: str(uuid.uuid4())}))
+
+
+def _own_tracers(
+    signals: Signals, resource: Resource, settings: Settings, telemetry: Telemetry, private: bool
+) -> TracerProvider:
+    from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+
+    # atexit=False: our own exit drains first, then shuts this down; see `runtime`.
+    provider = SdkTracerProvider(resource=resource, shutdown_on_exit=False)
+    telemetry.owned, telemetry.carriers = True, signals.spans is not None
+    if signals.spans is not None:
+        export = SimpleSpanProcessor(signals.spans) if signals.immediate else BatchSpanProcessor(signals.spans)
+        telemetry.hold = HoldProcessor(export, seconds=settings.hold_seconds)
+        provider.add_span_processor(telemetry.hold)
+        if not private:
+            _become_global(provider)
+    telemetry.flushes.append(provider.force_flush)
+    telemetry.shutdowns.append(provider.shutdown)
+    return provider
+
+
+def _own_meters(signals: Signals, resource: Resource, telemetry: Telemetry, private: bool) -> MeterProvider | None:
+    if signals.metrics is None:
+        return None
+    from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
+
+    provider = SdkMeterProvider([signals.metrics], resource=resource, shutdown_on_exit=False)
+    telemetry.shutdowns.append(provider.shutdown)
+    return provider
+
+
+def _own_loggers(signals: Signals, resource: Resource, telemetry: Telemetry) -> LoggerProvider | None:
+    if signals.logs is None:
+        return None
+    from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, SimpleLogRecordProcessor
+
+    exporter = cast("LogRecordExporter", signals.logs)
+    provider = SdkLoggerProvider(resource=resource, shutdown_on_exit=False)
+    process = SimpleLogRecordProcessor(exporter) if signals.immediate else BatchLogRecordProcessor(exporter)
+    provider.add_log_record_processor(process)
+    telemetry.shutdowns.append(provider.shutdown)
+    return provider
+
+
+_made_global: list[object] = []
+
+
+def _become_global(provider: TracerProvider) -> None:
+    """Let other instrumentations of the process write to *provider* too, if nobody else has set one."""
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        trace.set_tracer_provider(provider)
+        _made_global.append(provider)
+
+
+def _global_tracers() -> TracerProvider | None:
+    provider = trace.get_tracer_provider()
+    unset = isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider))
+    return None if unset or provider in _made_global else provider
+
+
+def _global_meters() -> MeterProvider | None:
+    provider = metrics.get_meter_provider()
+    return None if _is_placeholder(provider) else provider
+
+
+def _global_loggers() -> LoggerProvider | None:
+    provider = _logs.get_logger_provider()
+    return None if _is_placeholder(provider) else provider
+
+
+def _is_placeholder(provider: object) -> bool:
+    """Whether it is the API's own stand-in, which has no public name to test for."""
+    return type(provider).__module__.startswith(("opentelemetry.metrics", "opentelemetry._logs"))

@@ -1,0 +1,218 @@
+"""Records one decorated invocation: picks what matters from its arguments and results while the application waits.
+
+Only references to texts are taken here. JSON, redaction and hashing come later, elsewhere.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import time_ns
+from typing import Any, Protocol, TypeAlias
+
+from opentelemetry.context import Context, create_key, get_current, get_value, set_value
+from opentelemetry.trace import get_current_span
+
+from ragtrace.arguments import Arguments, Picked
+from ragtrace.assemble import Assembly, LooseRetrievals
+from ragtrace.capture import Reply, StreamText, documents, not_understood, reply
+from ragtrace.drive import Ending
+from ragtrace.errors import faults, guarded
+from ragtrace.model import Usage
+from ragtrace.spans import SpanWriter
+from ragtrace.steps import ErrorRecord, Step, StepKind
+
+FRAME = create_key("ragtrace-frame")
+"""Where the OpenTelemetry context keeps (assembly or None, innermost step): whatever carries the context carries it."""
+Frame: TypeAlias = "tuple[Assembly | None, Step]"
+Selector: TypeAlias = Callable[[Any], object]
+_STACKTRACE_CHARS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """What is known of a decorated function before it is called."""
+
+    kind: StepKind
+    function_name: str
+    arguments: Arguments
+    name: str = ""
+    workflow: str = ""
+    rerank: bool | None = None
+    """None: a retrieval that is given documents is a re-ranking."""
+    provider: str | None = None
+    model: str | None = None
+    result: Selector | None = None
+    """Documents of a retrieval, or answer of a generation or trace, out of what it returned or yielded."""
+    sources: Selector | None = None
+    """Documents that a generation or trace used, out of what it returned."""
+
+
+class Engine(Protocol):
+    """What recording needs of the runtime."""
+
+    @property
+    def writer(self) -> SpanWriter: ...
+    @property
+    def loose(self) -> LooseRetrievals: ...
+    def step_ended(self, assembly: Assembly | None, step: Step) -> None:
+        """A step that is not the root of a call is over."""
+        ...
+
+    def call_ended(self, assembly: Assembly) -> None:
+        """The root of a call is over."""
+        ...
+
+
+def current_frame() -> Frame | None:
+    """The call and step that the current context is inside of, while that call is still running."""
+    frame = get_value(FRAME)
+    if not isinstance(frame, tuple):
+        return None
+    assembly, step = frame
+    # A task that outlives its request keeps the request's context, but what it does belongs to no open call.
+    ended = assembly.root.ended if assembly is not None else step.ended
+    return None if ended else (assembly, step)
+
+
+class Recording:
+    """A `Recorder`: one invocation, from its arguments to its finished step."""
+
+    __slots__ = ("_args", "_assembly", "_bound", "_engine", "_kwargs", "_pieces", "_spec", "_stream", "step")
+
+    def __init__(
+        self, engine: Engine, spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, bound: bool
+    ) -> None:
+        self._engine, self._spec = engine, spec
+        self._args, self._kwargs, self._bound = args, kwargs, bound
+        self._assembly: Assembly | None = None
+        self._stream: StreamText | None = None
+        self._pieces: list[object] = []
+        self.step = Step(kind=spec.kind, name=spec.name, workflow=spec.workflow)
+
+    def begin(self) -> Context:
+        """Pick what matters from the arguments, find the enclosing call, start the span."""
+        spec, step = self._spec, self.step
+        step.provider, step.request_model = spec.provider, spec.model
+        with guarded("capture of arguments"):
+            self._take(spec.arguments.pick(self._args, self._kwargs, self._bound))
+        self._args, self._kwargs = (), {}
+        outside = get_current()
+        self._place(outside)
+        inside = self._engine.writer.start(step, outside)
+        step.context = set_value(FRAME, (self._assembly, step), inside)
+        return step.context
+
+    def piece(self, piece: object) -> None:
+        """Keep what a stream yielded."""
+        if self._spec.kind == "retrieve":
+            self._pieces.append(piece)
+            return
+        if self._stream is None:
+            self._stream = StreamText()
+        self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
+
+    def end(self, ending: Ending) -> None:
+        """Take what was returned and hand the step over."""
+        step = self.step
+        step.end_ns = time_ns()
+        step.timing, step.streamed, step.abandoned = ending.timing, ending.streamed, ending.abandoned
+        try:
+            if ending.error is not None:
+                step.error = _error_record(ending.error)
+            with guarded("capture of results"):
+                self._take_result(ending)
+        finally:
+            step.ended = True
+            if self._assembly is not None and self._assembly.root is step:
+                self._engine.call_ended(self._assembly)
+            else:
+                self._engine.step_ended(self._assembly, step)
+
+    def _take(self, picked: Picked) -> None:
+        step, spec = self.step, self._spec
+        step.query, step.top_k = picked.query, picked.top_k
+        step.conversation_id, step.user_id = picked.session, picked.user
+        step.request_model = spec.model or picked.model
+        if spec.kind == "retrieve":
+            step.rerank = picked.documents is not None if spec.rerank is None else spec.rerank
+        else:
+            step.documents = picked.documents
+
+    def _place(self, outside: Context) -> None:
+        """Join the enclosing call, or open a new one, or stay loose (a retrieval outside any call)."""
+        step, frame = self.step, current_frame()
+        if frame is not None:
+            self._assembly, step.parent = frame
+        if self._assembly is not None:
+            self._assembly.add(step)
+            return
+        around = get_current_span(outside).get_span_context()
+        if step.kind == "retrieve":
+            if around.is_valid and step.parent is None:
+                self._engine.loose.add(around, step)
+            return
+        loose = self._engine.loose.under(around) if step.kind == "generate" and around.is_valid else None
+        self._assembly = Assembly(step, loose)
+
+    def _take_result(self, ending: Ending) -> None:
+        if self._spec.kind == "retrieve":
+            self._take_documents(ending)
+        else:
+            self._take_reply(ending)
+
+    def _take_documents(self, ending: Ending) -> None:
+        spec = self._spec
+        value: object = self._pieces if ending.streamed else ending.value
+        if ending.error is not None and not self._pieces:
+            return
+        self.step.documents = documents(value if spec.result is None else spec.result(value))
+        if self.step.documents is None:
+            not_understood("documents", spec.function_name, value)
+
+    def _take_reply(self, ending: Ending) -> None:
+        spec, step = self._spec, self.step
+        returned = None if ending.value is None else self._reply(ending.value, streamed=ending.streamed)
+        streamed = None if self._stream is None else self._stream.reply()
+        for found in (returned, streamed):  # what was streamed is the answer; the object around it may know the sources
+            if found is not None:
+                _take_fields(step, found)
+        if spec.sources is not None and ending.value is not None:
+            step.documents = documents(spec.sources(ending.value))
+        if spec.kind == "generate" and returned is None and streamed is None and ending.error is None:
+            not_understood("answer", spec.function_name, ending.value)
+
+    def _reply(self, value: object, *, streamed: bool) -> Reply | None:
+        if self._spec.result is None or streamed:
+            return reply(value)
+        try:
+            return reply(self._spec.result(value))
+        except Exception as error:
+            faults.record(f"answer= of {self._spec.function_name}", error)
+            return reply(value)
+
+
+def _take_fields(step: Step, found: Reply) -> None:
+    step.answer = found.text if found.text is not None else step.answer
+    step.response_model = found.model or step.response_model
+    step.response_id = found.response_id or step.response_id
+    step.finish_reasons = found.finish_reasons or step.finish_reasons
+    if found.input_tokens is not None or found.output_tokens is not None:
+        step.usage = Usage(found.input_tokens, found.output_tokens)
+    if step.documents is None:
+        step.documents = found.documents
+
+
+def type_name(error: BaseException) -> str:
+    """The value of `error.type`: with its module unless it is a builtin."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _error_record(error: BaseException) -> ErrorRecord:
+    message = stacktrace = ""
+    with guarded("text of an exception"):
+        message = str(error)
+        stacktrace = "".join(traceback.format_exception(error))[-_STACKTRACE_CHARS:]
+    return ErrorRecord(type_name(error), message, stacktrace)

@@ -1,0 +1,184 @@
+"""Takes what must not leave the process out of texts, before any span, event or judge sees them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from ragtrace.errors import SettingsError, faults
+from ragtrace.model import Document, RagCall
+
+FAILED: Final = "[redaction failed]"
+"""Stands for a text that a user's function could not redact: better no text than the wrong one."""
+MARGIN_CHARS: Final = 4_096
+"""How far beyond `max_chars` patterns look, to find a match that starts before the cut."""
+
+
+class Redacted(NamedTuple):
+    """A text that may leave the process, and what was done to it."""
+
+    text: str
+    cut_chars: int = 0
+    """Characters taken off its end."""
+    hits: int = 0
+    """Matches of the patterns that were replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redact:
+    """What is taken out of every query, context, answer and reference.
+
+    Args:
+        patterns: regular expressions; whatever one matches is replaced. All of them see the original text, and matches
+            that touch are replaced together.
+        max_chars: longer texts are cut there, and the cut is counted; None: never. It also bounds the work: a pattern
+            with catastrophic backtracking is run on `max_chars + MARGIN_CHARS` characters at most.
+        replacement: stands in for each match, literally.
+        function: takes a text, patterns already applied, and returns what may be kept of it. It runs in the background.
+
+    Raises:
+        SettingsError: if a pattern is no regular expression, or another argument makes no sense.
+
+    A match longer than `MARGIN_CHARS` that reaches beyond `max_chars + MARGIN_CHARS` cannot be seen whole and stays.
+    """
+
+    patterns: Sequence[str | re.Pattern[str]] = ()
+    max_chars: int | None = 20_000
+    replacement: str = "[redacted]"
+    function: Callable[[str], str] | None = None
+    _compiled: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        compiled = _compile_all(self.patterns)
+        object.__setattr__(self, "patterns", tuple(self.patterns))
+        object.__setattr__(self, "_compiled", compiled)
+        _check_limit(self.max_chars)
+        _check_replacement(self.replacement, self.function)
+
+    def text(self, text: str) -> Redacted:
+        """*text* as it may leave the process: encodable as UTF-8, redacted, cut. Never raises.
+
+        If anything fails the text becomes `FAILED` and the failure is counted.
+        """
+        try:
+            return self._redacted(text)
+        except Exception as error:
+            faults.record("redaction", error)
+            return Redacted(FAILED, cut_chars=len(text))
+
+    def documents(self, found: Sequence[Document]) -> tuple[Document, ...]:
+        """*found* with text and id redacted, and the characters cut off the text added to `cut_chars`."""
+        return tuple(self._document(document) for document in found)
+
+    def call(self, call: RagCall) -> RagCall:
+        """*call* with query, contexts, answer and reference redacted, and all cut characters added to `cut_chars`."""
+        cut, texts = call.cut_chars, dict[str, str]()
+        for name, value in (("query", call.query), ("answer", call.answer), ("reference", call.reference)):
+            if value is not None:
+                texts[name], cut_here, _ = self.text(value)
+                cut += cut_here
+        contexts = None if call.contexts is None else self.documents(call.contexts)
+        cut += sum(new.cut_chars - old.cut_chars for new, old in zip(contexts or (), call.contexts or (), strict=True))
+        return replace(call, contexts=contexts, cut_chars=cut, **_any(texts))
+
+    def _document(self, document: Document) -> Document:
+        text, cut, _ = self.text(document.text)
+        id_ = None if document.id is None else self.text(document.id).text
+        if text == document.text and id_ == document.id:
+            return document
+        return replace(document, text=text, id=id_, cut_chars=document.cut_chars + cut)
+
+    def _redacted(self, text: str) -> Redacted:
+        limit = self.max_chars
+        seen = text if limit is None else text[: limit + MARGIN_CHARS]
+        beyond = len(text) - len(seen)
+        kept, hits = self._without_matches(encodable(seen))
+        if self.function is not None:
+            kept = _checked(self.function(kept))
+        if limit is None or (not beyond and len(kept) <= limit):
+            return Redacted(kept, 0, hits)
+        # Where the text goes on unseen, its last stretch may hold the beginning of a match: that is never kept.
+        whole = len(kept) - (MARGIN_CHARS if beyond else 0)
+        end = max(0, min(limit, whole))
+        return Redacted(kept[:end], beyond + len(kept) - end, hits)
+
+    def _without_matches(self, text: str) -> tuple[str, int]:
+        """*text* with the matches of all patterns replaced, and how many replacements that took."""
+        spans = sorted(
+            match.span()
+            for pattern in self._compiled
+            for match in pattern.finditer(text)
+            if match.start() < match.end()
+        )
+        if not spans:
+            return text, 0
+        parts: list[str] = []
+        position = hits = 0
+        for start, end in spans:
+            if start > position or not hits:
+                parts += (text[position:start], self.replacement)
+                hits += 1
+            position = max(position, end)
+        parts.append(text[position:])
+        return "".join(parts), hits
+
+
+def encodable(text: str) -> str:
+    """*text* as UTF-8 can hold it: surrogate pairs joined, lone surrogates and NUL replaced by U+FFFD.
+
+    Protocol buffers refuse surrogates, and a backend on PostgreSQL refuses NUL; one such character would lose a whole
+    batch of spans. Other control characters do no harm in either.
+    """
+    if "\0" in text:
+        text = text.replace("\0", "\ufffd")
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _checked(text: object) -> str:
+    if type(text) is not str:
+        raise TypeError(f"the function given to Redact must return a str, it returned {type(text).__name__}")
+    return encodable(text)
+
+
+def _compile_all(patterns: object) -> tuple[re.Pattern[str], ...]:
+    if isinstance(patterns, (str, bytes, re.Pattern)) or not isinstance(patterns, Sequence):
+        raise SettingsError(
+            f"Redact(patterns=...) must be a list of regular expressions, got {type(patterns).__name__}; "
+            "for a single one write patterns=[...]"
+        )
+    return tuple(_compile(pattern) for pattern in _any(patterns))
+
+
+def _compile(pattern: object) -> re.Pattern[str]:
+    try:
+        compiled: re.Pattern[Any] = re.compile(_any(pattern))
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
+        raise SettingsError(f"Redact(patterns=...): {pattern!r} is no regular expression: {error}") from error
+    if not isinstance(compiled.pattern, str):
+        raise SettingsError(f"Redact(patterns=...): {pattern!r} matches bytes; write it without the b")
+    return compiled
+
+
+def _check_limit(limit: object) -> None:
+    if limit is None or (type(limit) is int and limit > 0):
+        return
+    raise SettingsError(f"Redact(max_chars=...) must be a whole number above 0, or None for no limit; got {limit!r}")
+
+
+def _check_replacement(replacement: object, function: object) -> None:
+    if type(replacement) is not str:
+        raise SettingsError(f"Redact(replacement=...) must be a str, got {replacement!r}; for nothing write ''")
+    if function is not None and not callable(function):
+        raise SettingsError(f"Redact(function=...) must take and return a str, got {type(function).__name__}")
+
+
+def _any(value: object) -> Any:
+    return value

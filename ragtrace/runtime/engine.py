@@ -1,0 +1,281 @@
+"""What becomes of a finished call, from the application's thread to its scores, and how it all ends."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from weakref import WeakMethod
+
+from ragtrace import semconv
+from ragtrace.assemble import Assembly, LooseRetrievals
+from ragtrace.attach import Attacher, HoldProcessor, Instruments, holds
+from ragtrace.capture import mark_duplicates
+from ragtrace.errors import faults, guarded
+from ragtrace.ledger import Ledger, Outcome, Stats
+from ragtrace.model import Evaluation, RagCall, Score
+from ragtrace.providers import Telemetry
+from ragtrace.redact import Redact
+from ragtrace.runtime.redaction import redact_step
+from ragtrace.sampling import Sampling, included
+from ragtrace.scoring import Evaluator, evaluate
+from ragtrace.settings import Settings
+from ragtrace.spans import SpanWriter
+from ragtrace.steps import Step
+from ragtrace.worker import Worker
+
+log = logging.getLogger("ragtrace")
+_EXIT_SECONDS = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Finished:
+    """Work for the background: a step to write, and if it is the root of a call, that call to score."""
+
+    step: Step
+    assembly: Assembly | None = None
+    is_call: bool = False
+    open: set[str] = field(default_factory=set[str])
+    """Evaluators whose books still have this call as pending."""
+
+
+class Runtime:
+    """One configured ragtrace."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        telemetry: Telemetry,
+        *,
+        screen: Evaluator | None,
+        judge: Evaluator | None,
+        sampling: Sampling,
+        redact: Redact,
+    ) -> None:
+        self.settings, self._telemetry = settings, telemetry
+        self._screen, self._judge, self._sampling, self._redact = screen, judge, sampling, redact
+        self._evaluators = [evaluator for evaluator in (screen, judge) if evaluator is not None]
+        self.ledger = Ledger()
+        self.loose = LooseRetrievals()
+        self.worker: Worker[Finished] = Worker(self._handle, capacity=settings.capacity, tick=self._sweep)
+        self.writer = SpanWriter(
+            telemetry.tracer, telemetry.logger, dialects=settings.dialects, capture=settings.capture_content
+        )
+        self._instruments = Instruments(
+            telemetry.meter, books=self.ledger.rows, queued=lambda: self.worker.size, held=_held
+        )
+        tracer = telemetry.tracer if telemetry.carriers else None
+        self._attacher = Attacher(tracer, telemetry.logger, self._instruments, evidence=settings.evidence)
+        self._judging = asyncio.Semaphore(settings.judge_concurrency)
+        self._ended = False
+        self._adopt_hold()
+        reset = WeakMethod(self._reset_after_fork)
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
+        # After the providers were made, so before their own exit handlers: atexit is last in, first out.
+        atexit.register(self._at_exit)
+
+    # --- on the application's thread ---------------------------------------------------------------------------------
+
+    def step_ended(self, assembly: Assembly | None, step: Step) -> None:
+        """A step that is not the root of a call is over: its span is written soon."""
+        self._submit(Finished(step, assembly), urgent=assembly is None)
+
+    def call_ended(self, assembly: Assembly) -> None:
+        """The root of a call is over: it is offered to every evaluator."""
+        work = Finished(assembly.root, assembly, is_call=True)
+        for evaluator in self._evaluators:
+            self.ledger.offer(evaluator.id, assembly.root.workflow)
+            work.open.add(evaluator.id)
+        self._submit(work, urgent=True)
+
+    def _submit(self, work: Finished, *, urgent: bool) -> None:
+        if not self._deferred:
+            self._write(work)
+            if not work.is_call:
+                return
+        if not self.worker.offer(work, urgent=urgent):
+            self._drop(work, "shutdown" if self._ended else "queue_full")
+
+    @property
+    def _deferred(self) -> bool:
+        """Whether spans may end a little later than their steps: only where a flush waits for us."""
+        return self._telemetry.owned or bool(holds())
+
+    def _drop(self, work: Finished, reason: str) -> None:
+        """There is no room: the span goes out as it is, and the call is counted as lost."""
+        self._settle_open(work, "dropped", reason)
+        span = work.step.span
+        if span is None or work.step.written:
+            return
+        work.step.written = True
+        if work.is_call:
+            span.set_attribute(semconv.EVAL_STATUS, semconv.STATUS_DROPPED)
+            span.set_attribute(semconv.REASON, reason)
+        faults.warn_once(
+            f"dropped: {reason}",
+            "a finished call could not be queued (%s): its span has no content and its scores are lost; every further "
+            "loss is counted in ragtrace.stats(). Raise capacity= or give shutdown more time",
+            reason,
+        )
+        span.end(end_time=work.step.end_ns)
+
+    def _settle_open(self, work: Finished, outcome: Outcome, reason: str = "") -> None:
+        for evaluator in list(work.open):
+            self._settle(work, evaluator, outcome, reason)
+
+    def _settle(self, work: Finished, evaluator: str, outcome: Outcome, reason: str = "") -> None:
+        if evaluator in work.open:
+            work.open.discard(evaluator)
+            self.ledger.settle(evaluator, work.step.workflow, outcome, reason)
+
+    # --- in the background -------------------------------------------------------------------------------------------
+
+    def _write(self, work: Finished) -> None:
+        """Redact what was captured, put it on the span, end the span."""
+        with guarded("writing a span"):
+            try:
+                redact_step(work.step, self._redact)
+                if work.assembly is not None and work.is_call:
+                    for step in work.assembly.steps:
+                        if step.ended:
+                            redact_step(step, self._redact)
+                    work.assembly.show_contexts()
+            finally:
+                self.writer.finish(work.step, root=work.is_call)
+        with guarded("metrics of a step"):
+            self._instruments.step(work.step)
+
+    async def _handle(self, work: Finished) -> None:
+        if not work.is_call or work.assembly is None:
+            self._write(work)
+            return
+        holding: HoldProcessor | None = None
+        call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)
+        evaluations: list[Evaluation] = []
+        status: str | None = None
+        try:
+            told = self._attacher.expect(work.step)
+            self._write(work)
+            holding = self._attacher.confirm(work.step, told)
+            call = self._call(work.assembly)
+            await self._evaluate(work, call, evaluations, holding)
+        except asyncio.CancelledError:
+            status = semconv.STATUS_DROPPED
+            self._settle_open(work, "dropped", "shutdown")
+            raise
+        except Exception as error:
+            status = semconv.STATUS_ERROR
+            faults.record("scoring of a call", error)
+            self._settle_open(work, "failed", "internal")
+        finally:
+            with guarded("attaching scores"):
+                self._attacher.attach(work.step, call, evaluations, holding, status)
+
+    def _call(self, assembly: Assembly) -> RagCall:
+        call = assembly.call()
+        return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
+
+    async def _evaluate(
+        self, work: Finished, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
+    ) -> None:
+        skip = self._skip(call)
+        if skip:
+            self._settle_open(work, "sampled_out", skip)
+            return
+        if self._screen is not None:
+            evaluations.append(await evaluate(self._screen, call))
+            self._settle_evaluation(work, evaluations[-1])
+        if self._judge is None:
+            return
+        probability = self._sampling.probability(_consistency(evaluations))
+        if call.span is None or not included(call.span.trace_id, probability):
+            self._settle(work, self._judge.id, "sampled_out", "not_sampled")
+            return
+        self._attacher.note(call, evaluations, holding)
+        async with self._judging:
+            evaluations.append(await evaluate(self._judge, call, probability))
+        self._settle_evaluation(work, evaluations[-1])
+
+    def _settle_evaluation(self, work: Finished, evaluation: Evaluation) -> None:
+        outcome, reason = evaluation.outcome
+        self._settle(work, evaluation.evaluator, outcome, reason)
+
+    def _skip(self, call: RagCall) -> str:
+        """Why no evaluator should look at this call; empty if they should."""
+        if call.span is None or not call.span.trace_flags.sampled:
+            return "head_dropped"
+        # The application failed before there was an answer: that is on its span, and says nothing about the answer.
+        return "call_failed" if call.error is not None and not call.answer else ""
+
+    def _sweep(self) -> None:
+        for hold in holds():
+            hold.sweep()
+
+    # --- life cycle --------------------------------------------------------------------------------------------------
+
+    def _adopt_hold(self) -> None:
+        for hold in holds():
+            hold.before_flush = self.worker.wait_idle
+
+    def stats(self) -> Stats:
+        """What became of every call so far."""
+        return self.ledger.stats(faults.counts())
+
+    def flush(self, timeout: float) -> bool:
+        """Score and export everything finished so far; False if *timeout* seconds were not enough."""
+        deadline = monotonic() + timeout
+        self._adopt_hold()
+        scored = self.worker.wait_idle(timeout)
+        return self._telemetry.flush(max(0.05, deadline - monotonic())) and scored
+
+    def shutdown(self, timeout: float) -> bool:
+        """Drain for at most *timeout* seconds, say what was lost, shut our providers down. False if anything was."""
+        if self._ended:
+            return True
+        deadline = monotonic() + timeout
+        self._ended = True
+        atexit.unregister(self._at_exit)
+        for work in self.worker.stop(timeout):
+            self._drop(work, "shutdown")
+        for hold in holds():
+            hold.before_flush = None
+        flushed = self._telemetry.flush(max(0.1, deadline - monotonic()))
+        closed = self._telemetry.shutdown(max(0.1, deadline - monotonic()))
+        return self._report_losses(flushed and closed)
+
+    def _report_losses(self, delivered: bool) -> bool:
+        lost = self.stats().dropped
+        if lost:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
+            log.warning("calls that went unscored since ragtrace was configured: %s", reasons)
+        if not delivered:
+            log.warning("not everything could be exported before the deadline of ragtrace.shutdown")
+        return delivered and not lost
+
+    def _at_exit(self) -> None:
+        with guarded("shutdown at exit"):
+            self.shutdown(_EXIT_SECONDS)
+
+    def _reset_after_fork(self) -> None:
+        self.worker.reset()
+        self.ledger.reset()
+        self.loose.reset()
+        self._judging = asyncio.Semaphore(self.settings.judge_concurrency)
+        faults.clear()
+
+
+def _held() -> int:
+    return sum(hold.held for hold in holds())
+
+
+def _consistency(evaluations: Sequence[Evaluation]) -> float | None:
+    for evaluation in evaluations:
+        result = evaluation.results.get("consistency")
+        if isinstance(result, Score):
+            return result.value
+    return None

@@ -1,0 +1,161 @@
+"""Every span, attribute, event and metric name that ragtrace writes or reads, and nothing else.
+
+Names under `gen_ai.` follow the OpenTelemetry GenAI semantic conventions (repository semantic-conventions-genai, status
+Development: they may be renamed, which is why no other module spells one). Only `error.type` is stable. Names under
+`openinference.`, `input.`, `output.`, `retrieval.`, `llm.`, `session.`, `user.`, `evaluations.` follow the
+OpenInference specification. Names under `ragtrace.` are ours: the naming guide of OpenTelemetry tells applications not
+to add attributes to an existing namespace.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCOPE: Final = "ragtrace"
+"""Instrumentation scope of every span, event and metric."""
+
+# --- Stable (OpenTelemetry semantic conventions) -------------------------------------------------------------------
+ERROR_TYPE: Final = "error.type"
+SERVICE_NAME: Final = "service.name"
+
+# --- Development (OpenTelemetry GenAI) ------------------------------------------------------------------------------
+OPERATION_NAME: Final = "gen_ai.operation.name"
+OPERATION_WORKFLOW: Final = "invoke_workflow"
+OPERATION_RETRIEVAL: Final = "retrieval"
+OPERATION_CHAT: Final = "chat"
+OPERATION_EVALUATION: Final = "evaluation"  # a custom value: the convention has none for evaluating
+WORKFLOW_NAME: Final = "gen_ai.workflow.name"
+CONVERSATION_ID: Final = "gen_ai.conversation.id"
+DATA_SOURCE_ID: Final = "gen_ai.data_source.id"
+PROVIDER_NAME: Final = "gen_ai.provider.name"
+RETRIEVAL_TOP_K: Final = "gen_ai.retrieval.top_k"
+RETRIEVAL_QUERY: Final = "gen_ai.retrieval.query.text"
+RETRIEVAL_DOCUMENTS: Final = "gen_ai.retrieval.documents"
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_STREAM: Final = "gen_ai.request.stream"
+RESPONSE_MODEL: Final = "gen_ai.response.model"
+RESPONSE_ID: Final = "gen_ai.response.id"
+RESPONSE_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+RESPONSE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.response.time_to_first_chunk"
+USAGE_INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+TOKEN_TYPE: Final = "gen_ai.token.type"
+TOKEN_INPUT: Final = "input"
+TOKEN_OUTPUT: Final = "output"
+
+EVENT_EVALUATION: Final = "gen_ai.evaluation.result"
+EVALUATION_NAME: Final = "gen_ai.evaluation.name"
+EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
+EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
+EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
+
+EVENT_DETAILS: Final = "gen_ai.client.inference.operation.details"
+"""Carries the content when it may go on events."""
+
+METRIC_OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
+METRIC_TOKEN_USAGE: Final = "gen_ai.client.token.usage"
+METRIC_TIME_TO_FIRST_CHUNK: Final = "gen_ai.client.operation.time_to_first_chunk"
+METRIC_WORKFLOW_DURATION: Final = "gen_ai.workflow.duration"
+
+# --- OpenInference ---------------------------------------------------------------------------------------------------
+OI_KIND: Final = "openinference.span.kind"
+OI_CHAIN: Final = "CHAIN"
+OI_RETRIEVER: Final = "RETRIEVER"
+OI_RERANKER: Final = "RERANKER"
+OI_LLM: Final = "LLM"
+OI_EVALUATOR: Final = "EVALUATOR"
+OI_INPUT: Final = "input.value"
+OI_OUTPUT: Final = "output.value"
+OI_SESSION: Final = "session.id"
+OI_USER: Final = "user.id"
+OI_MODEL: Final = "llm.model_name"
+OI_TOKENS_PROMPT: Final = "llm.token_count.prompt"
+OI_TOKENS_COMPLETION: Final = "llm.token_count.completion"
+OI_TOKENS_TOTAL: Final = "llm.token_count.total"
+_OI_DOCUMENT: Final = "retrieval.documents.{}.document.{}"
+_OI_EVALUATION: Final = "evaluations.{}.evaluation.{}"
+
+
+def oi_document(rank: int, part: str) -> str:
+    """Key of one part (id, score, content) of the document at *rank*, from 0."""
+    return _OI_DOCUMENT.format(rank, part)
+
+
+def oi_evaluation(index: int, part: str) -> str:
+    """Key of one part (name, score, label, explanation, annotator_kind, identifier, metadata) of a carried score."""
+    return _OI_EVALUATION.format(index, part)
+
+
+# --- Ours ------------------------------------------------------------------------------------------------------------
+DOCUMENT_COUNT: Final = "ragtrace.retrieval.document.count"
+RERANK: Final = "ragtrace.rerank"
+ABANDONED: Final = "ragtrace.abandoned"
+CUT_CHARS: Final = "ragtrace.cut_chars"
+"""Characters that `Redact(max_chars=...)` took off the content of this span; absent when nothing was cut."""
+
+EVAL_STATUS: Final = "ragtrace.eval.status"
+EVAL_PROBABILITY: Final = "ragtrace.eval.probability"
+EVAL_EVALUATOR: Final = "ragtrace.eval.evaluator"
+EVAL_UNSUPPORTED: Final = "ragtrace.eval.unsupported"
+EVAL_ADJUSTED_COUNT: Final = "ragtrace.eval.adjusted_count"
+EVAL_HIGHER_IS_BETTER: Final = "ragtrace.eval.higher_is_better"
+EVALUATOR_ID: Final = "ragtrace.evaluator.id"
+EVALUATOR_VERSION: Final = "ragtrace.evaluator.version"
+EVALUATOR_TYPE: Final = "ragtrace.evaluator.type"
+OUTCOME: Final = "ragtrace.outcome"
+REASON: Final = "ragtrace.reason"
+
+STATUS_OK: Final = "ok"
+STATUS_PARTIAL: Final = "partial"
+STATUS_TIMEOUT: Final = "timeout"
+STATUS_NOT_SAMPLED: Final = "not_sampled"
+STATUS_DROPPED: Final = "dropped"
+STATUS_ERROR: Final = "error"
+STATUS_DEFERRED: Final = "deferred"
+"""The span ended in a provider that holds nothing back: its scores follow as events, metrics and a carrier span."""
+
+_EVAL: Final = "ragtrace.eval.{}.{}"
+
+
+def eval_score(metric: str) -> str:
+    """Span attribute with the score of *metric*, a double; absent when unscored."""
+    return _EVAL.format(metric, "score")
+
+
+def eval_label(metric: str) -> str:
+    """Span attribute with the label of *metric*."""
+    return _EVAL.format(metric, "label")
+
+
+def eval_reason(metric: str) -> str:
+    """Span attribute that says why *metric* is unscored."""
+    return _EVAL.format(metric, "reason")
+
+
+METRIC_SCORE: Final = "ragtrace.eval.score"
+METRIC_RESULTS: Final = "ragtrace.eval.results"
+METRIC_JUDGE_DURATION: Final = "ragtrace.eval.duration"
+METRIC_JUDGE_TOKENS: Final = "ragtrace.eval.tokens"
+METRIC_JUDGE_COST: Final = "ragtrace.eval.cost"
+METRIC_CALLS: Final = "ragtrace.calls"
+METRIC_QUEUE_SIZE: Final = "ragtrace.queue.size"
+METRIC_HELD_SIZE: Final = "ragtrace.held.size"
+SCORE_BOUNDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+"""The SDK's default buckets do not fit scores. One exemplar is kept a bucket: those at the bad end are bad examples."""
+
+
+def span_name(operation: str, target: str) -> str:
+    """`{operation} {target}`, or the operation alone when the target is unknown."""
+    return f"{operation} {target}" if target else operation
+
+
+CARRIER_OPERATION: Final = "evaluate"
+
+# --- Stable: the exception event of a span ---------------------------------------------------------------------------
+EVENT_EXCEPTION: Final = "exception"
+EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
+EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
+SERVICE_INSTANCE: Final = "service.instance.id"

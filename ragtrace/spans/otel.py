@@ -1,0 +1,108 @@
+"""Attributes of a step in the OpenTelemetry GenAI conventions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ragtrace import semconv
+from ragtrace.model import Document
+from ragtrace.steps import Step
+
+Attributes = dict[str, "str | bool | int | float | Sequence[str]"]
+
+OPERATIONS: Mapping[str, str] = {
+    "trace": semconv.OPERATION_WORKFLOW,
+    "retrieve": semconv.OPERATION_RETRIEVAL,
+    "generate": semconv.OPERATION_CHAT,
+}
+
+
+def to_json(value: object) -> str:
+    """Compact JSON; texts have been cleaned by redaction, so that it can be encoded."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def message(role: str, text: str) -> list[dict[str, object]]:
+    """One message of one text part, as the conventions structure it."""
+    return [{"role": role, "parts": [{"type": "text", "content": text}]}]
+
+
+def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
+    """Documents as the conventions structure them; id and score only where they are known."""
+    records: list[dict[str, object]] = []
+    for document in documents:
+        record: dict[str, object] = {}
+        if document.id is not None:
+            record["id"] = document.id
+        if document.score is not None:
+            record["score"] = document.score
+        record["content"] = document.text
+        records.append(record)
+    return records
+
+
+def start_attributes(step: Step) -> Attributes:
+    """What is known when the step begins: this is what a sampler sees."""
+    attributes: Attributes = {semconv.OPERATION_NAME: OPERATIONS[step.kind]}
+    if step.kind == "trace" and step.name:
+        attributes[semconv.WORKFLOW_NAME] = step.name
+    if step.kind == "retrieve" and step.name:
+        attributes[semconv.DATA_SOURCE_ID] = step.name
+    if step.provider:
+        attributes[semconv.PROVIDER_NAME] = step.provider
+    if step.request_model:
+        attributes[semconv.REQUEST_MODEL] = step.request_model
+    return attributes
+
+
+def end_attributes(step: Step) -> Attributes:
+    """What is known when it is over, content apart."""
+    attributes: Attributes = {}
+    if step.conversation_id:
+        attributes[semconv.CONVERSATION_ID] = step.conversation_id
+    if step.kind == "retrieve" and step.top_k is not None:
+        attributes[semconv.RETRIEVAL_TOP_K] = step.top_k
+    if step.kind == "generate":
+        attributes.update(_response_attributes(step))
+    return attributes
+
+
+def _response_attributes(step: Step) -> Attributes:
+    attributes: Attributes = {semconv.REQUEST_STREAM: step.streamed}
+    if step.response_model:
+        attributes[semconv.RESPONSE_MODEL] = step.response_model
+    if step.response_id:
+        attributes[semconv.RESPONSE_ID] = step.response_id
+    if step.finish_reasons:
+        attributes[semconv.RESPONSE_FINISH_REASONS] = step.finish_reasons
+    if step.timing is not None and step.timing.first_s is not None:
+        attributes[semconv.RESPONSE_TIME_TO_FIRST_CHUNK] = step.timing.first_s
+    if step.usage.input_tokens is not None:
+        attributes[semconv.USAGE_INPUT_TOKENS] = step.usage.input_tokens
+    if step.usage.output_tokens is not None:
+        attributes[semconv.USAGE_OUTPUT_TOKENS] = step.usage.output_tokens
+    return attributes
+
+
+def content(step: Step) -> dict[str, object]:
+    """Query, documents and answer, structured: as an event carries them."""
+    attributes: dict[str, object] = {}
+    if step.kind == "retrieve":
+        if step.query is not None:
+            attributes[semconv.RETRIEVAL_QUERY] = step.query
+        if step.documents is not None:
+            attributes[semconv.RETRIEVAL_DOCUMENTS] = document_records(step.documents)
+        return attributes
+    if step.query is not None:
+        attributes[semconv.INPUT_MESSAGES] = message("user", step.query)
+    if step.answer is not None:
+        attributes[semconv.OUTPUT_MESSAGES] = message("assistant", step.answer)
+    if step.contexts_here is not None:
+        attributes[semconv.RETRIEVAL_DOCUMENTS] = document_records(step.contexts_here)
+    return attributes
+
+
+def content_attributes(step: Step) -> Attributes:
+    """The same for a span: JSON strings, since backends read nothing else there."""
+    return {key: value if isinstance(value, str) else to_json(value) for key, value in content(step).items()}

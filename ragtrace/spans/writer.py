@@ -1,0 +1,110 @@
+"""Starts the span of a step, and later writes what was captured onto it and ends it.
+
+Starting is all that must happen while the application waits. Writing (JSON, many attributes) can be done at any time
+afterwards and by any thread: the span is ended with the time at which the step ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, set_span_in_context
+
+from ragtrace import semconv
+from ragtrace.spans import openinference, otel
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span
+
+    from ragtrace.steps import Step
+
+_DIALECTS = {"otel": otel, "openinference": openinference}
+
+
+class SpanWriter:
+    """Writes steps as spans in the given dialects, with content where the content-capture mode allows it."""
+
+    def __init__(self, tracer: Tracer, logger: Logger | None, *, dialects: tuple[str, ...], capture: str) -> None:
+        self._tracer, self._logger = tracer, logger
+        self._dialects = [_DIALECTS[name] for name in dialects]
+        self._on_span = capture in ("SPAN_ONLY", "SPAN_AND_EVENT")
+        self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
+
+    def start(self, step: Step, context: Context) -> Context:
+        """Start the span of *step* under *context*; returns the context in which it is current."""
+        attributes: otel.Attributes = {}
+        for dialect in self._dialects:
+            attributes.update(dialect.start_attributes(step))
+        kind = SpanKind.INTERNAL if step.kind == "trace" else SpanKind.CLIENT
+        step.span = self._tracer.start_span(_name(step), context=context, kind=kind, attributes=attributes)
+        return set_span_in_context(step.span, context)
+
+    def finish(self, step: Step, *, root: bool) -> None:
+        """Write what was captured and end the span, once. *root*: the scores of the call will be looked for on it."""
+        span = step.span
+        if span is None or step.written:
+            return
+        step.written = True
+        try:
+            if span.is_recording():
+                self._write(span, step, root=root)
+                self._emit_content(step)
+        finally:
+            span.end(end_time=step.end_ns)
+
+    def _write(self, span: Span, step: Step, *, root: bool) -> None:
+        for dialect in self._dialects:
+            span.set_attributes(dialect.end_attributes(step))
+            if self._on_span:
+                span.set_attributes(dialect.content_attributes(step))
+        span.set_attributes(_own_attributes(step))
+        if root:
+            # Overwritten when the span is held; where nothing holds it, "not scored" must not look like "good".
+            span.set_attribute(semconv.EVAL_STATUS, semconv.STATUS_DEFERRED)
+        if step.error is not None:
+            _write_error(span, step)
+
+    def _emit_content(self, step: Step) -> None:
+        if not self._on_event or self._logger is None or step.context is None:
+            return
+        attributes = {semconv.OPERATION_NAME: otel.OPERATIONS[step.kind], **otel.content(step)}
+        self._logger.emit(
+            timestamp=step.end_ns,
+            context=step.context,
+            event_name=semconv.EVENT_DETAILS,
+            attributes=attributes,  # type: ignore[arg-type]  # structured values are allowed on events
+        )
+
+
+def _name(step: Step) -> str:
+    target = step.request_model if step.kind == "generate" else step.name
+    return semconv.span_name(otel.OPERATIONS[step.kind], target or "")
+
+
+def _own_attributes(step: Step) -> otel.Attributes:
+    attributes: otel.Attributes = {}
+    if step.kind == "retrieve":
+        attributes[semconv.RERANK] = step.rerank
+        if step.documents is not None:
+            attributes[semconv.DOCUMENT_COUNT] = len(step.documents)
+    if step.streamed:
+        attributes[semconv.ABANDONED] = step.abandoned
+    if step.cut_chars:
+        attributes[semconv.CUT_CHARS] = step.cut_chars
+    return attributes
+
+
+def _write_error(span: Span, step: Step) -> None:
+    error = step.error
+    if error is None:
+        return
+    span.set_attribute(semconv.ERROR_TYPE, error.type)
+    event = {
+        semconv.EXCEPTION_TYPE: error.type,
+        semconv.EXCEPTION_MESSAGE: error.message,
+        semconv.EXCEPTION_STACKTRACE: error.stacktrace,
+    }
+    span.add_event(semconv.EVENT_EXCEPTION, event, timestamp=step.end_ns)
+    span.set_status(Status(StatusCode.ERROR, error.message))

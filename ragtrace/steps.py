@@ -1,0 +1,85 @@
+"""One decorated invocation as it was captured: plain data that the recording fills and everything behind it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ragtrace.model import Document, Timing, Usage
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanContext
+
+NO_USAGE = Usage()
+StepKind: TypeAlias = Literal["trace", "retrieve", "generate"]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRecord:
+    """An exception of the user's function, as text: keeping the object would keep its frames alive."""
+
+    type: str
+    message: str
+    stacktrace: str
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One invocation of a decorated function, or one `ragtrace.call` block.
+
+    Written by the application's thread until `ended`, read by the background afterwards.
+    """
+
+    kind: StepKind
+    name: str = ""
+    """Workflow of a trace, data source of a retrieval, empty for a generation."""
+    workflow: str = ""
+    """Name under which the call is scored if this step is its root."""
+    parent: Step | None = None
+    rerank: bool = False
+    provider: str | None = None
+    request_model: str | None = None
+    conversation_id: str | None = None
+    user_id: str | None = None
+    query: str | None = None
+    documents: tuple[Document, ...] | None = None
+    """Of a retrieval: what it returned. Of a generation or a trace: what it was given, or says it used."""
+    contexts_here: tuple[Document, ...] | None = None
+    """Of a root: the call's contexts, where no retrieval span shows them."""
+    answer: str | None = None
+    reference: str | None = None
+    top_k: int | None = None
+    response_model: str | None = None
+    response_id: str | None = None
+    finish_reasons: tuple[str, ...] = ()
+    usage: Usage = NO_USAGE
+    timing: Timing | None = None
+    streamed: bool = False
+    abandoned: bool = False
+    error: ErrorRecord | None = None
+    ended: bool = False
+    redacted: bool = False
+    """Its texts have been through `Redact`."""
+    cut_chars: int = 0
+    written: bool = False
+    """Its span has been ended."""
+    end_ns: int = 0
+    """Wall clock, nanoseconds since the epoch."""
+    span: Span | None = None
+    context: Context | None = None
+    """The context its span is current in."""
+
+    @property
+    def span_context(self) -> SpanContext | None:
+        """Identity of its span; None before it began."""
+        return None if self.span is None else self.span.get_span_context()
+
+    def inside(self, kind: StepKind) -> bool:
+        """Whether an enclosing step is of *kind*."""
+        step = self.parent
+        while step is not None:
+            if step.kind == kind:
+                return True
+            step = step.parent
+        return False

@@ -1,0 +1,123 @@
+"""For tests of applications that use ragtrace: telemetry in memory, a judge with a script, a clock that you move.
+
+Example:
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals)
+    my_application()
+    ragtrace.flush()
+    assert captured.root().attributes["ragtrace.eval.status"] == "ok"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from ragtrace import semconv
+from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall, Signals
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk._logs import ReadableLogRecord
+    from opentelemetry.sdk.trace import ReadableSpan
+
+
+class Captured:
+    """Receives all telemetry in memory; give its `signals` to `configure(exporter=...)`."""
+
+    def __init__(self) -> None:
+        self._spans = InMemorySpanExporter()
+        self._events = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call,unused-ignore]
+        self._metrics = InMemoryMetricReader()
+        self.signals = Signals(spans=self._spans, metrics=self._metrics, logs=self._events, immediate=True)
+
+    @property
+    def spans(self) -> Sequence[ReadableSpan]:
+        """Every span exported so far, in the order of export."""
+        return self._spans.get_finished_spans()
+
+    def roots(self) -> list[ReadableSpan]:
+        """The spans that carry scores, or a status that says why not."""
+        return [span for span in self.spans if semconv.EVAL_STATUS in (span.attributes or {})]
+
+    def root(self) -> ReadableSpan:
+        """The one span with scores.
+
+        Raises:
+            LookupError: if there is none or more than one.
+        """
+        roots = self.roots()
+        if len(roots) != 1:
+            raise LookupError(f"expected one scored span, found {len(roots)}: {[span.name for span in roots]}")
+        return roots[0]
+
+    @property
+    def events(self) -> list[ReadableLogRecord]:
+        """Every event exported so far."""
+        return list(self._events.get_finished_logs())
+
+    def metrics(self) -> dict[str, Any]:
+        """Each metric's data, by name, as the OpenTelemetry SDK collects them now."""
+        data = self._metrics.get_metrics_data()
+        if data is None:
+            return {}
+        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
+        return {metric.name: metric.data for scope in scopes for metric in scope.metrics}
+
+    def clear(self) -> None:
+        """Forget spans and events."""
+        self._spans.clear()
+        self._events.clear()
+
+
+class FakeJudge:
+    """A judge that gives the judgements, or raises the errors, it was told; the last one for ever.
+
+    Args:
+        *script: `Judgement`s and exceptions, in order.
+        name: its id.
+        metrics: names of the metrics it offers; None: every metric.
+    """
+
+    version = "1"
+    type: EvaluatorType = "llm_judge"
+
+    def __init__(
+        self, *script: Judgement | BaseException, name: str = "fake", metrics: Sequence[str] | None = None
+    ) -> None:
+        if not script:
+            raise ValueError("FakeJudge needs at least one judgement or exception")
+        self.id = name
+        self._script = list(script)
+        self._metrics = metrics
+        self.calls: list[RagCall] = []
+        """The calls it was asked about."""
+
+    def offers(self, metric: Metric) -> bool:
+        """Whether *metric* is among those it was made for."""
+        return self._metrics is None or metric.name in self._metrics
+
+    async def judge(self, call: RagCall) -> Judgement:
+        """The next item of the script."""
+        self.calls.append(call)
+        item = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+
+class FakeClock:
+    """Seconds that pass only when you say so; call it to read it."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let *seconds* pass."""
+        self.now += seconds

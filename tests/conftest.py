@@ -1,0 +1,72 @@
+"""Fixtures of every test: a clean environment, no runtime and no thread left behind, and the OTLP receivers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.support.otlp import GrpcReceiver, HttpReceiver, Receiver
+
+THREAD_EXIT_S: Final = 5.0
+"""How long a thread that is already ending may take."""
+
+
+@pytest.fixture(autouse=True)
+def _only_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of whoever runs the tests must not send the tests' telemetry to their backend."""
+    keep = {"RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR", "RAGTRACE_LABELLED_DATA"}
+    for name in os.environ:
+        if name.startswith(("OTEL_", "RAGTRACE_", "OPENAI_")) and name not in keep:
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind() -> Iterator[None]:
+    """Shuts ragtrace down after each test, and fails a test that leaves a non-daemon thread."""
+    before = set(threading.enumerate())
+    yield
+    _shutdown()
+    left = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
+    for thread in left:
+        thread.join(THREAD_EXIT_S)
+    alive = [thread.name for thread in left if thread.is_alive()]
+    assert not alive, f"the test left non-daemon threads behind: {alive}"
+
+
+def _shutdown() -> None:
+    import ragtrace
+
+    shutdown = getattr(ragtrace, "shutdown", None)
+    if shutdown is not None:
+        shutdown(timeout=5.0)
+
+
+# The receivers are imported on use: grpc takes half a second, and does not belong into processes that tests fork.
+@pytest.fixture
+def http_receiver() -> Iterator[HttpReceiver]:
+    """An OTLP/HTTP receiver on a free port."""
+    from tests.support.otlp import HttpReceiver
+
+    with HttpReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def grpc_receiver() -> Iterator[GrpcReceiver]:
+    """An OTLP/gRPC receiver on a free port."""
+    from tests.support.otlp import GrpcReceiver
+
+    with GrpcReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(params=["http_receiver", "grpc_receiver"], ids=["http", "grpc"])
+def receiver(request: pytest.FixtureRequest) -> Receiver:
+    """An OTLP receiver, once for each protocol."""
+    receiver: Receiver = request.getfixturevalue(request.param)
+    return receiver

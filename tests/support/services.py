@@ -1,0 +1,155 @@
+"""Real servers as child processes: from where `.ci/run services` puts them, awaited until ready, stopped by the test.
+
+A test that needs a missing server is skipped with the reason, or fails if RAGTRACE_REQUIRE_SERVICES=1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+START_S: Final = 120.0
+"""Phoenix takes 11 s on an idle machine; continuous integration is not idle."""
+STOP_S: Final = 15.0
+POLL_S: Final = 0.1
+LOG_LINES: Final = 40
+
+
+@dataclass(frozen=True)
+class Phoenix:
+    """A running Arize Phoenix."""
+
+    http: str
+    """Base URL of its OTLP/HTTP, REST and GraphQL."""
+    grpc: str
+    """Endpoint of its OTLP/gRPC."""
+
+
+def folder() -> Path:
+    """Where the servers' virtual environments are."""
+    return Path(os.environ.get("RAGTRACE_SERVICES_DIR") or Path.home() / ".cache" / "ragtrace-services")
+
+
+def require(program: str, package: str = "") -> str:
+    """Path of *program*: of the newest environment of the Python *package*, else on PATH.
+
+    Skips the test if there is none, or fails it where the services are required.
+    """
+    environments = sorted(folder().glob(f"{package}-*/bin/{program}"), key=_version) if package else []
+    found = str(environments[-1]) if environments else shutil.which(program)
+    if found:
+        return found
+    reason = f"no {program} under {folder()} or on PATH; run: .ci/run services"
+    if os.environ.get("RAGTRACE_REQUIRE_SERVICES") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _version(program: Path) -> tuple[int, ...]:
+    """The version in `name-1.2.3/bin/program`."""
+    return tuple(int(part) for part in program.parents[1].name.rpartition("-")[2].split(".") if part.isdigit())
+
+
+@contextmanager
+def free_ports(count: int) -> Iterator[list[int]]:
+    """*count* ports that were free a moment ago, all different."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        ports = [int(each.getsockname()[1]) for each in sockets]
+    yield ports
+
+
+@contextmanager
+def running(
+    argv: Sequence[str], *, environ: Mapping[str, str], log: Path, ready: Callable[[], bool]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server until the block ends; its output goes to *log*, of which a failure shows the end.
+
+    Raises:
+        AssertionError: it exited, or was not ready within `START_S` seconds.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            argv,
+            env={**os.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=log.parent,
+            start_new_session=True,  # so that its own children can be stopped with it
+        )
+        try:
+            _await_ready(process, argv[0], ready, log)
+            yield process
+        finally:
+            _stop(process)
+
+
+def answers(url: str) -> bool:
+    """Whether GET *url* gives a 2xx."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return 200 <= response.status < 300
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _await_ready(process: subprocess.Popen[bytes], name: str, ready: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while not ready():
+        try:
+            code = process.wait(timeout=POLL_S)
+        except subprocess.TimeoutExpired:
+            if time.monotonic() < deadline:
+                continue
+            raise AssertionError(f"{name} was not ready within {START_S:g} s; its log ends:\n{_end(log)}") from None
+        raise AssertionError(f"{name} exited with {code} while starting; its log ends:\n{_end(log)}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout=STOP_S)
+        except ProcessLookupError:
+            process.wait(timeout=STOP_S)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def _end(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+
+
+@contextmanager
+def phoenix(work: Path) -> Iterator[Phoenix]:
+    """A Phoenix of our own, with an empty database under *work*."""
+    program = require("phoenix", "arize-phoenix")
+    with free_ports(2) as (http_port, grpc_port):
+        environ = {
+            "PHOENIX_WORKING_DIR": str(work),
+            "PHOENIX_HOST": "127.0.0.1",
+            "PHOENIX_PORT": str(http_port),
+            "PHOENIX_GRPC_PORT": str(grpc_port),
+            "PHOENIX_TELEMETRY_ENABLED": "false",
+            "PHOENIX_ALLOW_EXTERNAL_RESOURCES": "false",
+        }
+        base = f"http://127.0.0.1:{http_port}"
+        argv = [program, "serve"]
+        with running(argv, environ=environ, log=work / "phoenix.log", ready=lambda: answers(f"{base}/healthz")):
+            yield Phoenix(http=base, grpc=f"http://127.0.0.1:{grpc_port}")

@@ -1,0 +1,453 @@
+"""The demo: its documents, search, questions, answers, simulated regression, and a whole run of it."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ragtrace.demo.answering import NOT_FOUND, Extractive, pieces
+from ragtrace.demo.corpus import by_name, standard_library
+from ragtrace.demo.documents import directory
+from ragtrace.demo.outcome import Call, Destination, Finding, Outcome, Verdict, as_json, tally, verdict
+from ragtrace.demo.passages import PASSAGE_CHARS, DemoError, Entry, Passage, chunks
+from ragtrace.demo.plain import report, with_marks
+from ragtrace.demo.questions import document_questions, library_questions
+from ragtrace.demo.regression import Invention, Release
+from ragtrace.demo.run import Options, run
+from ragtrace.demo.search import K1, B, Index, tokens
+from ragtrace.demo.sentences import sentences, third_person
+from ragtrace.demo.wording import marked, merged
+
+if TYPE_CHECKING:
+    from tests.support.otlp import HttpReceiver
+
+Library = tuple[list[Entry], list[Passage]]
+
+GUIDE = """# Pump manual
+
+The pump moves 40 litres of water in a minute. Never run the Acme Pump dry.
+
+## Changing the filter
+
+Close the inlet valve before the filter is removed. The filter lasts for 6 months. Wash it with cold water.
+
+Warranty terms
+--------------
+
+The warranty covers the motor for 3 years. The warranty does not cover the filter.
+
+```
+# this is code, not a heading
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    """The standard library's documents."""
+    return standard_library()
+
+
+@pytest.fixture(scope="module")
+def index(library: Library) -> Index:
+    """The search index over them."""
+    return Index(library[1])
+
+
+@pytest.fixture
+def guide(tmp_path: Path) -> Path:
+    """A directory with a user's documents."""
+    (tmp_path / "pump.md").write_text(GUIDE, encoding="utf-8")
+    (tmp_path / "notes.txt").write_bytes(b"The caf\xe9 near the factory opens at 9. Visitors wait there.")
+    return tmp_path
+
+
+def passage(body: str, name: str = "thing", title: str = "thing") -> Passage:
+    """A passage of *body*."""
+    return Passage(name, name, title, body)
+
+
+def call(
+    answer: str, *, half: int = 0, flagged: bool = False, invented: bool = False, reason: str | None = None
+) -> Call:
+    """A call with a verdict; an invention and a finding are both the first five characters."""
+    made = (Invention("detail", answer[:5], 0, 5, ""),) if invented else ()
+    found = (Finding(answer, ((0, 5),), 0.1, "closest"),) if flagged else ()
+    scores = (None, None) if reason else (0.5, 0.5) if flagged else (1.0, 0.0)
+    return Call("Why?", answer, made, half, Verdict(*scores, flagged, reason, "judge@1", found))
+
+
+def outcome(*calls: Call) -> Outcome:
+    """A finished run of *calls*."""
+    accounts = {"offered": len(calls), "scored": len(calls), "failed": {}, "pending": 0}
+    stats: dict[str, object] = {"evaluators": {"judge": accounts}, "faults": {}}
+    return Outcome("a test", 3, "extractive", 7, 0.35, calls, stats, Destination(None), 1.0)
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+def test_the_standard_library_gives_thousands_of_passages(library: Library) -> None:
+    """There is enough to search in, and no passage is longer than it may be."""
+    _, passages = library
+    assert len(passages) > 3_000
+    assert max(len(item.body) for item in passages) <= PASSAGE_CHARS
+    assert len({item.id for item in passages}) == len(passages)
+
+
+@pytest.mark.parametrize(
+    "name", ["shutil.copyfile", "asyncio.sleep", "os.path.join", "math.gcd", "str.split", "os.stat"]
+)
+def test_functions_go_by_the_name_a_user_imports(library: Library, name: str) -> None:
+    """Written in Python or in C, re-exported or not."""
+    assert name in by_name(library[0])
+
+
+def test_a_title_is_the_signature(library: Library) -> None:
+    """Defaults and keyword-only marks are in it, annotations and self are not."""
+    entry = by_name(library[0])["shutil.copyfile"]
+    assert entry.title == "shutil.copyfile(src, dst, *, follow_symlinks=True)"
+    assert [item.default for item in entry.parameters] == [None, None, "True"]
+
+
+def test_the_order_of_the_documents_is_the_same_in_every_run(library: Library) -> None:
+    """Nothing in it depends on hashes or on the file system."""
+    assert standard_library() == library
+
+
+def test_long_paragraphs_are_cut() -> None:
+    """Nothing is lost and nothing is longer than the limit, whatever the text is made of."""
+    text = "word " * 100 + "\n\n" + "x" * 250 + "\n\nshort"
+    cut = list(chunks(text, 100))
+    assert max(map(len, cut)) <= 100
+    assert "".join("".join(cut).split()) == "".join(text.split())
+
+
+def test_own_documents_are_cut_at_their_headings(guide: Path) -> None:
+    """Markdown headings, underlined ones, and a file without any; a comment in code is none."""
+    entries, _ = directory(guide)
+    assert [entry.name for entry in entries] == ["notes", "Pump manual", "Changing the filter", "Warranty terms"]
+
+
+def test_text_that_is_not_utf_8_survives(guide: Path) -> None:
+    """Bytes that do not decode are replaced; the words around them are searchable."""
+    _, passages = directory(guide)
+    assert "\ufffd near the factory" in passages[0].body
+
+
+@pytest.mark.parametrize("make", ["missing", "empty", "blank"])
+def test_a_directory_without_text_is_refused(tmp_path: Path, make: str) -> None:
+    """The message names the directory and the kinds of files that are read."""
+    path = tmp_path / "docs"
+    if make != "missing":
+        path.mkdir()
+    if make == "blank":
+        (path / "a.txt").write_text(" \n", encoding="utf-8")
+    with pytest.raises(DemoError, match=r"docs.*\.md"):
+        directory(path)
+
+
+# --- search ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("shutil.copyFile", {"shutil.copyfile", "shutil", "copyfile", "copy", "fil"}),
+        ("max_retry_count", {"max_retry_count", "max", "retry", "count"}),
+        ("HTTPServer", {"httpserver", "http", "server"}),
+        ("the copies of it", {"copy"}),
+    ],
+)
+def test_identifiers_are_split_into_their_parts(text: str, expected: set[str]) -> None:
+    """Dots, underscores and capitals all separate; stop words go."""
+    assert set(tokens(text)) == expected
+
+
+@pytest.mark.parametrize("words", [("file", "files"), ("parse", "parsing"), ("copy", "copied")])
+def test_inflected_words_are_one_term(words: tuple[str, str]) -> None:
+    """A question in the plural finds a passage in the singular."""
+    assert tokens(words[0]) == tokens(words[1])
+
+
+def test_weights_are_those_of_the_source() -> None:
+    """One term, three passages, computed by hand from the published formula; the name counts as a field."""
+    found = Index([passage("red red blue", "rose"), passage("green", "grass"), passage("white", "snow")]).search(
+        "red", 3
+    )
+    length, mean = 5, (5 + 3 + 3) / 3  # in terms: body, title and name
+    rarity = math.log(1 + (3 - 1 + 0.5) / (1 + 0.5))
+    expected = rarity * 2 * (K1 + 1) / (2 + K1 * (1 - B + B * length / mean))
+    assert [item.name for item, _ in found] == ["rose"]
+    assert found[0][1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_exact_name_comes_first(index: Index) -> None:
+    """A question that spells a function's name gets that function."""
+    assert index.search("What does shutil.copyfile do?", 4)[0][0].name == "shutil.copyfile"
+
+
+def test_words_of_no_passage_find_nothing(index: Index) -> None:
+    """No result is better than four random ones."""
+    assert index.search("xyzzy plugh", 4) == []
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_code_is_not_a_sentence() -> None:
+    """Doctests and signatures stay out of answers; wrapped lines are joined."""
+    text = "Copy the\nfile now.\n\n>>> copy(1)\n2\n\nsrc Path to copy from it.\n\nIt keeps e.g. the mode. Fine it is."
+    assert list(sentences(text)) == ["Copy the file now.", "It keeps e.g. the mode.", "Fine it is."]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("Copy data and return it.", "copies data and returns it."),
+        ("Push x.", "pushes x."),
+        ("A helper of it.", "A helper of it."),
+    ],
+)
+def test_imperatives_become_statements(line: str, told: str) -> None:
+    """What is not imperative stays as it is."""
+    assert third_person(line) == told
+
+
+def test_a_default_is_read_off_the_signature(index: Index) -> None:
+    """The parameter is found among others, strings with commas included."""
+    found = [item for item, _ in index.search("What is the default of follow_symlinks in shutil.copyfile?", 4)]
+    answer = Extractive(index.rarity).answer("What is the default of follow_symlinks in shutil.copyfile?", found)
+    assert answer.startswith("The default of follow_symlinks in shutil.copyfile is True.")
+
+
+def test_what_the_documents_do_not_hold_is_not_answered(index: Index) -> None:
+    """A question about another subject gets a refusal, not the nearest passage."""
+    question = "How do I train a neural network on images?"
+    assert Extractive(index.rarity).answer(question, [item for item, _ in index.search(question, 4)]) == NOT_FOUND
+
+
+def test_pieces_join_to_the_answer() -> None:
+    """Streaming loses no white space."""
+    text = "Use os.walk(top): it\nwalks. Done."
+    assert "".join(pieces(text)) == text
+    assert len(list(pieces(text))) > 4
+
+
+# --- questions ------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_hundreds_of_distinct_questions(library: Library) -> None:
+    """In several wordings, and the same ones for the same seed."""
+    asked = library_questions(library[0], 400, seed=7)
+    assert len(set(asked)) == len(asked) == 400
+    assert len({question.split()[0] for question in asked}) >= 5
+    assert asked == library_questions(library[0], 400, seed=7)
+    assert asked != library_questions(library[0], 400, seed=8)
+
+
+def test_generated_questions_are_about_what_exists(library: Library) -> None:
+    """Every dotted name in a question is documented."""
+    known = by_name(library[0])
+    for question in library_questions(library[0], 200, seed=1):
+        for word in question.rstrip("?").replace(",", "").split():
+            if "." in word.strip(".") and word.strip(".").replace(".", "").replace("_", "").isalnum():
+                assert word in known or not word[0].isalpha() or word.split(".")[0] not in known
+
+
+def test_own_documents_are_asked_about_by_heading(guide: Path) -> None:
+    """Headings and telling terms become questions."""
+    asked = document_questions(*directory(guide), count=50, seed=1)
+    assert any("Changing the filter" in question for question in asked)
+    assert len(asked) == len(set(asked)) >= 12
+
+
+# --- the simulated regression ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def altered(library: Library, index: Index) -> list[tuple[str, str, tuple[Invention, ...], str]]:
+    """Of many real answers: the answer, what the release made of it, what it invented, and the passages' text."""
+    release, extractive = Release(library[0], seed=3), Extractive(index.rarity)
+    made = []
+    for question in library_questions(library[0], 200, seed=3):
+        found = [item for item, _ in index.search(question, 4)]
+        answer = extractive.answer(question, found)
+        if answer != NOT_FOUND:
+            changed = release.alter(question, answer, found)
+            made.append((answer, changed.text, changed.inventions, " ".join(item.text for item in found).lower()))
+    return made
+
+
+def test_inventions_stand_where_they_are_said_to(altered: list[tuple[str, str, tuple[Invention, ...], str]]) -> None:
+    """Offsets are into the altered answer, and taking the inventions out gives the healthy answer back."""
+    for answer, text, inventions, _ in altered:
+        back, end = "", len(text)
+        for made in reversed(inventions):
+            assert text[made.start : made.end] == made.text
+            back, end = made.instead_of + text[made.end : end] + back, made.start
+        assert "".join((text[:end] + back).split()) == "".join(answer.split())
+
+
+def test_inventions_are_not_in_the_passages(altered: list[tuple[str, str, tuple[Invention, ...], str]]) -> None:
+    """What the release says instead stands in no passage that it was given."""
+    for _, _, inventions, known in altered:
+        for made in inventions:
+            assert f" {made.text.lower()} " not in f" {known} "
+
+
+def test_inventions_are_of_many_kinds(altered: list[tuple[str, str, tuple[Invention, ...], str]]) -> None:
+    """Swapped words as well as whole sentences; nearly every answer can be altered."""
+    kinds = {made.kind for *_, inventions, _ in altered for made in inventions}
+    assert kinds == {"number", "name", "exception", "behaviour", "detail", "elsewhere"}
+    assert sum(bool(inventions) for *_, inventions, _ in altered) > 0.95 * len(altered)
+
+
+def test_the_release_keeps_its_share(library: Library) -> None:
+    """Of every twenty answers seven are altered, not about seven; the places depend on the seed alone."""
+    release, again = Release(library[0], seed=5, share=0.35), Release(library[0], seed=5, share=0.35)
+    chosen = [release.chooses() for _ in range(100)]
+    assert sum(chosen) == 35
+    assert chosen == [again.chooses() for _ in range(100)]
+
+
+# --- results --------------------------------------------------------------------------------------------------------
+
+
+def test_halves_are_counted() -> None:
+    """Caught, missed, wrongly flagged and unscored calls each go into their own number."""
+    calls = [
+        call("healthy"),
+        call("wrongly", flagged=True),
+        call("invented and seen", flagged=True, invented=True),
+        call("invented and missed", invented=True),
+        call("abstained", reason="abstained"),
+    ]
+    half = tally(calls)
+    assert (half.calls, half.scored, half.flagged, half.invented) == (5, 4, 2, 2)
+    assert (half.caught, half.located, half.wrongly_flagged, dict(half.unscored)) == (1, 1, 1, {"abstained": 1})
+    assert half.hallucination_rate == 0.5
+    assert half.faithfulness == 0.75
+
+
+def test_nothing_scored_is_no_number() -> None:
+    """A half without a score has no mean and no rate, not 0."""
+    half = tally([call("x", reason="timeout")])
+    assert half.faithfulness is None
+    assert half.hallucination_rate is None
+
+
+def test_a_missing_root_span_is_unscored() -> None:
+    """No attributes means that the span never came, and that is said."""
+    assert verdict({}).reason == "no_span"
+
+
+def test_marks_are_cut_with_the_answer() -> None:
+    """A long answer is shown around its first mark, and the marks move along."""
+    long = call("a" * 900 + " wrong " + "b" * 300)
+    finding = Finding("", ((901, 906),), None, "")
+    text, ranges = marked(Call("?", long.answer, (), 0, Verdict(0.0, 1.0, True, None, "", (finding,))))
+    assert [text[start:end] for start, end in ranges] == ["wrong"]
+    assert len(text) < 500
+
+
+def test_overlapping_marks_are_joined() -> None:
+    """Brackets never nest, and never reach beyond the answer."""
+    ranges = merged([(5, 90), (0, 2), (1, 4), (7, 7)], 8)
+    assert ranges == [(0, 4), (5, 8)]
+    assert with_marks("abcdefgh", ranges) == "[[abcd]]e[[fgh]]"
+
+
+def test_the_plain_report_says_all() -> None:
+    """Rates, the marked answer, the closest passage, the truth, the accounts and where the spans went."""
+    text = report(outcome(call("fine"), call("wrong it is", half=1, flagged=True, invented=True)))
+    for part in ("SIMULATED", "100.0%", "[[wrong]]", "closest", "invented: 'wrong'", "offered 2 = scored 2", "nowhere"):
+        assert part in text
+
+
+# --- a whole run ----------------------------------------------------------------------------------------------------
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Progress for nobody."""
+
+
+@pytest.fixture(scope="module")
+def finished() -> Outcome:
+    """One run over the standard library, shared by the tests that look at it."""
+    with pytest.MonkeyPatch.context() as environment:  # the fixture that cleans it is of each test
+        for name in [name for name in os.environ if name.startswith(("OTEL_", "RAGTRACE_"))]:
+            environment.delenv(name)
+        return run(Options(questions=60, seed=7), silent)
+
+
+def test_every_call_is_accounted_for(finished: Outcome) -> None:
+    """Scored and unscored add up to the calls asked, and the judge's books balance."""
+    before, after = finished.halves
+    assert (before.calls, after.calls) == (30, 30)
+    for half in finished.halves:
+        assert half.scored + sum(half.unscored.values()) == half.calls
+    accounts = finished.stats["evaluators"]
+    assert isinstance(accounts, dict)
+    assert accounts["embedded"]["offered"] == 60
+    assert accounts["embedded"]["pending"] == 0
+
+
+def test_the_simulated_regression_shows(finished: Outcome) -> None:
+    """Nothing is invented before the release; after it the hallucination rate is several times higher."""
+    before, after = finished.halves
+    assert before.invented == 0
+    assert after.invented > 5
+    assert before.hallucination_rate is not None
+    assert after.hallucination_rate is not None
+    assert after.hallucination_rate > 0.1 + before.hallucination_rate
+
+
+def test_every_root_span_has_its_scores(finished: Outcome) -> None:
+    """No call is without a span, and an unscored one has a reason of the metrics'."""
+    reasons = {call.verdict.reason for call in finished.calls}
+    assert reasons <= {None, "abstained", "no_claims"}
+
+
+def test_offsets_of_the_evidence_fit_the_answer(finished: Outcome) -> None:
+    """Every finding of a flagged call quotes the answer at its place."""
+    flagged = [call for call in finished.calls if call.verdict.flagged]
+    for item in flagged:
+        for finding in item.verdict.findings:
+            assert finding.text[:20] in item.answer
+            assert all(0 <= start < end <= len(item.answer) for start, end in finding.unsupported)
+
+
+def test_the_json_object_adds_up(finished: Outcome) -> None:
+    """What was invented in the calls is what the object counts."""
+    found = as_json(finished, worst=3)
+    regression = found["simulated_regression"]
+    assert isinstance(regression, dict)
+    invented = [made for item in finished.calls for made in item.inventions]
+    assert sum(regression["inventions"].values()) == len(invented)
+    assert found["questions"] == 60
+
+
+def test_two_runs_are_the_same(finished: Outcome) -> None:
+    """Questions, answers, inventions and verdicts depend on the seed alone."""
+    assert list(run(Options(questions=60, seed=7), silent).calls) == list(finished.calls)
+
+
+def test_own_documents_run(guide: Path) -> None:
+    """A handful of files is enough for a run; their source is named."""
+    result = run(Options(docs=guide, questions=12), silent)
+    assert len(result.calls) == 12
+    assert result.source == str(guide)
+
+
+def test_everything_goes_to_a_backend_too(
+    guide: Path, http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an endpoint set, the demo reads the same spans that the backend gets, and says how many it took."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", http_receiver.endpoint)
+    result = run(Options(docs=guide, questions=4), silent)
+    assert result.destination == Destination(http_receiver.endpoint, spans=12)

@@ -1,0 +1,219 @@
+"""What the standard variables make of the entry points `otlp` and `console`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+from ragtrace.errors import SettingsError
+from ragtrace.model import Signals
+from ragtrace_exporters.console import console
+from ragtrace_exporters.otlp import otlp
+from tests.support.otlp import HttpReceiver, Receiver
+
+SIGNALS = ("traces", "metrics", "logs")
+
+
+def _present(signals: Signals) -> set[str]:
+    """The signals that would be sent."""
+    parts = {"traces": signals.spans, "metrics": signals.metrics, "logs": signals.logs}
+    return {name for name, part in parts.items() if part is not None}
+
+
+def _send(signals: Signals) -> None:
+    """One span, one count and one event through *signals*."""
+    if signals.spans:
+        tracing = TracerProvider()
+        tracing.add_span_processor(SimpleSpanProcessor(signals.spans))
+        tracing.get_tracer("test").start_span("a span", attributes={"key": "value"}).end()
+        tracing.shutdown()
+    if signals.metrics:
+        metering = MeterProvider([signals.metrics])
+        meter = metering.get_meter("test")
+        meter.create_counter("a.count").add(3, {"key": "value"})
+        meter.create_histogram("a.histogram").record(4)
+        metering.shutdown()
+    if signals.logs:
+        logging = LoggerProvider()
+        logging.add_log_record_processor(SimpleLogRecordProcessor(signals.logs))  # type: ignore[arg-type]
+        record = LogRecord(event_name="an event", attributes={"key": "value"}, severity_number=SeverityNumber.INFO)
+        logging.get_logger("test").emit(record)
+        logging.shutdown()
+
+
+def _close(signals: Signals) -> None:
+    for part in (signals.spans, signals.logs):
+        if part is not None:
+            part.shutdown()  # type: ignore[attr-defined]
+    if signals.metrics is not None:
+        MeterProvider([signals.metrics]).shutdown()
+
+
+def test_both_are_registered_as_entry_points() -> None:
+    """`configure` finds the exporters as it finds a third party's."""
+    names = {entry_point.name for entry_point in entry_points(group="ragtrace.exporters")}
+    assert {"otlp", "console"} <= names
+
+
+def test_without_an_endpoint_nothing_is_sent() -> None:
+    """An empty environment gives no exporter at all."""
+    assert otlp({}) == Signals()
+
+
+def test_an_empty_endpoint_is_no_endpoint() -> None:
+    """The specification treats an empty variable as unset."""
+    assert otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}) == Signals()
+
+
+def test_the_sdk_switch_turns_everything_off() -> None:
+    """OTEL_SDK_DISABLED wins over an endpoint."""
+    assert otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_SDK_DISABLED": "True"}) == Signals()
+
+
+def test_the_common_endpoint_gets_all_three_signals(receiver: Receiver) -> None:
+    """Traces, metrics and logs arrive over either protocol."""
+    _send(otlp(receiver.environ))
+    receiver.wait_for(lambda got: got.spans and got.metrics and got.logs)
+    assert [span.name for span in receiver.spans] == ["a span"]
+    assert {metric.name for metric in receiver.metrics} == {"a.count", "a.histogram"}
+    assert [record.event_name for record in receiver.logs] == ["an event"]
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_an_endpoint_of_one_signal_sends_only_that(http_receiver: HttpReceiver, signal: str) -> None:
+    """A signal's own endpoint is used as it is, and the others stay off."""
+    signals = otlp({f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT": f"{http_receiver.endpoint}/v1/{signal}"})
+    assert _present(signals) == {signal}
+    _send(signals)
+    assert [request.signal for request in http_receiver.requests] == [signal]
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+def test_a_signal_can_be_switched_off(http_receiver: HttpReceiver, signal: str) -> None:
+    """OTEL_<SIGNAL>_EXPORTER=none takes one signal out."""
+    signals = otlp(http_receiver.environ | {f"OTEL_{signal.upper()}_EXPORTER": "none"})
+    _send(signals)
+    assert _present(signals) == set(SIGNALS) - {signal}
+
+
+def test_a_base_endpoint_may_have_a_path_and_a_slash(http_receiver: HttpReceiver) -> None:
+    """The signal's path is appended with exactly one slash."""
+    _send(otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": http_receiver.endpoint + "/", "OTEL_METRICS_EXPORTER": "none"}))
+    assert [request.signal for request in http_receiver.requests] == ["traces", "logs"]
+
+
+def test_headers_are_sent_decoded(receiver: Receiver) -> None:
+    """Common headers reach the backend with their values URL-decoded."""
+    _send(otlp(receiver.environ | {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Basic%20abc,x-team=7"}))
+    sent = [(request.headers["authorization"], request.headers["x-team"]) for request in receiver.requests]
+    assert sent == [("Basic abc", "7")] * len(receiver.requests)
+    assert len(sent) >= 3
+
+
+def test_headers_of_one_signal_replace_the_common_ones(http_receiver: HttpReceiver) -> None:
+    """The more specific variable wins as a whole."""
+    environ = {"OTEL_EXPORTER_OTLP_HEADERS": "x-who=all", "OTEL_EXPORTER_OTLP_LOGS_HEADERS": "x-who=logs"}
+    _send(otlp(http_receiver.environ | environ))
+    who = {request.signal: request.headers["x-who"] for request in http_receiver.requests}
+    assert who == {"traces": "all", "metrics": "all", "logs": "logs"}
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_compression_is_honoured(receiver: Receiver, compression: str) -> None:
+    """Every compression that the protocol knows arrives readable, `none` included."""
+    _send(otlp(receiver.environ | {"OTEL_EXPORTER_OTLP_COMPRESSION": compression}))
+    receiver.wait_for(lambda got: got.spans and got.metrics and got.logs)
+    assert receiver.spans[0].attributes == {"key": "value"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"},
+            r"'http/json' \(from OTEL_EXPORTER_OTLP_PROTOCOL\); write http/pro",
+        ),
+        ({"OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": "udp"}, r"'udp' \(from OTEL_EXPORTER_OTLP_LOGS_PROTOCOL\)"),
+        ({"OTEL_TRACES_EXPORTER": "zipkin"}, r"'zipkin' \(from OTEL_TRACES_EXPORTER\); write otlp or none"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, r"must be a URL, got 'collector:4318'.*write http://coll"),
+        (
+            {"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"},
+            r"OTEL_EXPORTER_OTLP_TIMEOUT must be a positive .* seconds, got 'soon'",
+        ),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "-1"}, r"OTEL_EXPORTER_OTLP_TIMEOUT must be a positive number"),
+        ({"OTEL_METRIC_EXPORT_INTERVAL": "1m"}, r"OTEL_METRIC_EXPORT_INTERVAL must .* milliseconds, got '1m'"),
+        (
+            {"OTEL_EXPORTER_OTLP_COMPRESSION": "brotli"},
+            r"'brotli' \(from OTEL_EXPORTER_OTLP_COMPRESSION\); write none or",
+        ),
+        ({"OTEL_EXPORTER_OTLP_HEADERS": "secret-key"}, r"pairs, and one of those in OTEL_EXPORTER_OTLP_HEADERS is not"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_to_write(environ: dict[str, str], message: str) -> None:
+    """The error names the variable, the value seen and what to write instead."""
+    with pytest.raises(SettingsError, match=message):
+        otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"} | environ)
+
+
+def test_a_key_in_bad_headers_is_not_repeated() -> None:
+    """Headers hold credentials: an error about them does not print them."""
+    with pytest.raises(SettingsError) as caught:
+        otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_EXPORTER_OTLP_HEADERS": "secret-key"})
+    assert "secret-key" not in str(caught.value)
+
+
+def test_otlp_among_several_exporters_is_chosen(http_receiver: HttpReceiver) -> None:
+    """A list shared with other instrumentation is fine as long as OTLP is in it."""
+    signals = otlp(http_receiver.environ | {"OTEL_TRACES_EXPORTER": "console,otlp", "OTEL_METRICS_EXPORTER": "none"})
+    assert _present(signals) == {"traces", "logs"}
+    _close(signals)
+
+
+@pytest.mark.parametrize(("protocol", "unwanted"), [("http/protobuf", "grpc"), ("grpc", "requests")])
+def test_only_the_protocol_in_use_is_imported(protocol: str, unwanted: str) -> None:
+    """HTTP never pays for grpc, nor gRPC for requests."""
+    program = (
+        "import sys\n"
+        "from ragtrace_exporters.otlp import otlp\n"
+        "environ = {'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:9', 'OTEL_EXPORTER_OTLP_PROTOCOL': sys.argv[1],\n"
+        "           'OTEL_METRICS_EXPORTER': 'none'}\n"
+        "assert otlp(environ).spans is not None\n"
+        "assert sys.argv[2] not in sys.modules, sys.argv[2]\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, protocol, unwanted], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_console_prints_spans_events_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each item is a readable block on standard output."""
+    signals = console({})
+    _send(signals)
+    printed = capsys.readouterr().out
+    assert signals.immediate
+    assert "span   a span" in printed
+    assert "event  an event" in printed
+    assert "metric a.count  3  key=value" in printed
+    assert "metric a.histogram  n=1 mean=4" in printed
+    assert printed.count("       key = value") == 2
+
+
+def test_console_shortens_long_values_visibly(capsys: pytest.CaptureFixture[str]) -> None:
+    """A long attribute is cut, and the block says by how much."""
+    signals = console({"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"})
+    assert _present(signals) == {"traces"}
+    tracing = TracerProvider()
+    assert signals.spans is not None
+    tracing.add_span_processor(SimpleSpanProcessor(signals.spans))
+    tracing.get_tracer("test").start_span("a span", attributes={"text": "x" * 250}).end()
+    assert f"text = {'x' * 200}... (50 more characters)" in capsys.readouterr().out

@@ -1,0 +1,60 @@
+"""What `import ragtrace` promises."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+import ragtrace
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_all_is_sorted_and_complete() -> None:
+    """`__all__` lists every public name of ours, once, in order; some load on first use."""
+    present = {
+        name
+        for name, value in vars(ragtrace).items()
+        if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith("ragtrace")
+    }
+    assert list(ragtrace.__all__) == sorted(set(ragtrace.__all__))
+    assert present <= set(ragtrace.__all__)
+    assert all(hasattr(ragtrace, name) for name in ragtrace.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """Loading names on first use does not make every name exist."""
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = ragtrace.no_such_name
+
+
+@pytest.mark.parametrize("name", ragtrace.__all__)
+def test_every_public_name_is_documented_in_the_source(name: str) -> None:
+    """Every function, class and module has a docstring of its own; `help(...)` is never empty."""
+    value = getattr(ragtrace, name)
+    if callable(value) or isinstance(value, types.ModuleType):
+        assert inspect.getdoc(value), f"ragtrace.{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", ragtrace.__all__)
+def test_every_public_name_is_in_the_readme(name: str) -> None:
+    """A name that the README does not mention is not found by anybody."""
+    assert re.search(rf"\b{re.escape(name)}\b", README.read_text(encoding="utf-8")), (
+        f"README.md does not mention {name}"
+    )
+
+
+@pytest.mark.parametrize("name", ragtrace.__all__)
+def test_no_public_signature_has_an_unexplained_any(name: str) -> None:
+    """Parameters and results of public functions are annotated, and none with a bare Any."""
+    value = getattr(ragtrace, name)
+    if not inspect.isfunction(value):
+        return
+    signature = inspect.signature(value)
+    annotations = [parameter.annotation for parameter in signature.parameters.values()]
+    for annotation in (*annotations, signature.return_annotation):
+        assert annotation not in (inspect.Parameter.empty, "Any", "typing.Any")
