@@ -6,32 +6,21 @@ the background and attaches the scores as span attributes, evaluation events and
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from ragtrace.carry import carry
-from ragtrace.decorators import generate, retrieve, trace
-from ragtrace.errors import JudgeError, RagtraceError, SettingsError, UnknownMetricError
-from ragtrace.ledger import Stats, Tally
-from ragtrace.manual import CallBlock, call
-from ragtrace.model import (
-    Claim,
-    Document,
-    Judge,
-    Judgement,
-    Metric,
-    RagCall,
-    Score,
-    Signals,
-    Unscored,
-    Usage,
-)
-from ragtrace.redact import Redact
-from ragtrace.runtime import configure, flush, score, shutdown, stats
-from ragtrace.sampling import Sampling
 
 if TYPE_CHECKING:
     from ragtrace.attach import HoldProcessor
+    from ragtrace.propagation import carry
+    from ragtrace.decorators import generate, retrieve, trace
+    from ragtrace.errors import JudgeError, RagtraceError, SettingsError, UnknownMetricError
     from ragtrace.judges import EmbeddedJudge
+    from ragtrace.ledger import Stats, Tally
+    from ragtrace.manual import CallBlock, call
+    from ragtrace.model import Claim, Document, Judge, Judgement, Metric, RagCall, Score, Signals, Unscored, Usage
+    from ragtrace.redact import Redact
+    from ragtrace.runtime.control import configure, flush, score, shutdown, stats
+    from ragtrace.sampling import Sampling
 
 __all__ = [
     "CallBlock",
@@ -68,14 +57,34 @@ __all__ = [
 ]
 
 
+# Where each name is. Loaded on first use: an application that decorates its functions but is not configured (a script,
+# a test, a migration) should pay for little more than the decorators.
+_HOMES = {
+    "ragtrace.attach": ("HoldProcessor",),
+    "ragtrace.propagation": ("carry",),
+    "ragtrace.decorators": ("generate", "retrieve", "trace"),
+    "ragtrace.errors": ("JudgeError", "RagtraceError", "SettingsError", "UnknownMetricError"),
+    "ragtrace.judges": ("EmbeddedJudge",),
+    "ragtrace.ledger": ("Stats", "Tally"),
+    "ragtrace.manual": ("CallBlock", "call"),
+    "ragtrace.model": (
+        "Claim", "Document", "Judge", "Judgement", "Metric", "RagCall", "Score", "Signals", "Unscored", "Usage",
+    ),
+    "ragtrace.redact": ("Redact",),
+    "ragtrace.runtime.control": ("configure", "flush", "score", "shutdown", "stats"),
+    "ragtrace.sampling": ("Sampling",),
+}  # fmt: skip
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: an import of ragtrace should cost little more than the OpenTelemetry API's.
-    if name == "HoldProcessor":
-        from ragtrace.attach import HoldProcessor
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
 
-        return HoldProcessor
-    if name == "EmbeddedJudge":
-        from ragtrace.judges import EmbeddedJudge
 
-        return EmbeddedJudge
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return __all__

@@ -105,7 +105,8 @@ class Arguments:
     """
 
     __slots__ = (
-        "_always_bound", "_candidates", "_contexts", "_model", "_name", "_query", "_session", "_slots", "_top_k", "_user",
+        "_always_bound", "_candidates", "_contexts", "_model", "_name", "_query", "_session", "_slots", "_top_k",
+        "_user",
     )  # fmt: skip
 
     def __init__(

@@ -33,6 +33,7 @@ environment:
 keys of the JSON object:
   documents             source, passages
   model, judge, seed, questions, seconds, notes
+  flagged_above         an answer is flagged if its hallucination score (share of unsupported statements) is higher
   simulated_regression  share: of the answers it is told to alter; inventions: how many of each kind it made
   before, after         calls, scored, faithfulness (mean; null if none is scored), flagged, hallucination_rate (flagged
                         of scored), invented (answers that were altered: the known truth), caught (of these, flagged),

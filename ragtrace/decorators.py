@@ -196,7 +196,21 @@ def _wrap(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
         recording = Recording(runtime, spec, args, kwargs, bound=instance is not None)
         return drive(kind, Invocation(recording), partial(wrapped, *args, **kwargs))
 
-    return wrapt.FunctionWrapper(function, observed)
+    routine = inspect.isroutine(function) or isinstance(function, (staticmethod, classmethod))
+    if routine:
+        return wrapt.FunctionWrapper(function, observed)
+    return _ObservedObject(function, observed)
+
+
+class _ObservedObject(wrapt.ObjectProxy):  # type: ignore[misc,type-arg,unused-ignore]
+    """A callable object (or partial), observed: unlike a function it binds to no instance, so neither does this."""
+
+    def __init__(self, wrapped: Any, observed: Callable[..., Any]) -> None:
+        super().__init__(wrapped)
+        self._self_observed = observed
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._self_observed(self.__wrapped__, None, args, kwargs)
 
 
 def _not_configured(name: str) -> None:

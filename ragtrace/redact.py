@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.errors import SettingsError, faults
 from ragtrace.model import Document, RagCall
@@ -74,14 +74,13 @@ class Redact:
 
     def call(self, call: RagCall) -> RagCall:
         """*call* with query, contexts, answer and reference redacted, and all cut characters added to `cut_chars`."""
-        cut, texts = call.cut_chars, dict[str, str]()
-        for name, value in (("query", call.query), ("answer", call.answer), ("reference", call.reference)):
-            if value is not None:
-                texts[name], cut_here, _ = self.text(value)
-                cut += cut_here
+        fields = {"query": call.query, "answer": call.answer, "reference": call.reference}
+        redacted = {name: self.text(value) for name, value in fields.items() if value is not None}
         contexts = None if call.contexts is None else self.documents(call.contexts)
+        cut = sum(part.cut_chars for part in redacted.values())
         cut += sum(new.cut_chars - old.cut_chars for new, old in zip(contexts or (), call.contexts or (), strict=True))
-        return replace(call, contexts=contexts, cut_chars=cut, **_any(texts))
+        texts: Any = {name: part.text for name, part in redacted.items()}
+        return replace(call, contexts=contexts, cut_chars=call.cut_chars + cut, **texts)
 
     def _document(self, document: Document) -> Document:
         text, cut, _ = self.text(document.text)
@@ -148,18 +147,18 @@ def _checked(text: object) -> str:
     return encodable(text)
 
 
-def _compile_all(patterns: object) -> tuple[re.Pattern[str], ...]:
-    if isinstance(patterns, (str, bytes, re.Pattern)) or not isinstance(patterns, Sequence):
-        raise SettingsError(
-            f"Redact(patterns=...) must be a list of regular expressions, got {type(patterns).__name__}; "
-            "for a single one write patterns=[...]"
-        )
-    return tuple(_compile(pattern) for pattern in _any(patterns))
+def _compile_all(patterns: Any) -> tuple[re.Pattern[str], ...]:
+    if isinstance(patterns, (list, tuple)):
+        return tuple(_compile(pattern) for pattern in cast("Sequence[object]", patterns))
+    raise SettingsError(
+        f"Redact(patterns=...) must be a list of regular expressions, got {type(patterns).__name__}; "
+        "for a single one write patterns=[...]"
+    )
 
 
-def _compile(pattern: object) -> re.Pattern[str]:
+def _compile(pattern: Any) -> re.Pattern[str]:
     try:
-        compiled: re.Pattern[Any] = re.compile(_any(pattern))
+        compiled: re.Pattern[Any] = re.compile(pattern)
     except (re.error, TypeError, OverflowError, RecursionError) as error:
         raise SettingsError(f"Redact(patterns=...): {pattern!r} is no regular expression: {error}") from error
     if not isinstance(compiled.pattern, str):
@@ -178,7 +177,3 @@ def _check_replacement(replacement: object, function: object) -> None:
         raise SettingsError(f"Redact(replacement=...) must be a str, got {replacement!r}; for nothing write ''")
     if function is not None and not callable(function):
         raise SettingsError(f"Redact(function=...) must take and return a str, got {type(function).__name__}")
-
-
-def _any(value: object) -> Any:
-    return value

@@ -202,7 +202,7 @@ def test_json_is_one_object(docs: Path) -> None:
     found = json.loads(done.stdout)
     assert done.stdout.count("\n") == 1
     assert set(found) == {
-        *("documents", "model", "judge", "seed", "questions", "simulated_regression"),
+        *("documents", "model", "judge", "seed", "questions", "flagged_above", "simulated_regression"),
         *("before", "after", "worst", "stats", "sent_to", "seconds", "notes"),
     }
     assert found["before"]["calls"] + found["after"]["calls"] == found["questions"] == 8

@@ -432,9 +432,11 @@ def test_the_json_object_adds_up(finished: Outcome) -> None:
     assert found["questions"] == 60
 
 
-def test_two_runs_are_the_same(finished: Outcome) -> None:
+def test_two_runs_are_the_same(guide: Path) -> None:
     """Questions, answers, inventions and verdicts depend on the seed alone."""
-    assert list(run(Options(questions=60, seed=7), silent).calls) == list(finished.calls)
+    first, second = (run(Options(docs=guide, questions=12, seed=7), silent) for _ in range(2))
+    assert first.calls == second.calls
+    assert any(call.inventions for call in first.calls)
 
 
 def test_own_documents_run(guide: Path) -> None:

@@ -232,17 +232,15 @@ def test_a_coroutine_can_be_resumed_by_another_thread(kind: KindOfFunction, capt
     one_span(captured)
 
 
-@each(COROUTINES)
+@each([kind for kind in COROUTINES if kind.name != "coroutine returning a generator"])  # nothing to cancel in that
 def test_cancelling_ends_the_span(kind: KindOfFunction, captured: Captured) -> None:
     """A cancelled task raises CancelledError to its caller and leaves one span that says so."""
-    if kind.name == "coroutine returning a generator":
-        pytest.skip("its generator is synchronous: nothing can be cancelled in it")
-    if kind.name == "coroutine returning an async generator":
-        pytest.skip("covered by the async generator, which it returns")
     undecorated, decorated = kind.twins()
 
     async def consume(function: Callable[..., Any]) -> None:
         result = function("hang")
+        if kind.stream and inspect.iscoroutine(result):
+            result = await result
         if inspect.isasyncgen(result):
             async for _ in result:
                 pass

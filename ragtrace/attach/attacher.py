@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
+from ragtrace import semconv
 from ragtrace.attach.attributes import Attributes, score_attributes
 from ragtrace.attach.carrier import send_carrier
 from ragtrace.attach.event import emit_events

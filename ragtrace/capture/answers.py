@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ragtrace.capture import names
-from ragtrace.capture.draft import MAX_CHOICES, Draft, Reply, count, facts
+from ragtrace.capture.draft import MAX_CHOICES, Draft, Reply, count, facts, plain_reply
 from ragtrace.capture.messages import content_of, last_message, parts_text
 from ragtrace.capture.passages import documents
 from ragtrace.capture.reading import (
@@ -41,7 +41,7 @@ def reply(value: object) -> Reply | None:
     """
     try:
         if type(value) is str:
-            return Reply(value)
+            return plain_reply(value)
         draft = Draft()
         return draft.reply(draft.text) if read(peel(value), draft, 0) else None
     except Exception as error:  # the application must not see it

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 from ragtrace.capture import names
 from ragtrace.capture.reading import Get, first_label, getter, items_of, label_of, whole_of
@@ -32,6 +32,20 @@ class Reply:
     tool_calls: int = 0
     cut_chars: int = 0
     """Characters of a stream that were not kept."""
+
+
+_new: Any = object.__new__
+_set_text: Any = vars(Reply)["text"].__set__
+_DEFAULTS: Any = tuple((vars(Reply)[each.name].__set__, each.default) for each in fields(Reply)[1:])
+
+
+def plain_reply(text: str) -> Reply:
+    """`Reply(text)`, in half the time."""
+    made: Reply = _new(Reply)
+    _set_text(made, text)
+    for put, default in _DEFAULTS:
+        put(made, default)
+    return made
 
 
 class Draft:

@@ -54,6 +54,8 @@ class Shape(NamedTuple):
     computed: frozenset[str] = frozenset()
     """Names of properties and slots that may be read."""
     has_dict: bool = False
+    is_plain: bool = False
+    """All there is to read is in the instance's dictionary, and reading that runs no code of the class."""
     is_number: bool = False
     is_passage: bool = False
     """Its name says that it is a piece of a document, which is never an answer."""
@@ -104,7 +106,8 @@ def _look_at(kind: type[Any]) -> Shape:
     computed = {name for name in VOCABULARY if type(_static(kind, name)) in _PLAIN_DESCRIPTORS}
     has_dict = type(_static(kind, "__dict__")) is GetSetDescriptorType
     is_passage = type_name_of(kind).endswith(_PASSAGE_NAMES)
-    return Shape(what, frozenset(computed), has_dict, _is_scalar(kind), is_passage)
+    is_plain = has_dict and not computed and _static(kind, "__getattribute__") is vars(object)["__getattribute__"]
+    return Shape(what, frozenset(computed), has_dict, is_plain, _is_scalar(kind), is_passage)
 
 
 shape_of: Callable[[type[Any]], Shape] = cast(Any, lru_cache(maxsize=512))(_look_at)
@@ -123,10 +126,9 @@ def plain_fields(value: object) -> dict[str, object] | None:
     kind = type(value)
     if kind is dict:
         return plain  # type: ignore[no-any-return]
-    shape = shape_of(kind)
-    if not shape.has_dict or shape.computed:
+    if not shape_of(kind).is_plain:
         return None
-    fields: object = object.__getattribute__(value, "__dict__")
+    fields: object = plain.__dict__
     kind = type(fields)
     plain = fields
     return plain if kind is dict else None

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ragtrace.capture import names
-from ragtrace.capture.reading import first_label, first_number, plain_fields
+from ragtrace.capture.reading import label_of, number_of, plain_fields
 from ragtrace.model import Document
 
 _MAX_KEYS = 32
@@ -64,18 +64,32 @@ def flat_passage(value: object) -> Document | None:
     fields: Any = plain_fields(value)
     if fields is None or len(fields) > _MAX_KEYS:
         return None
-    plan: _Plan = _plan_of(tuple(fields))
-    text: object = None if plan.text is None else fields[plan.text]
+    text_key, ids, scores, metadata_key = _plan_of(tuple(fields))
+    text: object = None if text_key is None else fields[text_key]
     if type(text) is not str:
         return None
-    id_ = first_label(fields.get, plan.ids) if plan.ids else None
-    score = first_number(fields.get, plan.scores) if plan.scores else None
-    if plan.metadata is not None and (id_ is None or score is None):
-        metadata: Any = plain_fields(fields[plan.metadata])
+    id_ = _label(fields, ids)
+    score = _number(fields, scores)
+    if metadata_key is not None and (id_ is None or score is None):
+        metadata: Any = plain_fields(fields[metadata_key])
         if metadata and len(metadata) <= _MAX_KEYS:
-            inner: _Plan = _metadata_plan_of(tuple(metadata))
-            if inner.ids and id_ is None:
-                id_ = first_label(metadata.get, inner.ids)
-            if inner.scores and score is None:
-                score = first_number(metadata.get, inner.scores)
+            _, ids, scores, _ = _metadata_plan_of(tuple(metadata))
+            id_ = _label(metadata, ids) if id_ is None else id_
+            score = _number(metadata, scores) if score is None else score
     return document(text, id_, score)
+
+
+def _label(fields: Any, keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        found = fields[key]
+        if found is not None and (label := label_of(found)) is not None:
+            return label
+    return None
+
+
+def _number(fields: Any, keys: tuple[str, ...]) -> float | None:
+    for key in keys:
+        found = fields[key]
+        if found is not None and (number := number_of(found)) is not None:
+            return number
+    return None

@@ -13,6 +13,8 @@ from ragtrace import semconv
 
 from .regression import Invention
 
+FLAGGED_ABOVE = 0.0
+"""The threshold of hallucination in the demo, stated beforehand: one unsupported statement flags an answer."""
 NO_SPAN = "no_span"
 """Reason of a call whose root span never came out of the SDK."""
 
@@ -182,6 +184,7 @@ def as_json(outcome: Outcome, worst: int) -> dict[str, object]:
         "judge": outcome.evaluator,
         "seed": outcome.seed,
         "questions": len(outcome.calls),
+        "flagged_above": FLAGGED_ABOVE,
         "simulated_regression": {"share": outcome.share, "inventions": dict(kinds)},
         "before": _half_json(outcome.halves[0]),
         "after": _half_json(outcome.halves[1]),
@@ -217,9 +220,10 @@ def _finding(item: Mapping[str, object]) -> Finding:
     )
 
 
-def _badness(call: Call) -> tuple[float, float]:
+def _badness(call: Call) -> tuple[float, bool, float]:
     supports = [finding.support for finding in call.verdict.findings if finding.support is not None]
-    return -(call.verdict.hallucination or 0.0), min(supports, default=1.0)
+    unquoted = not any(finding.quote for finding in call.verdict.findings)
+    return -(call.verdict.hallucination or 0.0), unquoted, min(supports, default=1.0)
 
 
 def _number(value: object) -> float | None:

@@ -26,10 +26,21 @@ _RELEASE = "│"
 _GOOD, _BAD, _QUIET = "green", "bold red", "dim"
 
 
+class _Console(Console):
+    """Leaves a reader that went away to the command line, which knows the exit status for it."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def show(outcome: Outcome) -> None:
-    """Print the report to standard output."""
-    console = Console(highlight=False)
-    console = Console(highlight=False, width=min(console.width, WIDEST))
+    """Print the report to standard output.
+
+    Raises:
+        BrokenPipeError: if nobody reads it any more.
+    """
+    console = _Console(highlight=False)
+    console.width = min(console.width, WIDEST)
     _print(console, outcome)
 
 

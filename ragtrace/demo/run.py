@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from opentelemetry.trace import get_current_span
 
 import ragtrace
+from ragtrace.metrics.claims import faithfulness, hallucination
 
 from .answering import pieces
 from .application import ExtractiveModel, Hit, Model, build
 from .corpus import standard_library
 from .documents import directory
-from .outcome import Call, Outcome, verdict
+from .outcome import FLAGGED_ABOVE, Call, Outcome, verdict
 from .passages import DemoError, Entry, Passage
 from .questions import document_questions, library_questions
 from .regression import SHARE, Invention, Release
@@ -37,6 +38,9 @@ _FAILURES_IN_A_ROW = 3
 _DECLINES = re.compile(
     r"\b(?:could not|couldn't|cannot|can't) find\b|\bdo(?:es)? not (?:hold|contain|mention)\b", re.IGNORECASE
 )
+
+_METRICS = (replace(faithfulness, threshold=1.0), replace(hallucination, threshold=FLAGGED_ABOVE))
+"""A short answer of a documentation bot fails by a single unsupported statement, not by a majority of them."""
 
 Progress = Callable[[str, int, int], None]
 """Told (what is being done, steps done, steps in all)."""
@@ -112,9 +116,7 @@ def run(options: Options, progress: Progress) -> Outcome:
     progress("Indexing", 1, 1)
     model = _Released(_model(options, index), Release(library.entries, seed=options.seed))
     where, roots = signals()
-    ragtrace.configure(
-        service="ragtrace-demo", exporter=where, evidence=True, metrics=["faithfulness", "hallucination"]
-    )
+    ragtrace.configure(service="ragtrace-demo", exporter=where, evidence=True, metrics=_METRICS)
     try:
         asked, notes = _ask_all(library.questions, build(index, model), model, progress)
         ragtrace.flush(timeout=_PATIENCE)

@@ -17,9 +17,9 @@ def introduction(outcome: Outcome) -> str:
     """What was run."""
     return (
         f"A RAG application over {outcome.passages:,} passages of {outcome.source} answered {len(outcome.calls):,}"
-        f" questions (model: {outcome.model}). Each was judged in the background by {outcome.evaluator}; the scores are"
-        f" on its span. Half-way a new model was released. That regression is SIMULATED: it invents details in about"
-        f" {outcome.share:.0%} of its answers, and the demo knows which."
+        f" questions (model: {outcome.model}). Each was judged in the background by {outcome.evaluator}; its scores are"
+        f" on its span. One unsupported statement flags an answer. Half-way a new model was released. This regression"
+        f" is SIMULATED: it invents details in about {outcome.share:.0%} of its answers, and the demo knows which."
     )
 
 

@@ -8,6 +8,8 @@ A statement's *deficit* is the mean of two shares of its content words (framing 
 - pairs: the share of its neighbouring pairs of words (next, and next but one) that never occur together in a chunk, which finds
   what is put together wrongly out of the chunks' own words.
 
+A missing number or name is no paraphrase: it halves what is left of the support.
+
 `consistency` is ``2 ** -(strength / HALF)`` with ``strength = sum(n * d**2) / N * sqrt(max(N, FEW))`` over the statements of n words
 and deficit d, N words in all. Squared, because paraphrase leaves single absent words everywhere while an invention is absent
 as a whole. Times the square root, because by chance alone the share of absent words varies as 1 / sqrt(N): the product is
@@ -65,6 +67,8 @@ def find(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Fin
     absent /= total
     deficit = absent if missing is None else (absent + missing) / 2
     support = _label(deficit, fact_missing)
+    if fact_missing:
+        deficit = (1 + deficit) / 2
     return Finding(total, deficit, support, () if support == "supported" else _ranges(statement.words, gaps, apart))
 
 

@@ -87,7 +87,7 @@ NUMBER_WORDS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
-    "en": ENGLISH - _words("a an as at in is i he me so we do to on no am die s t d m re ve ll"),
+    "en": ENGLISH - _words("s t d m re ve ll"),
     "es": _words(
         "el los las un una unos unas y o pero que de del al en con por para sin sobre se su sus es son fue era ser está"
         " están hay como más muy no lo le les este esta estos estas ese esa también entre cuando donde desde hasta ha"

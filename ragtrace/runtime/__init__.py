@@ -1,6 +1,5 @@
-"""What `configure` starts and everything runs through."""
+"""What `configure` starts and everything runs through; `control` and `engine` are loaded when it is called."""
 
-from ragtrace.runtime.control import configure, current, flush, score, shutdown, stats, switched_off
-from ragtrace.runtime.engine import Runtime
+from ragtrace.runtime.slot import current, switched_off
 
-__all__ = ["Runtime", "configure", "current", "flush", "score", "shutdown", "stats", "switched_off"]
+__all__ = ["current", "switched_off"]

@@ -16,6 +16,7 @@ from ragtrace.model import Judge, Metric, RagCall, Result
 from ragtrace.providers import build
 from ragtrace.redact import Redact
 from ragtrace.runtime.engine import Runtime
+from ragtrace.runtime.slot import current, install
 from ragtrace.sampling import Sampling
 from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.settings import Settings, resolve
@@ -35,19 +36,6 @@ class _Default:
 
 DEFAULT_SCREEN: Final = _Default()
 _RECONFIGURE_SECONDS = 5.0
-_lock = threading.RLock()
-_current: Runtime | None = None
-_switched_off = False
-
-
-def current() -> Runtime | None:
-    """The configured runtime; None before `configure` and after `shutdown`."""
-    return _current
-
-
-def switched_off() -> bool:
-    """Whether `configure` was told to do nothing."""
-    return _switched_off
 
 
 def configure(
@@ -120,7 +108,7 @@ def configure(
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
     screening, judging = _evaluators(settings, screen, judge, extra)
     if not settings.enabled:
-        _install(None, off=True)
+        install(None, _RECONFIGURE_SECONDS, off=True)
         return
     telemetry = build(
         settings,
@@ -133,7 +121,7 @@ def configure(
     runtime = Runtime(
         settings, telemetry, screen=screening, judge=judging, sampling=sampling or Sampling(), redact=redact
     )
-    _install(runtime)
+    install(runtime, _RECONFIGURE_SECONDS)
 
 
 def flush(timeout: float = 5.0) -> bool:
@@ -142,13 +130,13 @@ def flush(timeout: float = 5.0) -> bool:
     Returns:
         True if all of it was scored and exported; True as well if ragtrace is not configured.
     """
-    runtime = _current
+    runtime = current()
     return True if runtime is None else runtime.flush(timeout)
 
 
 def stats() -> Stats:
     """What became of every call offered to an evaluator since `configure`, and of our own failures."""
-    runtime = _current
+    runtime = current()
     return Stats({}, faults.counts()) if runtime is None else runtime.stats()
 
 
@@ -158,7 +146,7 @@ def shutdown(timeout: float = 10.0) -> bool:
     Returns:
         True if everything was scored and exported.
     """
-    return _install(None, timeout)
+    return install(None, timeout)
 
 
 def score(
@@ -211,13 +199,6 @@ def _run(evaluator: Evaluator, call: RagCall) -> Mapping[str, Result]:
     thread.start()
     thread.join()
     return results[0]
-
-
-def _install(runtime: Runtime | None, timeout: float = _RECONFIGURE_SECONDS, *, off: bool = False) -> bool:
-    global _current, _switched_off
-    with _lock:
-        before, _current, _switched_off = _current, runtime, off
-    return True if before is None else before.shutdown(timeout)
 
 
 def _embedded() -> Judge:

@@ -1,0 +1,35 @@
+"""The one configured runtime of the process: small, so that decorating a function loads little else."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ragtrace.runtime.engine import Runtime
+
+_lock = threading.RLock()
+_current: Runtime | None = None
+_switched_off = False
+
+
+def current() -> Runtime | None:
+    """The configured runtime; None before `configure` and after `shutdown`."""
+    return _current
+
+
+def switched_off() -> bool:
+    """Whether `configure` was told to do nothing."""
+    return _switched_off
+
+
+def install(runtime: Runtime | None, timeout: float, *, off: bool = False) -> bool:
+    """Make *runtime* the process's; the one before it is shut down within *timeout* seconds.
+
+    Returns:
+        True if nothing of the one before was lost.
+    """
+    global _current, _switched_off
+    with _lock:
+        before, _current, _switched_off = _current, runtime, off
+    return True if before is None else before.shutdown(timeout)
