@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -37,7 +38,8 @@ keys of the JSON object:
   simulated_regression  share: of the answers it is told to alter; inventions: how many of each kind it made
   before, after         calls, scored, faithfulness (mean; null if none is scored), flagged, hallucination_rate (flagged
                         of scored), invented (answers that were altered: the known truth), caught (of these, flagged),
-                        located (of these, with invented words marked), wrongly_flagged, unscored (count by reason)
+                        located (of these, with invented words marked), healthy (scored, nothing invented),
+                        wrongly_flagged (of these, flagged), unscored (count by reason)
   worst                 question, answer, faithfulness, invented (kind, text, start, end, instead_of),
                         unsupported (text; unsupported: offsets into the answer; support; quote of the closest passage)
   stats                 ragtrace.stats(): offered, scored, dropped ... by evaluator, and failures of ragtrace itself
@@ -136,10 +138,9 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _has_rich() -> bool:
     try:
-        import rich  # noqa: F401
-    except ImportError:
+        return find_spec("rich") is not None
+    except (ImportError, ValueError):
         return False
-    return True
 
 
 def _never_fail_to_print() -> None:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 log = logging.getLogger("ragtrace")
 
@@ -36,6 +36,12 @@ class JudgeError(RagtraceError):
         self.detail = detail
 
 
+def say(level: int, message: str, *args: object) -> None:
+    """Log *message*; a log handler or filter of the application that raises is not allowed to hurt it through us."""
+    with suppress(Exception):
+        log.log(level, message, *args)
+
+
 class Faults:
     """Counts our own failures by place; logs the first of each place, with its traceback."""
 
@@ -56,16 +62,16 @@ class Faults:
                 place,
                 exc_info=error,
             )
-        except Exception:  # a user's log handler, or a hostile __str__ of the error, must not hurt the application
-            log.error("ragtrace failed in %s; the error could not be printed", place)
+        except Exception:  # a hostile __str__ of the error
+            say(logging.ERROR, "ragtrace failed in %s; the error could not be printed", place)
 
     def warn_once(self, place: str, message: str, *args: object) -> None:
-        """Count one event under *place* and log *message* the first time."""
+        """Count one event under *place* and log *message* the first time. Never raises."""
         with self._lock:
             self._counts[place] += 1
             first = self._counts[place] == 1
         if first:
-            log.warning(message, *args)
+            say(logging.WARNING, message, *args)
 
     def counts(self) -> Mapping[str, int]:
         """How often each place failed since the process started (or `clear`)."""

@@ -133,8 +133,8 @@ class Ledger:
             ValueError: if none is pending: the books would no longer balance.
         """
         with self._lock:
-            account = self._account(evaluator, workflow)
-            if account.pending == 0:
+            account = self._accounts.get((evaluator, workflow))
+            if account is None or account.pending == 0:
                 raise ValueError(f"evaluator {evaluator!r} has no pending call to settle as {outcome!r}")
             account.pending -= 1
             account.settled[outcome, reason] += 1

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.trace import Tracer, TracerProvider
 
+    from ragtrace.spans.light import LightTracer
+
 ENTRY_POINTS = "ragtrace.exporters"
 
 
@@ -38,6 +40,8 @@ class Telemetry:
     logger: Logger | None
     hold: HoldProcessor | None = None
     """Of our own provider, if it exports anything."""
+    light: LightTracer | None = None
+    """Makes spans of our own provider at little cost."""
     owned: bool = False
     """Whether the tracer provider is ours: then nothing but us ends or flushes its spans."""
     carriers: bool = True
@@ -169,18 +173,19 @@ def _resource(settings: Settings) -> Resource:
 def _own_tracers(
     signals: Signals, resource: Resource, settings: Settings, telemetry: Telemetry, private: bool
 ) -> TracerProvider:
-    from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 
-    # atexit=False: our own exit drains first, then shuts this down; see `runtime`.
-    provider = SdkTracerProvider(resource=resource, shutdown_on_exit=False)
+    from ragtrace.spans.light import LightTracer, OwnTracerProvider
+
+    provider = OwnTracerProvider(resource)
     telemetry.owned, telemetry.carriers = True, signals.spans is not None
     if signals.spans is not None:
         export = SimpleSpanProcessor(signals.spans) if signals.immediate else BatchSpanProcessor(signals.spans)
         telemetry.hold = HoldProcessor(export, seconds=settings.hold_seconds)
-        provider.add_span_processor(telemetry.hold)
+        provider.adopt(telemetry.hold)
         if not private:
             _become_global(provider)
+    telemetry.light = LightTracer(provider, telemetry.hold, version("ragtrace-otel"))
     telemetry.flushes.append(provider.force_flush)
     telemetry.shutdowns.append(provider.shutdown)
     return provider

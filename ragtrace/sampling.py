@@ -28,8 +28,11 @@ class Sampling:
     suspicious_rate: float | None = None
 
     def __post_init__(self) -> None:
-        ordinary = rate(self.rate, "rate")
-        if self.suspicious_rate is not None and rate(self.suspicious_rate, "suspicious_rate") < ordinary:
+        object.__setattr__(self, "rate", rate(self.rate, "rate"))
+        if self.suspicious_rate is None:
+            return
+        object.__setattr__(self, "suspicious_rate", rate(self.suspicious_rate, "suspicious_rate"))
+        if self.suspicious_rate < self.rate:
             raise SettingsError(
                 f"suspicious_rate must be at least rate, got {self.suspicious_rate!r} and {self.rate!r}; "
                 "leave suspicious_rate out to judge all calls alike"

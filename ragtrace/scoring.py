@@ -55,17 +55,30 @@ async def evaluate(evaluator: Evaluator, call: RagCall, probability: float = 1.0
 
 
 async def _judge(evaluator: Evaluator, call: RagCall) -> tuple[Judgement | None, str, str]:
+    judging = asyncio.ensure_future(_labels(evaluator.judge, call))
     try:
-        judging = evaluator.judge.judge(call)
-        judgement: object = await (
-            judging if evaluator.timeout is None else asyncio.wait_for(judging, evaluator.timeout)
-        )
-    except (TimeoutError, asyncio.TimeoutError):
-        return None, "timeout", f"no judgement within {evaluator.timeout} s"
+        # Unlike wait_for, this tells our own cancellation from one that the judge raises or lets through.
+        await asyncio.wait({judging}, timeout=evaluator.timeout)
+    finally:
+        late = not judging.done()
+        judging.cancel()
+    if late or judging.cancelled():
+        return None, "timeout", f"no judgement within {evaluator.timeout} s" if late else "the judge was cancelled"
+    return judging.result()
+
+
+async def _labels(judge: Judge, call: RagCall) -> tuple[Judgement | None, str, str]:
+    """What *judge* says of *call*; else None, a reason and a detail."""
+    try:
+        judgement: object = await judge.judge(call)
+    except (TimeoutError, asyncio.TimeoutError) as error:
+        return None, "timeout", str(error)
     except JudgeError as error:
         return None, error.reason if error.reason in JUDGE_ERROR else "unavailable", error.detail
-    except Exception as error:
-        faults.record(f"judge {evaluator.judge.id}", error)
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # a judge that calls sys.exit() must not end the background
+        faults.record(f"judge {judge.id}", error)
         return None, "unavailable", type(error).__name__
     if not isinstance(judgement, Judgement):  # a user's judge may return anything
         return None, "unparsable", f"the judge returned {type(judgement).__name__}, not a Judgement"
@@ -88,12 +101,18 @@ def _unscored(metric: Metric, reason: str, detail: str) -> Unscored:
 
 def _apply(metric: Metric, call: RagCall, judgement: Judgement) -> Result:
     try:
-        result = metric(call, judgement)
+        result: object = metric(call, judgement)
+        if isinstance(result, Score):
+            result = replace(result, value=float(result.value))  # also of an int or a numpy number: a double goes out
     except Exception as error:
         faults.record(f"metric {metric.name}", error)
         return _unscored(metric, "metric_error", type(error).__name__)
+    if not isinstance(result, (Score, Unscored)):  # a user's metric may return anything
+        return _unscored(metric, "metric_error", f"it returned {type(result).__name__}, not a Score or an Unscored")
     low, high = metric.range
     if isinstance(result, Score) and not (low - _SLACK <= result.value <= high + _SLACK):
         reason = "out_of_range" if math.isfinite(result.value) else "non_finite"
         return _unscored(metric, reason, f"{result.value!r} is outside [{low:g}, {high:g}]")
-    return result
+    return replace(
+        result, metric=metric.name, metric_version=metric.version, higher_is_better=metric.higher_is_better
+    )

@@ -41,12 +41,11 @@ def _nothing_left_behind() -> Iterator[None]:
 def _shutdown() -> None:
     import ragtrace
 
-    shutdown = getattr(ragtrace, "shutdown", None)
-    if shutdown is not None:
-        shutdown(timeout=5.0)
+    ragtrace.shutdown(timeout=5.0)
 
 
 # The receivers are imported on use: grpc takes half a second, and does not belong into processes that tests fork.
+# ragtrace is shut down before they are: its last export would otherwise be retried against a closed port.
 @pytest.fixture
 def http_receiver() -> Iterator[HttpReceiver]:
     """An OTLP/HTTP receiver on a free port."""
@@ -54,6 +53,7 @@ def http_receiver() -> Iterator[HttpReceiver]:
 
     with HttpReceiver() as receiver:
         yield receiver
+        _shutdown()
 
 
 @pytest.fixture
@@ -63,6 +63,7 @@ def grpc_receiver() -> Iterator[GrpcReceiver]:
 
     with GrpcReceiver() as receiver:
         yield receiver
+        _shutdown()
 
 
 @pytest.fixture(params=["http_receiver", "grpc_receiver"], ids=["http", "grpc"])

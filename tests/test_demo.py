@@ -330,6 +330,7 @@ def test_halves_are_counted() -> None:
     half = tally(calls)
     assert (half.calls, half.scored, half.flagged, half.invented) == (5, 4, 2, 2)
     assert (half.caught, half.located, half.wrongly_flagged, dict(half.unscored)) == (1, 1, 1, {"abstained": 1})
+    assert half.healthy == 2
     assert half.hallucination_rate == 0.5
     assert half.faithfulness == 0.75
 

@@ -20,6 +20,7 @@ from tests.support.telemetry import LogRecord, Metric, Point, Scope, Span
 
 METRICS = ("answered", "consistency", "faithfulness", "hallucination")
 SESSION = "session-7"
+SAMPLED = 1
 SCOPE = Scope("ragtrace", version("ragtrace-otel"))
 BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 HIGHER_IS_BETTER = {"answered": True, "consistency": True, "faithfulness": True, "hallucination": False}
@@ -118,6 +119,7 @@ def test_the_spans_arrive_whole(watched: Receiver) -> None:
                     {"id": "doc-1", "score": 0.5, "content": PASSAGES[1]},
                 ],
                 "ragtrace.retrieval.document.count": 2,
+                "ragtrace.rerank": False,
             },
         ),
         "chat": (
@@ -152,7 +154,7 @@ def test_the_spans_are_one_trace_in_order(watched: Receiver) -> None:
 
 
 def test_the_scores_tell_an_invented_answer(watched: Receiver) -> None:
-    """An answer with an invented sentence arrives with scores below 1 and the label fail, as scored offline."""
+    """An answer with two invented sentences arrives with scores below 1 and the label fail, as scored offline."""
     _ask(watched, INVENTED)
     attributes = _by_role(watched)["invoke_workflow"].attributes
     assert {key: value for key, value in attributes.items() if key.startswith("ragtrace.eval.")} == _score_attributes(
@@ -196,7 +198,7 @@ def test_the_events_belong_to_the_root_span(watched: Receiver) -> None:
     """Name, trace and span id, trace flags, severity and time of an event are those of a standard evaluation result."""
     _ask(watched)
     root = _by_role(watched)["invoke_workflow"]
-    expected = ("gen_ai.evaluation.result", root.trace_id, root.span_id, 1, 9, SCOPE, "guide-service")
+    expected = ("gen_ai.evaluation.result", root.trace_id, root.span_id, True, 9, SCOPE, "guide-service")
     assert [_identity(record) for record in watched.logs] == [expected] * len(METRICS)
     assert all(root.end_ns <= record.time_ns for record in watched.logs)
 
@@ -206,7 +208,7 @@ def _identity(record: LogRecord) -> tuple[object, ...]:
         record.event_name,
         record.trace_id,
         record.span_id,
-        record.trace_flags,
+        bool(record.trace_flags & SAMPLED),
         record.severity,
         record.scope,
         record.resource["service.name"],

@@ -63,7 +63,7 @@ def _parts(name: str, result: Score, evaluation: Evaluation) -> Mapping[str, str
         "score": result.value,
         "label": result.label,
         "explanation": result.explanation,
-        "annotator_kind": _ANNOTATOR[evaluation.type],
+        "annotator_kind": _ANNOTATOR.get(evaluation.type, "CODE"),
         "identifier": f"{evaluation.evaluator}@{evaluation.version}",
         "metadata": json.dumps({"probability": evaluation.probability, "metric_version": result.metric_version}),
     }

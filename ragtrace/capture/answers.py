@@ -83,9 +83,9 @@ def _record(value: object, get: Get, draft: Draft, depth: int) -> bool:
         return _choices(choices, draft)
     if read_response(get, draft):
         return True
-    generations = items_of(get("generations"), 1)
-    if generations:
-        return read(generations, draft, depth + 1)
+    for first in items_of(get("generations"), 1) or ():  # of LangChain: one for each prompt, or a list for each
+        inner = items_of(first, 1)
+        return read(inner[0] if inner else first, draft, depth + 1)
     return _fields(get, draft, depth) or _components(value, draft, depth)
 
 
@@ -220,10 +220,15 @@ def _list(value: object, draft: Draft, depth: int) -> bool:
         return read(message, draft, depth + 1)
     first = next(iter(items_of(value, 1) or ()), None)
     get = getter(first)
-    if (get is not None and get("type") is not None) or (depth > 0 and text_of(first) is not None):
+    if _is_part(first, get) if depth > 0 else get is not None and get("type") is not None:
         draft.text = parts_text(value, "")
         return draft.text is not None
     return depth > 0 and first is not None and read(first, draft, depth + 1)
+
+
+def _is_part(value: object, get: Get | None) -> bool:
+    """Whether it is one part of a message's content."""
+    return text_of(value) is not None if get is None else get("type") is not None or text_of(get("text")) is not None
 
 
 def _beside(value: object, draft: Draft, depth: int) -> bool:

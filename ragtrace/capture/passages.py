@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 from ragtrace.capture import names
 from ragtrace.capture.messages import parts_text
@@ -23,7 +23,7 @@ from ragtrace.capture.reading import (
     text_of,
     values_of,
 )
-from ragtrace.capture.records import document, flat_passage
+from ragtrace.capture.records import document, flat_passage, scored_passage
 from ragtrace.capture.report import describe, failed, warn
 from ragtrace.model import Document
 
@@ -99,10 +99,12 @@ class _Search:
         for item in items:
             if not self.look():
                 break
-            if type(item) is str:
-                self.found.append(document(item))
-                understood = True
-            elif (passage := flat_passage(item)) is not None:
+            kind = type(item)
+            if kind is str:
+                passage = document(cast(str, item))
+            else:
+                passage = scored_passage(item) if kind is tuple else flat_passage(item)
+            if passage is not None:
                 self.found.append(passage)
                 understood = True
             elif self.item(item, depth + 1):
@@ -252,7 +254,7 @@ class _Search:
 
     def report(self) -> None:
         """Say what was left out."""
-        if self.cut:
+        if self.cut and self.found:
             warn(
                 "capture.documents.cut",
                 "more documents than ragtrace reads: %d were kept, the rest of them goes unjudged; return fewer, or"

@@ -6,10 +6,20 @@ from typing import Any, Final, cast
 
 from ragtrace.capture import names
 from ragtrace.capture.answers import documents_beside, read_response
-from ragtrace.capture.draft import Draft, facts, usage_into
+from ragtrace.capture.draft import MAX_CHOICES, Draft, facts, usage_into
 from ragtrace.capture.messages import content_of, parts_text
 from ragtrace.capture.passages import MAX_DOCUMENTS, documents
-from ragtrace.capture.reading import Get, first_text, getter, items_of, label_of, shape_of, text_of, type_name_of
+from ragtrace.capture.reading import (
+    Get,
+    first_text,
+    getter,
+    items_of,
+    label_of,
+    shape_of,
+    text_of,
+    type_name_of,
+    whole_of,
+)
 
 _MAX_CALLS: Final = 128
 _CUMULATIVE: Final = ("CompletionResponse", "ChatResponse")
@@ -58,29 +68,29 @@ def _bare(piece: object, draft: Draft, seen_chars: int) -> str | None:
     return piece_text(items[0], draft, seen_chars)
 
 
-def _chat(get: Get, choices: list[object], draft: Draft) -> str:
+def _chat(get: Get, choices: list[object], draft: Draft) -> str | None:
     """A chunk of a chat or text completion; the last one may hold the usage and no choice."""
     if draft.model is None:
         facts(get, draft)
     elif (usage := get("usage")) is not None:
         usage_into(draft, usage)
-    text = ""
+    text = None if choices else ""
     for choice in choices:
         look = getter(choice)
         if look is None:
             continue
         reason = look("finish_reason")
-        if reason is not None and (label := label_of(reason)) is not None:
+        if reason is not None and (label := label_of(reason)) and len(draft.finish_reasons) < MAX_CHOICES:
             draft.finish_reasons = (*draft.finish_reasons, label)
-        if not look("index"):  # with n > 1 the first choice is the answer
-            text += _delta(look, draft)
+        # With n > 1 the first choice is the answer.
+        text = (text or "") if whole_of(look("index")) else _delta(look, draft)
     return text
 
 
-def _delta(look: Get, draft: Draft) -> str:
+def _delta(look: Get, draft: Draft) -> str | None:
     get = getter(look("delta"))
     if get is None:
-        return text_of(look("text")) or ""
+        return text_of(look("text"))
     content: Any = get("content")
     if type(content) is str and content:
         return content

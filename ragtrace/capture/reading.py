@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from types import GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast
@@ -28,6 +28,7 @@ Kind: TypeAlias = Literal["text", "list", "tuple", "sequence", "dict", "mapping"
 MAX_DEPTH = 4
 _MAX_LABEL_CHARS = 1_000
 _MAX_KEYS = 200
+_MAX_SHAPES = 1_000
 _MAX_ITEMS = 10_000
 _SCALARS = (int, float, complex, bytes, bytearray, memoryview, type, ModuleType, type(None))
 _BUILT_IN: tuple[tuple[type[Any] | tuple[type[Any], ...], Kind], ...] = (
@@ -104,14 +105,28 @@ def _look_at(kind: type[Any]) -> Shape:
     if what != "object":
         return Shape(what, is_number=_is_scalar(kind))
     computed = {name for name in VOCABULARY if type(_static(kind, name)) in _PLAIN_DESCRIPTORS}
-    has_dict = type(_static(kind, "__dict__")) is GetSetDescriptorType
+    has_dict = type(_static(kind, "__dict__")) in (GetSetDescriptorType, MemberDescriptorType)
     is_passage = type_name_of(kind).endswith(_PASSAGE_NAMES)
     is_plain = has_dict and not computed and _static(kind, "__getattribute__") is vars(object)["__getattribute__"]
     return Shape(what, frozenset(computed), has_dict, is_plain, _is_scalar(kind), is_passage)
 
 
-shape_of: Callable[[type[Any]], Shape] = cast(Any, lru_cache(maxsize=512))(_look_at)
-"""How instances of a class can be read."""
+_shapes: dict[int, tuple[type[Any], Shape]] = {}
+"""By identity, as a metaclass may refuse to be hashed; the class itself is kept, so that its identity is not reused."""
+
+
+def shape_of(kind: type[Any]) -> Shape:
+    """How instances of *kind* can be read."""
+    known = _shapes.get(id(kind))
+    if known is None:
+        if len(_shapes) >= _MAX_SHAPES:
+            _shapes.clear()
+        try:
+            shape = _look_at(kind)
+        except Exception:  # a metaclass that does not let itself be asked
+            shape = Shape("closed")
+        known = _shapes[id(kind)] = (kind, shape)
+    return known[1]
 
 
 def type_name_of(kind: type[Any]) -> str:
@@ -148,14 +163,25 @@ def getter(value: object) -> Get | None:
     if shape.kind == "dict":
         return partial(_dict_get, plain)
     if shape.kind == "mapping":
-        keys: Iterable[object] = plain.keys()
-        # The keys of a database row may be an iterator.
-        return partial(_look_up, plain, keys if issubclass(kind, Mapping) else frozenset(islice(keys, _MAX_KEYS)))
+        return _mapping_getter(plain)
     return None
 
 
+def _mapping_getter(value: Any) -> Get | None:
+    try:
+        keys: Iterable[object] = value.keys()
+        # The keys of a database row may be an iterator.
+        known = keys if issubclass(type(value), Mapping) else frozenset(islice(keys, _MAX_KEYS))
+    except Exception:  # not a mapping after all
+        return None
+    return partial(_look_up, value, known)
+
+
 def _look_up(value: Any, keys: Any, name: str) -> object:
-    return value[name] if name in keys else None
+    try:
+        return value[name] if name in keys else None
+    except Exception:  # a value that cannot be had now
+        return None
 
 
 def _object_getter(value: object, shape: Shape) -> Get | None:
@@ -273,7 +299,7 @@ def _is_scalar(kind: type[Any]) -> bool:
     if issubclass(kind, (int, float)):
         return not issubclass(kind, bool)
     # An array of NumPy has a length, its scalars have none. A tensor's __float__ would wait for the accelerator.
-    module = _static(kind, "__module__")
+    module = type.__dict__["__module__"].__get__(kind)
     return (module == "numpy" and not _has_method(kind, "__len__")) or module in ("decimal", "_decimal")
 
 

@@ -6,6 +6,7 @@ Which keys matter is worked out once for each set of keys that occurs, and remem
 from __future__ import annotations
 
 from functools import lru_cache
+from math import isfinite
 from typing import Any, NamedTuple
 
 from ragtrace.capture import names
@@ -77,6 +78,22 @@ def flat_passage(value: object) -> Document | None:
             id_ = _label(metadata, ids) if id_ is None else id_
             score = _number(metadata, scores) if score is None else score
     return document(text, id_, score)
+
+
+def scored_passage(value: object) -> Document | None:
+    """The passage in a tuple (passage, score) or (score, passage) of simple make; None if it takes a closer look."""
+    pair: Any = value
+    if len(pair) != 2:
+        return None
+    record, score = pair
+    if type(score) is not float:
+        score, record = pair
+    if type(score) is not float or not isfinite(score):
+        return None
+    made = document(record) if type(record) is str else flat_passage(record)
+    if made is not None:
+        _set_score(made, score)
+    return made
 
 
 def _label(fields: Any, keys: tuple[str, ...]) -> str | None:

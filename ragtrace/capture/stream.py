@@ -25,18 +25,22 @@ class StreamText:
     LangChain, LlamaIndex, Haystack and Anthropic. Not thread-safe: a stream has one reader at a time.
     """
 
-    __slots__ = ("_blocks", "_chars", "_decoder", "_draft", "_max_chars", "_pieces", "_understood", "unknown")
+    __slots__ = (
+        "_blocks", "_decoder", "_draft", "_kept", "_max_chars", "_pieces", "_understood", "cut_chars", "unknown",
+    )  # fmt: skip
 
     def __init__(self, max_chars: int = MAX_CHARS) -> None:
         self._max_chars = max_chars
         self._pieces: list[str] = []
         self._blocks: list[str] = []
-        self._chars = 0
+        self._kept = 0
         self._draft = Draft()
         self._decoder: Any = None
         self._understood = False
         self.unknown: str | None = None
         """Type name of the first piece that was not understood."""
+        self.cut_chars = 0
+        """Characters that were not kept."""
 
     def add(self, piece: object) -> bool:
         """Take in one piece; True if it carried text of the answer. Never raises."""
@@ -47,21 +51,19 @@ class StreamText:
                 text = self._text(piece)
             except Exception as error:  # the application must not see it
                 failed("capture.stream", error)
+                self._note(piece)
                 return False
         if not text:
             return False
-        self._chars += len(text)
-        if self._chars > self._max_chars:
-            text = text[: max(0, len(text) - (self._chars - self._max_chars))]
+        room = self._max_chars - self._kept
+        if len(text) > room:
+            self.cut_chars += len(text) - room
+            text = text[:room]
+        self._kept += len(text)
         self._pieces.append(text)
         if len(self._pieces) >= _BLOCK:
             self._join()
         return True
-
-    @property
-    def cut_chars(self) -> int:
-        """Characters that were not kept."""
-        return max(0, self._chars - self._max_chars)
 
     def reply(self) -> Reply | None:
         """What was gathered so far; None if no piece was understood, or what came was framed for transport (SSE).
@@ -88,20 +90,23 @@ class StreamText:
     def _text(self, piece: object) -> str:
         if type(piece) is bytes:
             return self._decoded(piece)
-        text = piece_text(piece, self._draft, self._chars)
+        text = piece_text(piece, self._draft, self._kept + self.cut_chars)
         if text is not None:
             self._understood = True
             return text
-        if piece is not None and self.unknown is None:
-            self.unknown = type_name_of(type(piece))
+        if piece is not None:
+            self._note(piece)
         return ""
+
+    def _note(self, piece: object) -> None:
+        self.unknown = self.unknown or type_name_of(type(piece))
 
     def _decoded(self, piece: bytes) -> str:
         if self._decoder is None:  # one for the whole stream: a character may be split over two pieces
             self._decoder = getincrementaldecoder("utf-8")("replace")
         # More than can be kept is only counted: one byte a character is close enough for that.
-        room = max(0, self._max_chars - self._chars) * 4
-        self._chars += max(0, len(piece) - room)
+        room = 4 * (self._max_chars - self._kept)
+        self.cut_chars += max(0, len(piece) - room)
         text: str = self._decoder.decode(piece[:room] if len(piece) > room else piece)
         return text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ASKED = (
+ASKED: tuple[str, ...] = (
     "How do I copy a file and keep its metadata?",
     "How can I copy a whole directory tree?",
     "How do I delete a directory with everything in it?",

@@ -74,7 +74,7 @@ def _signature(value: object) -> tuple[str | None, tuple[Parameter, ...]]:
     """Its parameters where C code declares them; (None, ()) where it does not."""
     try:
         signature = inspect.signature(value)  # type: ignore[arg-type]
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, AttributeError, NameError, SyntaxError):  # the declared text is evaluated
         return None, ()
     kept = [item.replace(annotation=item.empty) for item in signature.parameters.values() if item.name != "self"]
     parameters = tuple(Parameter(item.name, _default(item)) for item in kept)

@@ -62,7 +62,7 @@ def _module_entries(root: Path, module: str) -> Iterator[Entry]:
         if _SKIPPED & set(parts) or any(part.startswith("_") and part != "__init__" for part in parts):
             continue
         name = ".".join((module, *(part for part in parts if part != "__init__")))
-        public = exported.get(parts[0], set()) if len(parts) == 1 else set()
+        public = exported.get(parts[0], set[str]()) if len(parts) == 1 else set[str]()
         yield from _file_entries(path, name, dict.fromkeys(public, module))
 
 

@@ -79,8 +79,10 @@ class Half:
     """Of these, how many the judge flagged."""
     located: int
     """Of these again, in how many it marked words that were really invented."""
+    healthy: int
+    """Scored calls in which nothing was invented."""
     wrongly_flagged: int
-    """Flagged calls in which nothing was invented."""
+    """Of these, how many the judge flagged."""
     unscored: Mapping[str, int]
     """Calls without a score, by reason."""
 
@@ -153,6 +155,7 @@ def tally(calls: Sequence[Call]) -> Half:
         invented=sum(bool(call.inventions) for call in calls),
         caught=len(caught),
         located=sum(call.located for call in caught),
+        healthy=sum(not call.inventions for call in scored),
         wrongly_flagged=len(flagged) - len(caught),
         unscored=dict(Counter(call.verdict.reason for call in calls if call.verdict.reason is not None)),
     )

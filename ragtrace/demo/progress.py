@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from .run import Progress
 
 
 @contextmanager
-def shown(rich: bool, quiet: bool) -> Iterator[Progress]:
+def shown(rich: bool, quiet: bool) -> Generator[Progress, None, None]:
     """A `Progress` to hand to `run`; nothing is shown where standard error is not a terminal."""
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield _silent
@@ -32,7 +32,7 @@ def _counting(stage: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def _bars() -> Iterator[Progress]:
+def _bars() -> Generator[Progress, None, None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .passages import Entry, Passage
@@ -121,10 +121,10 @@ class Release:
         wanted = 2 if choice.random() < _TWICE else 1
         known = " ".join(passage.text for passage in passages).lower()
         edits: list[_Edit] = []
-        ways = list(_WAYS)
+        ways = [self._number, self._name, self._exception, self._behaviour, self._detail, self._elsewhere]
         choice.shuffle(ways)
         for way in ways:
-            edit = way(self, answer, known, choice)
+            edit = way(answer, known, choice)
             if edit and not any(edit.start < other.end and other.start < edit.end for other in edits):
                 edits.append(edit)
             if len(edits) == wanted:
@@ -183,17 +183,6 @@ class Release:
                 verb, _, rest = third_person(finished(sentence)).partition(" ")
                 return _insert("elsewhere", answer, f"It also {verb} {rest}", choice)
         return None
-
-
-_Way = Callable[[Release, str, str, random.Random], "_Edit | None"]
-_WAYS: tuple[_Way, ...] = (
-    Release._number,
-    Release._name,
-    Release._exception,
-    Release._behaviour,
-    Release._detail,
-    Release._elsewhere,
-)
 
 
 def _choices(share: float, choice: random.Random) -> Iterator[bool]:

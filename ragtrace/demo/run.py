@@ -31,8 +31,11 @@ FEWEST_QUESTIONS = 2
 SEED = 7
 
 _BATCH = 25
-"""Questions between two waits for their scores, so that the progress shown is of calls that are judged."""
+_MOST_PENDING = 500
+"""Calls that may wait for their scores before the demo waits for them: far below what the queue holds."""
 _PATIENCE = 10.0
+_IMPATIENCE = 2.0
+"""Seconds for a backend that did not take anything in the time before."""
 _STAGES = ("Asking", "Asking the simulated release")
 _FAILURES_IN_A_ROW = 3
 _DECLINES = re.compile(
@@ -117,12 +120,13 @@ def run(options: Options, progress: Progress) -> Outcome:
     model = _Released(_model(options, index), Release(library.entries, seed=options.seed))
     where, roots = signals()
     ragtrace.configure(service="ragtrace-demo", exporter=where, evidence=True, metrics=_METRICS)
+    sent = False
     try:
         asked, notes = _ask_all(library.questions, build(index, model), model, progress)
-        ragtrace.flush(timeout=_PATIENCE)
+        sent = ragtrace.flush(timeout=_PATIENCE)
         stats = asdict(ragtrace.stats())
     finally:
-        ragtrace.shutdown(timeout=_PATIENCE)
+        ragtrace.shutdown(timeout=_PATIENCE if sent else _IMPATIENCE)
     return Outcome(
         source=library.source,
         passages=len(library.passages),
@@ -184,7 +188,7 @@ def _ask_all(
         else:
             asked.append(_Asked(question, answer, model.invented, half, model.trace_id))
             in_a_row = 0
-        if number % _BATCH == _BATCH - 1:
+        if number % _BATCH == _BATCH - 1 and ragtrace.stats().pending > _MOST_PENDING:
             ragtrace.flush(timeout=_PATIENCE)
     progress(_STAGES[1], len(questions) - middle, len(questions) - middle)
     return asked, _notes(questions, failures)

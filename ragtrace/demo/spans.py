@@ -19,19 +19,15 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 
 
 class _Counted(SpanExporter):
-    """Hands spans to a backend's exporter and counts what the backend took."""
+    """Hands spans to a backend's exporter and counts those it took."""
 
     def __init__(self, inner: SpanExporter) -> None:
         self._inner = inner
         self.sent = 0
-        self.failed = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._inner.export(spans)
-        if result is SpanExportResult.SUCCESS:
-            self.sent += len(spans)
-        else:
-            self.failed += len(spans)
+        self.sent += len(spans) * (result is SpanExportResult.SUCCESS)
         return result
 
     def shutdown(self) -> None:
@@ -51,6 +47,7 @@ class RootSpans(SpanExporter):
         self._backend = _Counted(backend) if backend else None
         self._queue = BatchSpanProcessor(self._backend) if self._backend else None
         self._lock = Lock()
+        self._offered = 0
         self._roots: dict[int, Mapping[str, object]] = {}
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -61,6 +58,7 @@ class RootSpans(SpanExporter):
                 with self._lock:
                     self._roots[context.trace_id] = attributes
             if self._queue:
+                self._offered += 1
                 self._queue.on_end(span)
         return SpanExportResult.SUCCESS
 
@@ -83,7 +81,7 @@ class RootSpans(SpanExporter):
         if not self._backend:
             return Destination(None)
         endpoint = next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), None)
-        return Destination(endpoint, self._backend.sent, self._backend.failed)
+        return Destination(endpoint, self._backend.sent, self._offered - self._backend.sent)
 
 
 def signals() -> tuple[Signals, RootSpans]:

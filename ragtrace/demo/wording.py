@@ -33,7 +33,7 @@ def rows(outcome: Outcome) -> list[tuple[str, str, str]]:
         ("Answers with invented details", _each(halves, lambda half: f"{half.invented:,}")),
         ("  caught by the judge", _each(halves, lambda half: _share(half.caught, half.invented))),
         ("  with the invented words marked", _each(halves, lambda half: _share(half.located, half.invented))),
-        ("Wrongly flagged", _each(halves, lambda half: _share(half.wrongly_flagged, half.calls - half.invented))),
+        ("Wrongly flagged", _each(halves, lambda half: _share(half.wrongly_flagged, half.healthy))),
         ("Not scored", _each(halves, _unscored)),
     ]
     return [(label, before, after) for label, (before, after) in lines]

@@ -1,11 +1,11 @@
 """`EmbeddedJudge`: judges a call by words alone, in well under a millisecond, with no model and no network.
 
-It compares the words of each sentence of the answer with those of the retrieved chunks (see `support`). It therefore cannot see a
-contradiction made of the chunks' own words, and never uses the label `contradicted`.
+It compares the words of each sentence of the answer with those of the retrieved chunks (see `support`). It therefore
+cannot see a contradiction made of the chunks' own words, and never uses the label `contradicted`.
 
-Where its constants come from: the word lists are written by hand (see `words`), no frequency list is shipped, nothing was
-trained. Human-labelled calls were used to compare a handful of forms of the score by eye (mean, sum or square root over the
-number of words; squared or not; width of the window): see tests/benchmarks/README.md.
+Where its constants come from: the word lists are written by hand (see `words`), no frequency list is shipped, nothing
+was trained. Human-labelled calls were used to compare about a dozen forms of the score, which differ little:
+tests/benchmarks/README.md lists them with their figures.
 """
 
 from __future__ import annotations
@@ -75,12 +75,13 @@ class EmbeddedJudge:
                 await asyncio.sleep(0)
 
     def steps(self, call: RagCall) -> Generator[int, None, Judgement]:
-        """The work in pieces: yields the characters just dealt with, at most about `STEP_CHARS`; returns the judgement."""
+        """The work in pieces: yields the characters just dealt with (about `STEP_CHARS`), returns the judgement."""
         reading = Reading(call.answer or "")
         if not reading.answer or reading.answer.isspace():
             return _judgement(reading, None, None, dict.fromkeys(("claims", "consistency"), "empty_answer"))
         spoken = language(reading.answer[:SAMPLE_CHARS])
-        lexicon = self._lexicon(spoken)
+        first_chunk = next((d.text for d in call.contexts or () if d.text), "")
+        lexicon = self._lexicon(spoken or language(first_chunk[:SAMPLE_CHARS]))
         yield from read_answer(reading, lexicon)
         if call.contexts is None:
             return _judgement(reading, None, None, dict.fromkeys(("claims", "consistency"), "contexts_missing"))
@@ -111,14 +112,15 @@ def _conclude(reading: Reading, findings: Mapping[int, Finding], evidence: Evide
     for statement in reading.statements:
         finding = findings.get(statement.start)
         claims.append(_claim(reading, statement, finding, evidence) if finding else _remark(reading, statement))
-        yield (statement.end - statement.start) if finding else 0
+        yield STEP_CHARS // 2 if claims[-1].quote else statement.end - statement.start
     if not findings:
-        return _judgement(reading, tuple(claims), None, {"consistency": "abstained" if reading.abstained else "no_claims"})
+        reason = "abstained" if reading.abstained else "no_claims"
+        return _judgement(reading, tuple(claims), None, {"consistency": reason})
     return _judgement(reading, tuple(claims), consistency(list(findings.values())), {})
 
 
 def _claim(reading: Reading, statement: Statement, finding: Finding, evidence: Evidence) -> Claim:
-    wanted = {stem: word.weight for stem, (_, _, word) in zip(statement.stems, statement.words)}
+    wanted = {stem: word.weight for stem, (_, _, word) in zip(statement.stems, statement.words, strict=True)}
     closest = _closest(wanted, evidence)
     # Quoting costs as much as everything else done for a claim; a supported one needs no defence.
     quoted = bool(closest) and finding.support != "supported"

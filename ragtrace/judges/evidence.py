@@ -1,4 +1,4 @@
-"""What the retrieved chunks say about the words of one answer: which occur, where, next to which others, negated or not.
+"""What the chunks say about the words of one answer: which occur, where, next to which others, negated or not.
 
 Only the answer's own vocabulary is indexed, so that memory grows with the answer and not with the chunks.
 """
@@ -7,29 +7,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from ragtrace.judges.text import Lexicon, Word, tokens, words
+from ragtrace.judges.text import Lexicon, Word, pieces, words
 
 WINDOW: Final = 8
-"""Two words occur together when fewer than this many content words lie between the first and the end of the second: about a
-clause. (Windows of 5 to 20 words were seen to make no difference.)"""
+"""Two words occur together when they lie within this many content words: about a clause. (5 to 20 were seen to make no
+difference.)"""
 MAX_QUOTE_CHARS: Final = 300
 _POSTINGS: Final = 32
-_QUOTED_PIECES: Final = 200
+# Pieces are what a quote is chosen from: with a third of a quote before it, one fits in whole.
+_PIECE_CHARS: Final = MAX_QUOTE_CHARS // 2
+_QUOTED_PIECES: Final = 400
+_SLACK: Final = 1e-9
 _BREAK = re.compile(r"[.!?\u3002\uff01\uff1f][\"'\u201d\u2019)\]]{0,3}\s|[\u3002\uff01\uff1f]|\n")
 
 PLAIN: Final = 1
 NEGATED: Final = 2
+
+_Piece: TypeAlias = "tuple[int, set[int]]"
+"""Offset of a piece of a chunk, and the stems of the answer that occur in it."""
 
 
 class Evidence:
     """Index of the chunks over the vocabulary of one answer."""
 
     def __init__(self, vocabulary: Mapping[str, int], apart: list[set[int]], lexicon: Lexicon) -> None:
-        """*vocabulary*: the answer's stems, numbered from 0. *apart*: for each stem its neighbours in the answer; they are
-        taken out as the two are found together in a chunk.
+        """*vocabulary*: the answer's stems, numbered from 0. *apart*: for each stem its neighbours there; a pair
+        is taken out when it is found together in a chunk.
         """
         self._vocabulary = vocabulary
         self._lexicon = lexicon
@@ -41,21 +46,22 @@ class Evidence:
         self.ranks: list[list[int]] = [[] for _ in vocabulary]
         """For each stem, the ranks of the first chunks it occurs in."""
 
-    def read(self, rank: int, text: str, pieces: Iterator[tuple[int, int]]) -> Iterator[int]:
-        """Index the chunk *text* at *rank*, yielding the characters done after each of its *pieces*."""
+    def read(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
+        """Index the chunk *text* at *rank*, yielding the characters done after each of the *steps* (ranges of it)."""
         done = self._pieces[rank] = list[_Piece]()
         line: list[int] = []
-        for start, end in pieces:
+        for start, end in steps:
             line = line[-WINDOW:]
-            carried = len(line)
-            self._read_words(words(text, self._lexicon, start, end), line)
-            found = set(line[carried:])
+            for first, last in pieces(text, _PIECE_CHARS, end, start):
+                before = len(line)
+                self._read_words(words(text, self._lexicon, first, last), line)
+                done.append((first, set(line[before:])))
+            found = set(line)
             found.discard(-1)
             for stem in found:
                 seen = self.ranks[stem]
                 if not seen or (seen[-1] != rank and len(seen) < _POSTINGS):
                     seen.append(rank)
-            done.append(_Piece(start, end, found))
             yield end - start
 
     def _read_words(self, spoken: list[Word], line: list[int]) -> None:
@@ -79,41 +85,13 @@ class Evidence:
             negated = False
 
     def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:
-        """The excerpt of the chunk *text* that holds most of the *wanted* stems (by weight), at most `MAX_QUOTE_CHARS` long."""
-        held = self._pieces[rank][:_QUOTED_PIECES]
-        piece = max(held, key=lambda piece: sum(wanted[stem] for stem in piece.stems.intersection(wanted)))
-        best, best_at, total, left = 0.0, piece.start, 0.0, 0
-        inside: dict[int, int] = {}
-        places = [(at, stem) for at, stem in self._places(piece, text) if stem in wanted]
-        for at, stem in places:
-            inside[stem] = inside.get(stem, 0) + 1
-            total += wanted[stem] if inside[stem] == 1 else 0.0
-            while at - places[left][0] > MAX_QUOTE_CHARS // 2:
-                gone = places[left][1]
-                left += 1
-                inside[gone] -= 1
-                total -= wanted[gone] if not inside[gone] else 0.0
-            if total > best + 1e-9:
-                best, best_at = total, places[left][0]
+        """The excerpt (`MAX_QUOTE_CHARS` at most) of *text*, the chunk at *rank*, with most of the *wanted* stems."""
+        best, best_at = 0.0, 0
+        for start, stems in self._pieces[rank][:_QUOTED_PIECES]:
+            held = sum([wanted[stem] for stem in stems.intersection(wanted)])
+            if held > best + _SLACK:
+                best, best_at = held, start
         return _excerpt(text, best_at)
-
-    def _places(self, piece: _Piece, text: str) -> list[tuple[int, int]]:
-        """Offset and stem of the answer's words in a *piece*; worked out for the few pieces that are quoted."""
-        if piece.places is None:
-            numbers = self._vocabulary
-            found = tokens(text, self._lexicon, piece.start, piece.end)
-            piece.places = [(start, numbers[word.stem]) for start, _, word in found if word.weight and word.stem in numbers]
-        return piece.places
-
-
-@dataclass(slots=True)
-class _Piece:
-    """A range of a chunk, and the stems of the answer that occur in it."""
-
-    start: int
-    end: int
-    stems: set[int]
-    places: list[tuple[int, int]] | None = None
 
 
 def neighbours(stems: Sequence[int]) -> list[tuple[int, int]]:
@@ -121,7 +99,7 @@ def neighbours(stems: Sequence[int]) -> list[tuple[int, int]]:
     return [
         (at, at + step)
         for step in (1, 2)
-        for at, (one, other) in enumerate(zip(stems, stems[step:]))
+        for at, (one, other) in enumerate(zip(stems, stems[step:], strict=False))
         if one != other
     ]
 

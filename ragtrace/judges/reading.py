@@ -1,4 +1,4 @@
-"""Reads one call for the embedded judge in bounded steps: statements, distinct chunks, and whether words can tell at all.
+"""Reads one call for the embedded judge, step by step: statements, distinct chunks, and whether words can tell at all.
 
 Every generator here yields the number of characters it has just dealt with, so that its driver can hand back control.
 """
@@ -16,7 +16,8 @@ from ragtrace.judges.support import Finding
 from ragtrace.judges.text import Lexicon, language, pieces, scripts, spoken_share, tokens
 from ragtrace.model import Document, Plain
 
-MAX_ANSWER_CHARS: Final = 100_000
+MAX_ANSWER_CHARS: Final = 50_000
+MAX_STATEMENTS: Final = 1_000
 MAX_CONTEXT_CHARS: Final = 2_000_000
 MAX_QUERY_CHARS: Final = 10_000
 """What is read at most; `truncated_answer_chars` and `truncated_chunks` in the attributes tell of anything left out."""
@@ -24,7 +25,7 @@ STEP_CHARS: Final = 1_500
 """Work between two points at which other tasks of the event loop run: about 0.3 ms."""
 SAMPLE_CHARS: Final = 400
 _SAMPLED_CHUNKS: Final = 3
-# Letters outside the chunks' scripts may be names and terms up to this share; beyond it the answer is in another script.
+# Up to the rest, letters outside the chunks' scripts may be names and terms; beyond, the answer is in another script.
 _SHARED_SCRIPT: Final = 0.6
 # English text has 35 to 45 % function words, a sentence of twelve words practically never none.
 _ENOUGH_WORDS: Final = 12
@@ -60,10 +61,11 @@ class Reading:
 def read_answer(reading: Reading, lexicon: Lexicon) -> Iterator[int]:
     """Split the answer into statements; number its stems and pairs."""
     end = min(len(reading.answer), MAX_ANSWER_CHARS)
-    if len(reading.answer) > end:
-        reading.attributes["truncated_answer_chars"] = len(reading.answer) - end
     numbers = reading.numbers
     for statement in statements(reading.answer, end, lexicon):
+        if len(reading.statements) == MAX_STATEMENTS:
+            end = statement.start
+            break
         stems = statement.stems = [numbers.setdefault(word.stem, len(numbers)) for _, _, word in statement.words]
         reading.neighbours.extend(set() for _ in range(len(numbers) - len(reading.neighbours)))
         if statement.checkable:
@@ -71,13 +73,16 @@ def read_answer(reading: Reading, lexicon: Lexicon) -> Iterator[int]:
             _note(statement, reading.neighbours)
         reading.statements.append(statement)
         yield statement.end - statement.start
+    if len(reading.answer) > end:
+        reading.attributes["truncated_answer_chars"] = len(reading.answer) - end
 
 
 def _note(statement: Statement, noted: list[set[int]]) -> None:
+    sets = [noted[stem] for stem in statement.stems]
     stems = statement.stems
     for one, other in statement.pairs:
-        noted[stems[one]].add(stems[other])
-        noted[stems[other]].add(stems[one])
+        sets[one].add(stems[other])
+        sets[other].add(stems[one])
 
 
 def choose_chunks(reading: Reading, contexts: Iterable[Document]) -> Iterator[int]:

@@ -1,7 +1,7 @@
 """Splits text into sentences, deterministically and with offsets.
 
-Decimals, abbreviations, initials and URLs stay whole; every list item is a sentence, without its marker; the full stops of
-Chinese, Japanese, Arabic, Urdu and Hindi are known. A sentence is never longer than `MAX_SENTENCE_CHARS`.
+Decimals, abbreviations, initials and URLs stay whole; every list item is a sentence, without its marker; the full stops
+of Chinese, Japanese, Arabic, Urdu and Hindi are known. A sentence is never longer than `MAX_SENTENCE_CHARS`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-MAX_SENTENCE_CHARS: Final = 1_000
+MAX_SENTENCE_CHARS: Final = 600
 """Longer ones are cut at white space, so that no step on a sentence can be long."""
 
 # A full stop ends a sentence only before white space; the stops of scripts without spaces end one anywhere.
@@ -18,14 +18,20 @@ _STOP = re.compile(
     r"[.!?\u2026]{1,16}[\"'\u201d\u2019)\]*_]{0,4}(?=\s|\Z)"
     r"|[\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965]{1,16}[\"'\u201d\u2019)\]\u300d\u300f\uff09]{0,4}|\n"
 )
-_MARKER = re.compile(r"[ \t]{0,32}(?:[-*+\u2022\u2023\u25cf\u25e6\u2013\u2014][ \t]{1,8}|#{1,6}[ \t]{1,8}|\(?(?:\d{1,3}|[A-Za-z])[.)][ \t]{1,8})")
+_MARKER = re.compile(
+    r"[ \t]{0,32}(?:[-*+\u2022\u2023\u25cf\u25e6\u2013\u2014]|#{1,6}|\(?(?:\d{1,3}|[A-Za-z])[.)])[ \t]{1,8}"
+)
 _SPACE = re.compile(r"\s{1,256}")
-_LAST_WORD = re.compile(r"([^\s(\[\"'\u201c\u2018]{1,32})\Z")
 _NEXT_WORD = re.compile(r"\s{0,64}[\"'(\[\u201c\u2018*_]{0,4}([^\s]{0,32})")
 # Never the end of a sentence.
-_INNER: Final = frozenset("mr mrs ms dr prof st mt vs cf fig figs no nos vol pp eg e.g i.e ie approx ca gen col sgt rev hon".split())
+_INNER: Final = frozenset(
+    "mr mrs ms dr prof st mt vs cf fig figs nos vol pp eg e.g i.e ie approx ca gen col sgt rev hon".split()
+)
 # May end one: it does when the next word is one that starts sentences.
-_OUTER: Final = frozenset("etc inc ltd co corp jr sr dept est u.s u.k u.n a.m p.m b.c a.d ph.d al jan feb mar apr jun jul aug sep sept oct nov dec".split())
+_OUTER: Final = frozenset(
+    "etc inc ltd co corp jr sr dept est u.s u.k u.n a.m p.m b.c a.d ph.d al jan feb apr jun jul aug sept oct nov"
+    " dec".split()
+)
 _STARTERS: Final = frozenset(
     "the a an it he she they we you i this that these those there in on at for from by as if when while after before"
     " however but and so to its his her their our your what who how why where".split()
@@ -33,7 +39,7 @@ _STARTERS: Final = frozenset(
 
 
 def sentences(text: str, end: int | None = None) -> Iterator[tuple[int, int]]:
-    """Ranges of the sentences of ``text[:end]``, in order and disjoint, none blank; the rest of *text* is white space and markers."""
+    """Ranges of the sentences of ``text[:end]``, in order, disjoint, not blank; space and markers between."""
     end = len(text) if end is None else min(end, len(text))
     start = _skip(text, 0, end)
     while start < end:
@@ -82,12 +88,13 @@ def _ends(text: str, start: int, match: re.Match[str], end: int) -> bool:
         return _line_ends(text, start, match.start(), end)
     if not match[0].startswith("."):
         return not _goes_on(text, match.end(), end) or match[0][0] not in "\u2026"
-    before = _LAST_WORD.search(text, max(start, match.start() - 32), match.start())
-    last = before[1].lower().lstrip("*_") if before else ""
-    if last in _INNER or (len(last) == 1 and last.isalpha() and before is not None and before[1].isupper()):
+    before = _last_word(text, start, match.start())
+    last = before.lower()
+    if last in _INNER or (len(before) == 1 and before.isupper()):
         return False
     if last in _OUTER and match[0] == ".":
-        return _next_word(text, match.end(), end).lower() in _STARTERS or match.end() >= end or text[match.end()] == "\n"
+        following = _next_word(text, match.end(), end)
+        return not following or following.lower() in _STARTERS or text.startswith("\n", match.end())
     return not _goes_on(text, match.end(), end)
 
 
@@ -103,6 +110,11 @@ def _line_ends(text: str, start: int, at: int, end: int) -> bool:
 def _goes_on(text: str, at: int, end: int) -> bool:
     following = _next_word(text, at, end)
     return bool(following) and following[0].islower()
+
+
+def _last_word(text: str, start: int, at: int) -> str:
+    words = text[max(start, at - 32) : at].rsplit(None, 1)
+    return words[-1].lstrip("([\"'\u201c\u2018*_") if words else ""
 
 
 def _next_word(text: str, at: int, end: int) -> str:

@@ -11,18 +11,19 @@ from ragtrace.judges.sentences import sentences
 from ragtrace.judges.text import Lexicon, Token, fold_light, stem, tokens
 from ragtrace.judges.words import CLOSINGS, CONTEXT_NOUNS, DENIALS
 
-# A sentence declines when a speaker or the context (subject) is denied (denial) to know or to say (telling), close together.
+# A sentence declines when, close together, it denies that a speaker or the context knows or tells something.
 _SPEAKERS: Final = frozenset("i i'm i've we we've".split())
 _THE_CONTEXT: Final = frozenset(
     "passage passages context contexts document documents source sources text texts article articles excerpt excerpts"
-    " snippet snippets paragraph paragraphs information results material materials reference references documentation".split()
+    " snippet snippets paragraph paragraphs information results material materials reference references"
+    " documentation".split()
 )
 _TELLING: Final = frozenset(
     "know answer find found mention mentioned mentions mentioning contain contains contained include includes included"
     " provide provides provided providing specify specifies specified state states stated say says address addresses"
     " addressed discuss discusses discussed determine give gives given tell cover covers covered indicate indicates"
-    " indicated describe describes described define defines defined explain explains explained available enough sufficient"
-    " specific explicitly information details data knowledge access sure aware".split()
+    " indicated describe describes described define defines defined explain explains explained available enough"
+    " sufficient specific explicitly information details data knowledge access sure aware".split()
 )
 _NOTHING_TOLD: Final = frozenset("information mention data details evidence indication answer reference".split())
 _NEAR_WORDS: Final = 6
@@ -33,9 +34,10 @@ _CONTRAST = re.compile(r"\b(?:but|however|although|though)\b", re.IGNORECASE)
 _CITATION = re.compile(r"\[\^?[^\W_]{0,12} ?\d{1,3}(?:[,;\u2013-] ?\d{1,3}){0,8}\]|\u3010[^\u3011]{0,24}\u3011")
 # Declining in other languages, as its verb and its negation stand together there.
 _DECLINES_ELSEWHERE = re.compile(
-    r"没有(?:提供|提到|相关|足够)|未(?:提及|提供|提到)|无法(?:回答|确定|提供)|不知道|わかりません|情報(?:が|は)(?:あり|含まれて)|記載(?:が|されて)|알 수 없|정보가 없"
-    r"|no (?:lo )?(?:sé|tengo|contiene|menciona|proporciona)|no hay información|ne (?:sais|contient|mentionne|dispose)|je ne"
-    r"|(?:weiß|wei\u00df) (?:es )?nicht|keine (?:information|angabe)|não (?:sei|tenho|contém|menciona|há informa)"
+    r"没有(?:提供|提到|相关|足够)|未(?:提及|提供|提到)|无法(?:回答|确定|提供)|不知道"
+    r"|わかりません|情報(?:が|は)(?:ありません|含まれていません)|記載(?:がありません|されていません)|알 수 없|정보가 없"
+    r"|no (?:lo )?(?:sé|tengo|contiene|menciona|proporciona)|no hay información|ne (?:sais|contient|mentionne|dispose)"
+    r"|weiß (?:es )?nicht|keine (?:information|angabe)|não (?:sei|tenho|contém|menciona|há informa)"
     r"|non (?:so|ho|contiene|menziona)|не (?:знаю|содерж|упомина)|нет информации|لا (?:أعرف|توجد معلومات|أعلم)"
 )
 _OTHER_SCRIPT = re.compile(r"[\u0400-\u1fff\u3040-\ud7ff]")
@@ -68,18 +70,22 @@ def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
 
 def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement:
     found = Statement(start, end)
+    content = found.words
     text = answer[start:end]
     cited = [m.span() for m in _CITATION.finditer(answer, start, end)] if "[" in text or "\u3010" in text else []
     negated = after_source = denies = False
     for token in tokens(answer, lexicon, start, end):
         _, weight, number, _, negation, denial, source = token[2]
-        denies = denies or denial
-        # "Passage 2" and "[2]" point at a chunk; the number states nothing.
-        if weight and not (number and after_source) and not (cited and _within(token, cited)):
-            found.words.append(token)
-            if negated:
-                found.negated.add(token[0])
-        negated, after_source = negation or (negated and not weight), source
+        if weight:
+            # "Passage 2" and "[2]" point at a chunk; the number states nothing.
+            if not (number and after_source) and not (cited and _within(token, cited)):
+                content.append(token)
+                if negated:
+                    found.negated.add(token[0])
+            negated = False
+        elif negation:
+            negated = True
+        denies, after_source = denies or denial, source
     found.declines = (denies and _declines(text)) or _declines_elsewhere(text, lexicon)
     hidden = found.declines and not _CONTRAST.search(text)
     found.checkable = bool(found.words) and not hidden and not _is_courtesy(text, found.words)
@@ -93,10 +99,7 @@ def _within(token: Token, ranges: list[tuple[int, int]]) -> bool:
 def _declines(text: str) -> bool:
     """Whether the sentence says that the speaker or the context does not know."""
     words = [fold_light(word) for word in _WORD.findall(text[:400])[:_FIRST_WORDS]]
-    for at, word in enumerate(words):
-        if word in DENIALS and _denies_telling(words, at):
-            return True
-    return False
+    return any(word in DENIALS and _denies_telling(words, at) for at, word in enumerate(words))
 
 
 def _declines_elsewhere(text: str, lexicon: Lexicon) -> bool:
@@ -117,7 +120,7 @@ def _denies_telling(words: list[str], at: int) -> bool:
 
 
 def _is_courtesy(text: str, words: list[Token]) -> bool:
-    """Greetings, offers, questions back and frames such as "Here is the answer:"; nothing that could be true or false."""
+    """Greetings, offers, questions back, frames such as "Here is the answer:"; nothing that could be true or false."""
     if text.endswith(_QUESTION_ENDS):
         return True
     if all(word.weight < 1 and not word.number for _, _, word in words):

@@ -2,18 +2,19 @@
 
 A statement's *deficit* is the mean of two shares of its content words (framing words count a quarter):
 
-- words: the share that occurs in no chunk. A word the user asked with counts half, since it is given but not evidence; a word
-  whose negation differs from that of every occurrence in the chunks counts as absent, as does a number that stands near
-  none of its neighbours in any chunk;
-- pairs: the share of its neighbouring pairs of words (next, and next but one) that never occur together in a chunk, which finds
-  what is put together wrongly out of the chunks' own words.
+- words: the share that occurs in no chunk. A word that only the query has counts half, since it is given but is no
+  evidence. A word whose negation differs from that of every occurrence in the chunks counts as absent, and so does a
+  number that stands near none of its neighbours in any chunk;
+- pairs: the share of its pairs of neighbouring words (next, and next but one) that occur together in no chunk, which
+  finds what is put together wrongly out of the chunks' own words.
 
-A missing number or name is no paraphrase: it halves what is left of the support.
+A missing number or name is no paraphrase: it takes half of the remaining support.
 
-`consistency` is ``2 ** -(strength / HALF)`` with ``strength = sum(n * d**2) / N * sqrt(max(N, FEW))`` over the statements of n words
-and deficit d, N words in all. Squared, because paraphrase leaves single absent words everywhere while an invention is absent
-as a whole. Times the square root, because by chance alone the share of absent words varies as 1 / sqrt(N): the product is
-their number in units of its own standard deviation, so that an answer is neither excused for being long nor condemned for it.
+`consistency` is ``2 ** -(strength / HALF)`` with ``strength = sum(n * d**2) / N * sqrt(max(N, FEW_WORDS))`` over the
+statements of n words and deficit d, N words in all. Squared, because paraphrase leaves single absent words everywhere
+while an invention is absent as a whole. Times the square root, because by chance alone the share of absent words varies
+as 1 / sqrt(N): the product is their number in units of its own standard deviation, so that an answer is neither excused
+for being long nor condemned for it.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ ASKED: Final = 0.5
 FEW_WORDS: Final = 25
 """About two sentences. A shorter answer gets no discount: five wrong words out of five are not a matter of chance."""
 HALF: Final = math.sqrt(2)
-"""Strength at which consistency is one half: one invented sentence among five, of ten content words each (10 / sqrt(50))."""
+"""Strength at which consistency is one half: of five sentences of ten content words one is invented (10 / sqrt(50))."""
 SUPPORTED: Final = 0.35
-"""A deficit up to this is paraphrase: at most about a fifth of the words absent, and half of the pairs that takes apart."""
+"""A deficit up to this is paraphrase: a fifth of the words absent, and the half of all pairs that takes apart."""
 NOT_FOUND: Final = 0.7
 """From this deficit on nothing worth naming is left of a statement."""
 
@@ -50,42 +51,54 @@ class Finding:
     """0: every word and pair is in the chunks; 1: none is."""
     support: Support
     unsupported: tuple[tuple[int, int], ...]
+    """Ranges of the answer to show a reader."""
 
 
 def find(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Finding:
     """Hold *statement* against the *evidence*; *asked* are the stems of the query."""
-    missing, apart = _company(statement, evidence)
-    gaps: list[float] = []
-    total = absent = 0.0
-    fact_missing = False
-    for at, token in enumerate(statement.words):
-        gap = _gap(statement, at, evidence, asked, stray=apart[at])
-        gaps.append(gap)
-        total += token[2].weight
-        absent += token[2].weight * gap
-        fact_missing = fact_missing or (gap > 0 and _is_fact(token, statement))
+    words = statement.words
+    weights = [word.weight for _, _, word in words]
+    total = sum(weights)
+    missing, apart = _company(statement, weights, evidence)
+    gaps = [0.0] * len(words)
+    absent, fact_missing = 0.0, False
+    for at in _doubtful(statement, evidence, apart):
+        gap = gaps[at] = _gap(statement, at, evidence, asked, stray=apart[at])
+        absent += weights[at] * gap
+        fact_missing = fact_missing or (gap > 0 and _is_fact(words[at], statement))
     absent /= total
     deficit = absent if missing is None else (absent + missing) / 2
     support = _label(deficit, fact_missing)
     if fact_missing:
         deficit = (1 + deficit) / 2
-    return Finding(total, deficit, support, () if support == "supported" else _ranges(statement.words, gaps, apart))
+    unsupported = () if support == "supported" else _ranges(words, gaps, apart)
+    return Finding(total, deficit, support, unsupported)
 
 
-def _company(statement: Statement, evidence: Evidence) -> tuple[float | None, list[bool]]:
-    """Share of the pairs that occur together nowhere (None: no pair), and for each word whether it is near no neighbour."""
-    words, stems = statement.words, statement.stems
+def _doubtful(statement: Statement, evidence: Evidence, apart: Sequence[bool]) -> list[int]:
+    """Positions of the words that may be missing: all but those found plainly, in company and not negated here."""
+    polarity, negated = evidence.polarity, statement.negated
+    return [
+        at
+        for at, (stem, alone) in enumerate(zip(statement.stems, apart, strict=True))
+        if alone or not polarity[stem] & PLAIN or (negated and statement.words[at][0] in negated)
+    ]
+
+
+def _company(statement: Statement, weights: Sequence[float], evidence: Evidence) -> tuple[float | None, list[bool]]:
+    """Share of the pairs that occur together nowhere (None: no pair); for each word, if it is near no neighbour."""
+    stems, not_met = statement.stems, evidence.apart
     tried = missed = 0.0
-    alone, near = [False] * len(words), [False] * len(words)
+    alone, near = [False] * len(stems), [False] * len(stems)
     for one, other in statement.pairs:
-        weight = min(words[one][2].weight, words[other][2].weight)
+        weight = weights[one] if weights[one] < weights[other] else weights[other]
         tried += weight
-        if stems[other] in evidence.apart[stems[one]]:
+        if stems[other] in not_met[stems[one]]:
             missed += weight
             alone[one] = alone[other] = True
         else:
             near[one] = near[other] = True
-    return (missed / tried if tried else None), [a and not n for a, n in zip(alone, near)]
+    return (missed / tried if tried else None), [a and not n for a, n in zip(alone, near, strict=True)]
 
 
 def _gap(statement: Statement, at: int, evidence: Evidence, asked: frozenset[str], *, stray: bool) -> float:
@@ -112,10 +125,10 @@ def _label(deficit: float, fact_missing: bool) -> Support:
 
 
 def _ranges(words: Sequence[Token], gaps: Sequence[float], apart: Sequence[bool]) -> tuple[tuple[int, int], ...]:
-    """What to show a reader: the missing words, neighbours joined; where none is missing, the words in wrong company."""
-    marked = [word.weight == 1 and gap > 0 for (_, _, word), gap in zip(words, gaps)]
+    """The missing words, neighbours joined; where none is missing, the words in wrong company."""
+    marked = [word.weight == 1 and gap > 0 for (_, _, word), gap in zip(words, gaps, strict=True)]
     if not any(marked):
-        marked = list(apart)
+        marked = list(apart) if any(apart) else [True] * len(words)
     ranges: list[tuple[int, int]] = []
     previous = -2
     for at, (start, end, _) in enumerate(words):

@@ -11,7 +11,16 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from ragtrace.judges.words import CONTEXT_NOUNS, DENIALS, ENGLISH, FRAMING, FUNCTION_WORDS, GENERIC, NEGATIONS, NUMBER_WORDS
+from ragtrace.judges.words import (
+    CONTEXT_NOUNS,
+    DENIALS,
+    ENGLISH,
+    FRAMING,
+    FUNCTION_WORDS,
+    GENERIC,
+    NEGATIONS,
+    NUMBER_WORDS,
+)
 
 MAX_WORD_CHARS: Final = 64
 """A longer run of letters is read as several words, so that one word can never cost more than this."""
@@ -22,9 +31,14 @@ _CACHED_WORDS: Final = 20_000
 # Inside a word: soft hyphen and zero-width characters, which hide in copied text and are folded away.
 _HIDDEN = "\u00ad\u200b-\u200d\u2060\ufeff"
 # Letters and their vowel signs: `\w` leaves out combining marks, which would cut words of these scripts into pieces.
-_MARKED = "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
-# Scripts written without spaces (and Hangul, whose particles stick to the noun): read as overlapping pairs of characters.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003134f"
+_MARKED = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
+)
+# Scripts without spaces (and Hangul, whose particles stick to the noun): read as overlapping pairs of characters.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003134f"
+)
 _TAIL = r"(?:['\u2019](?:[sStTdDmM]|re|ve|ll|RE|VE|LL)(?![^\W_]))?"
 _NUMBER = r"\d{1,32}(?:[.,]\d{1,32}){0,8}"
 _LAST = MAX_WORD_CHARS - 1
@@ -34,7 +48,8 @@ _ASCII_TOKEN = re.compile(
 # Every part can only end where its class of characters ends, and nothing has to follow: no match is ever tried twice.
 _TOKEN = re.compile(
     rf"[{_UNSPACED}]{{1,{MAX_WORD_CHARS}}}|{_NUMBER}"
-    rf"|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}]{{0,{_LAST}}}(?:[{_MARKED}{_HIDDEN}]{{1,8}}[^\W_{_UNSPACED}]{{0,{_LAST}}}){{0,16}}{_TAIL}"
+    rf"|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}]{{0,{_LAST}}}"
+    rf"(?:[{_MARKED}{_HIDDEN}]{{1,8}}[^\W_{_UNSPACED}]{{0,{_LAST}}}){{0,16}}{_TAIL}"
 )
 _IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -82,8 +97,8 @@ class Word(NamedTuple):
 
 
 Token: TypeAlias = tuple[int, int, Word]
-"""One word of a text: the offset of its first character, the one after its last, and what it means. (A plain tuple: a named
-one takes longer to make than all else that is done with a word.)"""
+"""One word of a text: the offset of its first character, the one after its last, and what it means. (A plain tuple: a
+named one takes longer to make than all else that is done with a word.)"""
 
 
 def fold(word: str) -> str:
@@ -161,7 +176,7 @@ def language(text: str) -> str:
 
 
 def spoken_share(text: str, codes: Iterable[str]) -> tuple[int, float]:
-    """How many words in small letters *text* has, and the share of them that are function words of one of the languages *codes*.
+    """How many words in small letters *text* has, and which share are function words of the languages *codes*.
 
     Names and values are left out: a list of them is the same in every language.
     """
@@ -192,29 +207,31 @@ class Lexicon(dict[str, Word]):
     def _read(self, spelling: str) -> Word:
         if spelling[0].isdecimal():
             return Word(number(spelling), 1.0, number=True)
-        light, folded = fold_light(spelling), fold(spelling)
-        if _IS_UNSPACED.match(spelling):
+        if spelling[0] >= "\u0e00" and _IS_UNSPACED.match(spelling):
+            folded = fold(spelling)
             return Word(folded, self._unspaced_weight(folded))
-        base = folded.removesuffix("'s").replace("'", "")
+        light = fold_light(spelling)
+        base = fold(spelling).removesuffix("'s").replace("'", "")
         if self.english and base in NUMBER_WORDS:
             return Word(NUMBER_WORDS[base], 1.0, number=True)
+        root = self._stem(base)
         return Word(
-            self._stem(base),
-            self._weight(light, base),
+            root,
+            self._weight(light, base, root),
             name=spelling[0].isupper(),
             negation=light in NEGATIONS,
             denial=light in DENIALS,
             source=light in CONTEXT_NOUNS,
         )
 
-    def _weight(self, light: str, base: str) -> float:
+    def _weight(self, light: str, base: str, root: str) -> float:
         if light in self._stop or not base:
             return 0.0
         if not self.english:
             return 1.0 if len(base) > 1 else 0.0
         if base in FRAMING or base in self._stop:
             return 0.0
-        return GENERIC_WEIGHT if len(base) == 1 or base in _generic_stems() or stem(base) in _generic_stems() else 1.0
+        return GENERIC_WEIGHT if len(base) == 1 or root in _generic_stems() else 1.0
 
     def _unspaced_weight(self, pair: str) -> float:
         # Hiragana writes endings and particles: it says little of the subject.
@@ -237,7 +254,7 @@ def _generic_stems() -> set[str]:
 
 
 def tokens(text: str, lexicon: Lexicon, start: int = 0, end: int | None = None) -> list[Token]:
-    """The words of ``text[start:end]`` with their offsets in *text*; unspaced scripts as overlapping pairs of characters."""
+    """The words of ``text[start:end]`` with their offsets in *text*; unspaced scripts as overlapping pairs."""
     end = len(text) if end is None else end
     if text.isascii():
         return [(m.start(), m.end(), lexicon[m[0]]) for m in _ASCII_TOKEN.finditer(text, start, end)]
@@ -248,8 +265,8 @@ def tokens(text: str, lexicon: Lexicon, start: int = 0, end: int | None = None) 
         if spelling[0] < "\u0e00" or not _IS_UNSPACED.match(spelling):
             found.append((first, last, lexicon[spelling]))
             continue
-        for at in range(first, max(last - 1, first + 1)):
-            found.append((at, min(at + 2, last), lexicon[text[at : min(at + 2, last)]]))
+        ends = range(min(first + 2, last), last + 1)
+        found.extend((max(end - 2, first), end, lexicon[text[max(end - 2, first) : end]]) for end in ends)
     return found
 
 
@@ -266,9 +283,8 @@ def words(text: str, lexicon: Lexicon, start: int, end: int) -> list[Word]:
     return found
 
 
-def pieces(text: str, size: int, end: int) -> Iterator[tuple[int, int]]:
-    """Cut ``text[:end]`` into ranges of about *size* characters, at white space where there is some near."""
-    start = 0
+def pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Cut ``text[start:end]`` into ranges of about *size* characters, at white space where there is some near."""
     while start < end:
         stop = min(start + size, end)
         if stop < end:

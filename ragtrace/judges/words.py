@@ -5,6 +5,8 @@ word counts in full. The short function-word lists of other languages serve to r
 function words out of account.
 """
 
+# ruff: noqa: RUF001  (other alphabets are meant)
+
 from __future__ import annotations
 
 from collections.abc import Mapping

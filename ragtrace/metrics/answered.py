@@ -11,8 +11,8 @@ _VALUES = {"answered": 1.0, "abstained": 0.0}
 def answered_of(call: RagCall, judgement: Judgement) -> Result:
     """1 if the answer attempts to answer the query, 0 if it declines; its mean is the share of calls answered.
 
-    Inputs: query and answer. Values 0 and 1, higher is better, labelled `answered` or `abstained`. A wrong or partial answer
-    is an attempt; a blank one is 0 whatever the query. Costs no judge call beyond the one that gives all labels.
+    Inputs: query and answer. Values 0 and 1, higher is better, labelled `answered` or `abstained`. A wrong or partial
+    answer is an attempt; a blank one is 0 whatever the query. No judge call beyond the one that gives all labels.
 
     Unscored: `empty_query` (with an answer that is not blank), `unparsable` (no valid label), or a reason of the judge.
 

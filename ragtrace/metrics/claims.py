@@ -1,4 +1,4 @@
-"""`faithfulness` and `hallucination`: the share of an answer's checkable statements that the chunks support, or do not."""
+"""`faithfulness` and `hallucination`: the share of an answer's checkable statements with, or without, support."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SUPPORTS: Final = ("supported", "contradicted", "partial", "not_found")
 def faithfulness_of(call: RagCall, judgement: Judgement) -> Result:
     """Share of the checkable statements of the answer that the retrieved chunks support: supported / n.
 
-    Inputs: answer and contexts (the query only to resolve references). Range [0, 1], higher is better. Partial, contradicted and
-    not found all count against it. Costs no judge call beyond the one that gives all labels.
+    Inputs: answer and contexts (the query only to resolve references). Range [0, 1], higher is better. Partial,
+    contradicted and not found all count against it. No judge call beyond the one that gives all labels.
 
     Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `no_claims` and `abstained` (nothing
     checkable was said); `too_many_unjudged` (over 20 % of the statements have no valid label); a reason of the judge.

@@ -15,8 +15,9 @@ def consistency_of(call: RagCall, judgement: Judgement) -> Result:
     attribute `method` tells how (`whole`: the answer against all chunks; `windowed`: sentence by sentence). It ranks
     answers; it is a probability only where the judge says so.
 
-    Unscored: `empty_answer`, `contexts_missing`, `no_contexts` (none but blank ones), `abstained` and `no_claims` (nothing
-    checkable was said), `no_scorer` (the judge gives no such value), `non_finite`, `out_of_range`, or a reason of the judge.
+    Unscored: `empty_answer`, `contexts_missing`, `no_contexts` (none but blank ones), `abstained` and `no_claims`
+    (nothing checkable was said), `no_scorer` (the judge gives no such value), `non_finite`, `out_of_range`, or a reason
+    of the judge.
 
     Source: the quantity that Vectara's HHEM model estimates, here by whatever judge is configured.
     """

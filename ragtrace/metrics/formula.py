@@ -16,8 +16,8 @@ SLACK: Final = 1e-9
 class Formula:
     """A metric: its metadata and the function that computes it.
 
-    `compute` returns a `Score` with the bare value (and what else it wants to say) or an `Unscored` with its reason; name,
-    version, direction, the threshold's label and what the judgement says of itself are filled in here.
+    `compute` returns a `Score` with the bare value (and what else it wants to say) or an `Unscored` with its reason;
+    name, version, direction, the threshold's label and what the judgement says of itself are filled in here.
     """
 
     name: str

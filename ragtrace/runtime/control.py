@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ragtrace.capture import documents, mark_duplicates
 from ragtrace.errors import SettingsError, faults
@@ -36,6 +37,12 @@ class _Default:
 
 DEFAULT_SCREEN: Final = _Default()
 _RECONFIGURE_SECONDS = 5.0
+_ADVICE: Final[Mapping[str, str]] = {
+    "screen": "write screen=ragtrace.EmbeddedJudge(), or None for no screen",
+    "judge": "write an object with id, version, type, offers() and an async judge(), or None for no judge",
+    "sampling": "write for instance sampling=ragtrace.Sampling(rate=0.05)",
+    "redact": "write for instance redact=ragtrace.Redact(patterns=[...])",
+}
 
 
 def configure(
@@ -94,7 +101,7 @@ def configure(
     """
     scalars = {
         "service": service, "exporter": exporter if isinstance(exporter, str) else None,
-        "metrics": None if metrics is None else [m if isinstance(m, str) else m.name for m in metrics],
+        "metrics": _metric_names(metrics),
         "dialects": dialects, "capture_content": capture_content, "evidence": evidence, "hold_seconds": hold_seconds,
         "capacity": capacity, "judge_timeout": judge_timeout, "judge_concurrency": judge_concurrency,
         "max_chars": max_chars, "enabled": enabled,
@@ -103,6 +110,9 @@ def configure(
     _check_type("judge", judge, Judge)
     _check_type("sampling", sampling, Sampling)
     _check_type("redact", redact, Redact)
+    _check_provider("tracer_provider", tracer_provider, "get_tracer")
+    _check_provider("meter_provider", meter_provider, "get_meter")
+    _check_provider("logger_provider", logger_provider, "get_logger")
     screen = _embedded() if isinstance(screen, _Default) else screen
     _check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
@@ -175,6 +185,7 @@ def score(
         UnknownMetricError: no metric has that name.
         SettingsError: the judge does not offer that metric, or the contexts cannot be understood.
     """
+    _check_type("judge", judge, Judge)
     found = documents(contexts)
     if found is None and contexts is not None:
         raise SettingsError(
@@ -208,14 +219,48 @@ def _embedded() -> Judge:
 
 
 def _check_type(name: str, value: object, kind: type) -> None:
-    if value is not None and not isinstance(value, kind):
-        raise SettingsError(f"{name}= must be a ragtrace.{kind.__name__}, got {type(value).__name__}: {value!r}")
+    if value is None:
+        return
+    if inspect.isclass(value):
+        raise SettingsError(f"{name}= got the class {value.__name__}; make one of it: {name}={value.__name__}(...)")
+    if not isinstance(value, kind):
+        raise SettingsError(
+            f"{name}= must be a ragtrace.{kind.__name__}, got {type(value).__name__}: {value!r}; {_ADVICE[name]}"
+        )
+
+
+def _check_provider(name: str, value: object, method: str) -> None:
+    if value is not None and not callable(getattr(value, method, None)):
+        raise SettingsError(
+            f"{name}= must be an OpenTelemetry provider, which has a {method}(), got {type(value).__name__}; "
+            "leave it out to use the provider of the process, or one of our own"
+        )
+
+
+def _metric_names(metrics: object) -> object:
+    """The names of *metrics*, where it is a list; else itself, for the settings to judge."""
+    if isinstance(metrics, str) or not isinstance(metrics, Sequence):
+        return metrics
+    return [_metric_name(metric) for metric in cast("Sequence[object]", metrics)]
+
+
+def _metric_name(metric: object) -> str:
+    if isinstance(metric, str):
+        return metric
+    if isinstance(metric, Metric) and not inspect.isclass(metric):
+        return metric.name
+    raise SettingsError(
+        f"metrics= must hold names or ragtrace.Metric objects, got {metric!r}; "
+        "write for instance ['faithfulness', 'hallucination']"
+    )
 
 
 def _wanted(metrics: Sequence[str | Metric] | None) -> tuple[Metric, ...] | None:
     if metrics is None:
         return None
-    return tuple(registry.get(metric) if isinstance(metric, str) else metric for metric in metrics)
+    given = [metrics] if isinstance(metrics, str) else metrics
+    by_name = {_metric_name(metric): metric for metric in given}
+    return tuple(registry.get(name) if isinstance(metric, str) else metric for name, metric in by_name.items())
 
 
 def _offered(judge: Judge, wanted: tuple[Metric, ...] | None, origin: str) -> tuple[Metric, ...]:
@@ -242,8 +287,13 @@ def _evaluators(
 
     Raises:
         UnknownMetricError: no metric has that name.
-        SettingsError: nobody offers a wanted metric.
+        SettingsError: nobody offers a wanted metric, or screen and judge cannot be told apart.
     """
+    if screen is not None and judge is not None and screen.id == judge.id:
+        raise SettingsError(
+            f"screen= and judge= have the same id, {screen.id!r}, by which their accounts and events are told apart; "
+            "give one of them another id"
+        )
     by_name = {metric.name: metric for metric in extra}
     wanted = None
     if settings.metrics is not None:

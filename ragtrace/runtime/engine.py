@@ -63,7 +63,7 @@ class Runtime:
         self.loose = LooseRetrievals()
         self.worker: Worker[Finished] = Worker(self._handle, capacity=settings.capacity, tick=self._sweep)
         self.writer = SpanWriter(
-            telemetry.tracer, telemetry.logger, dialects=settings.dialects, capture=settings.capture_content
+            telemetry.tracer, telemetry.logger, telemetry.light, dialects=settings.dialects, capture=settings.capture_content
         )
         self._instruments = Instruments(
             telemetry.meter, books=self.ledger.rows, queued=lambda: self.worker.size, held=_held
@@ -83,7 +83,7 @@ class Runtime:
 
     def step_ended(self, assembly: Assembly | None, step: Step) -> None:
         """A step that is not the root of a call is over: its span is written soon."""
-        self._submit(Finished(step, assembly), urgent=assembly is None)
+        self._submit(Finished(step, assembly))
 
     def call_ended(self, assembly: Assembly) -> None:
         """The root of a call is over: it is offered to every evaluator."""
@@ -91,14 +91,14 @@ class Runtime:
         for evaluator in self._evaluators:
             self.ledger.offer(evaluator.id, assembly.root.workflow)
             work.open.add(evaluator.id)
-        self._submit(work, urgent=True)
+        self._submit(work)
 
-    def _submit(self, work: Finished, *, urgent: bool) -> None:
+    def _submit(self, work: Finished) -> None:
         if not self._deferred:
             self._write(work)
             if not work.is_call:
                 return
-        if not self.worker.offer(work, urgent=urgent):
+        if not self.worker.offer(work, small=not work.is_call):
             self._drop(work, "shutdown" if self._ended else "queue_full")
 
     @property

@@ -6,6 +6,7 @@ afterwards and by any thread: the span is ended with the time at which the step 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
+    from ragtrace.spans.light import LightTracer
     from ragtrace.steps import Step
 
 _DIALECTS = {"otel": otel, "openinference": openinference}
@@ -26,20 +28,36 @@ _DIALECTS = {"otel": otel, "openinference": openinference}
 class SpanWriter:
     """Writes steps as spans in the given dialects, with content where the content-capture mode allows it."""
 
-    def __init__(self, tracer: Tracer, logger: Logger | None, *, dialects: tuple[str, ...], capture: str) -> None:
-        self._tracer, self._logger = tracer, logger
+    def __init__(
+        self,
+        tracer: Tracer,
+        logger: Logger | None,
+        light: LightTracer | None,
+        *,
+        dialects: tuple[str, ...],
+        capture: str,
+    ) -> None:
+        self._tracer, self._logger, self._light = tracer, logger, light
         self._dialects = [_DIALECTS[name] for name in dialects]
         self._on_span = capture in ("SPAN_ONLY", "SPAN_AND_EVENT")
         self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
 
     def start(self, step: Step, context: Context) -> Context:
         """Start the span of *step* under *context*; returns the context in which it is current."""
+        kind = SpanKind.INTERNAL if step.kind == "trace" else SpanKind.CLIENT
+        light = self._light
+        if light is not None and light.trusted():
+            step.span = light.start_span(_name(step), context, kind, partial(self._start_attributes, step))
+        else:
+            attributes = self._start_attributes(step)
+            step.span = self._tracer.start_span(_name(step), context=context, kind=kind, attributes=attributes)
+        return set_span_in_context(step.span, context)
+
+    def _start_attributes(self, step: Step) -> otel.Attributes:
         attributes: otel.Attributes = {}
         for dialect in self._dialects:
             attributes.update(dialect.start_attributes(step))
-        kind = SpanKind.INTERNAL if step.kind == "trace" else SpanKind.CLIENT
-        step.span = self._tracer.start_span(_name(step), context=context, kind=kind, attributes=attributes)
-        return set_span_in_context(step.span, context)
+        return attributes
 
     def finish(self, step: Step, *, root: bool) -> None:
         """Write what was captured and end the span, once. *root*: the scores of the call will be looked for on it."""
@@ -55,6 +73,8 @@ class SpanWriter:
             span.end(end_time=step.end_ns)
 
     def _write(self, span: Span, step: Step, *, root: bool) -> None:
+        if self._light is not None:  # a light span began without attributes
+            span.set_attributes(self._start_attributes(step))
         for dialect in self._dialects:
             span.set_attributes(dialect.end_attributes(step))
             if self._on_span:

@@ -113,6 +113,7 @@ def test_the_retriever_shows_its_documents(backend: Phoenix, project: str) -> No
     shown = {key: value for key, value in retriever.items() if key.startswith(("retrieval.documents.", "input."))}
     assert shown == {
         "input.value": QUESTION,
+        "input.mime_type": "text/plain",
         "retrieval.documents.0.document.id": "doc-0",
         "retrieval.documents.0.document.score": 1.0,
         "retrieval.documents.0.document.content": PASSAGES[0],

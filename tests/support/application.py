@@ -16,7 +16,7 @@ PASSAGES = (
     "The Louvre is a museum in Paris. It opened in 1793.",
 )
 ANSWER = "The Eiffel Tower is 330 metres high."
-INVENTED = "The Eiffel Tower is 330 metres high. It was designed by Leonardo da Vinci for the king of Portugal."
+INVENTED = f"{ANSWER} Leonardo da Vinci designed it for the king of Portugal. It was moved to Lisbon by ship in 1902."
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,93 @@
+"""What the tests of the core share: a configured ragtrace with telemetry in memory, and judges that wait to be told."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, Final
+
+import ragtrace
+from ragtrace.model import Claim, EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.testing import Captured
+
+WAIT_S: Final = 10.0
+"""How long a test waits for what should happen at once, before it fails."""
+
+ANSWER: Final = "Paris is big. Paris is on Mars."
+CLAIMS: Final = (
+    Claim("Paris is big.", 0, 13, "supported", evidence=(0,), score=0.9),
+    Claim("Paris is on Mars.", 14, 31, "not_found", evidence=(1, 0), score=0.1, unsupported=((26, 30),), quote="Mars"),
+)
+HALF: Final = Judgement(claims=CLAIMS, answer_label="answered", consistency=0.25)
+"""One claim of two is supported: faithfulness 0.5, hallucination 0.5, consistency 0.25, answered 1."""
+GOOD: Final = Judgement(claims=CLAIMS[:1], answer_label="answered", consistency=0.9, input_tokens=30, output_tokens=7)
+"""Faithfulness 1, hallucination 0, consistency 0.9, answered 1."""
+
+
+@ragtrace.retrieve(source="places")
+def search(query: str) -> list[str]:
+    return ["Paris is a big city.", "Mars is a planet."]
+
+
+@ragtrace.generate(model="tiny")
+def generate(question: str, docs: list[str]) -> str:
+    return ANSWER
+
+
+@ragtrace.trace(name="guide")
+def ask(question: str) -> str:
+    """The smallest whole call: three spans, one answer."""
+    return generate(question, search(question))
+
+
+def watch(**settings: Any) -> Captured:
+    """Configure ragtrace with telemetry in memory and, unless told otherwise, the default screen."""
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals, **settings)
+    return captured
+
+
+class WaitingJudge:
+    """A judge that gives `judgement` only after `open`; until then, or for ever, it waits as a slow server would.
+
+    Args:
+        blocking: wait without giving the event loop back, as a judge with a synchronous client does.
+    """
+
+    version = "1"
+    type: EvaluatorType = "llm_judge"
+
+    def __init__(self, judgement: Judgement = GOOD, *, name: str = "waiting", blocking: bool = False) -> None:
+        self.id = name
+        self.begun = threading.Event()
+        """Set when it has been asked."""
+        self.asked = 0
+        self._judgement, self._blocking = judgement, blocking
+        self._opened = threading.Event()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def offers(self, metric: Metric) -> bool:
+        return True
+
+    async def judge(self, call: RagCall) -> Judgement:
+        self.asked += 1
+        if not self._opened.is_set():
+            await self._wait()
+        return self._judgement
+
+    async def _wait(self) -> None:
+        if self._blocking:
+            self.begun.set()
+            self._opened.wait(WAIT_S)
+            return
+        event = asyncio.Event()
+        self._waiting.append((asyncio.get_running_loop(), event))
+        self.begun.set()
+        await event.wait()
+
+    def open(self) -> None:
+        """Let every call through, now and later."""
+        self._opened.set()
+        for loop, event in self._waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)

@@ -1,0 +1,646 @@
+"""Capture from plain values: strings, dicts, tuples, dataclasses, models, streams of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import OrderedDict, UserDict, UserList, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+import wrapt
+from pydantic import BaseModel
+
+from ragtrace.capture import Reply, StreamText, documents, mark_duplicates, not_understood, query, reply
+from ragtrace.errors import faults
+from ragtrace.model import Document
+
+
+@pytest.fixture(autouse=True)
+def fresh_faults() -> Iterator[None]:
+    """Each test sees its own faults."""
+    faults.clear()
+    yield
+    faults.clear()
+
+
+def texts(value: object) -> list[str] | None:
+    """The texts of the documents in *value*."""
+    found = documents(value)
+    return None if found is None else [document.text for document in found]
+
+
+def said(value: object) -> str | None:
+    """The text of the reply in *value*."""
+    found = reply(value)
+    return None if found is None else found.text
+
+
+def streamed(*pieces: object) -> Reply | None:
+    """The reply gathered from *pieces*."""
+    stream = StreamText()
+    for piece in pieces:
+        stream.add(piece)
+    return stream.reply()
+
+
+@dataclass
+class Passage:
+    body: str
+    score: float = 0.5
+    metadata: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SlottedChunk:
+    text: str
+    chunk_id: int
+
+
+class Hit(NamedTuple):
+    document: str
+    score: float
+
+
+class ModelChunk(BaseModel):
+    content: str
+    similarity: float
+
+
+class WithProperty:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        return self._text
+
+
+class Row(UserDict[str, object]):
+    """A mapping that is no dict."""
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("key", ["text", "content", "page_content", "document", "passage", "chunk", "body", "snippet"])
+def test_text_is_found_under_the_usual_keys(key: str) -> None:
+    """A dict's text may stand under any of the usual keys."""
+    assert texts([{key: "a"}, {key: "b"}]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["a", "b"],
+        ("a", "b"),
+        deque(["a", "b"]),
+        UserList(["a", "b"]),
+        [["a"], ["b"]],
+        [Passage("a"), Passage("b")],
+        [SlottedChunk("a", 1), SlottedChunk("b", 2)],
+        [Hit("a", 0.9), Hit("b", 0.8)],
+        [ModelChunk(content="a", similarity=0.9), ModelChunk(content="b", similarity=0.8)],
+        [WithProperty("a"), WithProperty("b")],
+        [SimpleNamespace(page_content="a"), SimpleNamespace(page_content="b")],
+        [MappingProxyType({"text": "a"}), Row(text="b")],
+        [OrderedDict(text="a"), defaultdict(str, text="b")],
+        [("a", 0.9), ("b", 0.8)],
+        [(0.9, "a"), (0.8, "b")],
+        [({"text": "a"}, 0.9), (Passage("b"), 0.8)],
+        (["a", "b"], [0.9, 0.8]),
+        ("the rewritten question", ["a", "b"]),
+        {"documents": ["a", "b"]},
+        {"results": [{"text": "a"}, {"text": "b"}]},
+        {"matches": [{"id": "1", "metadata": {"text": "a"}}, {"id": "2", "metadata": {"text": "b"}}]},
+        {"query": "q", "context": ["a", "b"]},
+        {"hits": {"total": 2, "hits": [{"_source": {"text": "a"}}, {"_source": {"text": "b"}}]}},
+        {"ids": [["1", "2"]], "documents": [["a", "b"]], "distances": [[0.1, 0.2]]},
+        {"retrievalResults": [{"content": {"text": "a"}}, {"content": {"text": "b"}}]},
+        {"points": [{"payload": {"page_content": "a"}}, {"payload": {"page_content": "b"}}]},
+        {"data": [{"content": [{"type": "text", "text": "a"}]}, {"content": [{"type": "text", "text": "b"}]}]},
+        {"retriever": {"documents": ["a", "b"]}},
+        SimpleNamespace(matches=[SimpleNamespace(metadata={"text": "a"}), SimpleNamespace(metadata={"text": "b"})]),
+        wrapt.ObjectProxy(["a", "b"]),
+        [wrapt.ObjectProxy(Passage("a")), wrapt.ObjectProxy({"text": "b"})],
+    ],
+    ids=repr,
+)
+def test_documents_are_found_in_any_wrapping(value: object) -> None:
+    """Every shape that retrievers return gives the same two texts in the same order."""
+    assert texts(value) == ["a", "b"]
+
+
+def test_a_single_text_is_one_document() -> None:
+    """A retriever may join its passages."""
+    assert documents("a") == (Document("a"),)
+
+
+def test_a_joined_context_is_one_document() -> None:
+    """So may a dict."""
+    assert texts({"question": "q", "context": "a b"}) == ["a b"]
+
+
+@pytest.mark.parametrize(
+    "value", [[], (), {"documents": []}, {"documents": [[]], "ids": [[]]}, {"hits": {"hits": []}}, [[]]], ids=repr
+)
+def test_empty_is_understood(value: object) -> None:
+    """Nothing retrieved is (), not None."""
+    assert documents(value) == ()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 5, 1.5, True, object(), {}, {"documents": None}, {"a": "b"}, b"a", [object()], [1, 2], str, iter("a")],
+)
+def test_what_is_no_document_is_none(value: object) -> None:
+    """What is not understood is None, not ()."""
+    assert documents(value) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "id_"),
+    [
+        ({"text": "a", "id": "x"}, "x"),
+        ({"text": "a", "doc_id": 7}, "7"),
+        ({"text": "a", "id": None, "metadata": {"chunk_id": "m"}}, "m"),
+        ({"text": "a", "uuid": UUID(int=1)}, "00000000-0000-0000-0000-000000000001"),
+        ({"text": "a", "_id": "e"}, "e"),
+        ({"text": "a", "id": ["x"]}, None),
+        ({"text": "a"}, None),
+        (SlottedChunk("a", 3), "3"),
+    ],
+)
+def test_ids_are_taken_along(record: object, id_: str | None) -> None:
+    """A passage keeps its id, from its metadata if need be."""
+    found = documents([record])
+    assert found is not None
+    assert found[0].id == id_
+
+
+@pytest.mark.parametrize(
+    ("record", "score"),
+    [
+        ({"text": "a", "score": 0.5}, 0.5),
+        ({"text": "a", "score": 1}, 1.0),
+        ({"text": "a", "score": 0.1, "relevance_score": 0.9}, 0.9),
+        ({"text": "a", "metadata": {"similarity": 0.3}}, 0.3),
+        ({"text": "a", "score": Decimal("0.25")}, 0.25),
+        ({"text": "a", "score": float("nan")}, None),
+        ({"text": "a", "score": True}, None),
+        ({"text": "a", "score": "0.5"}, None),
+        ({"text": "a", "distance": 0.5}, None),
+        (("a", 0.75), 0.75),
+        (("a", 0), 0.0),
+    ],
+)
+def test_scores_are_taken_along(record: object, score: float | None) -> None:
+    """A finite relevance score is kept; a distance, where less is better, is not taken for one."""
+    found = documents([record])
+    assert found is not None
+    assert found[0].score == score
+
+
+def test_numpy_scores_count() -> None:
+    """A NumPy scalar is a number, an array is not."""
+    numpy = pytest.importorskip("numpy")
+    found = documents([("a", numpy.float32(0.5)), {"text": "b", "score": numpy.array([0.5])}])
+    assert found == (Document("a", score=0.5), Document("b"))
+
+
+def test_parallel_lists_of_ids_and_scores() -> None:
+    """Ids and scores in lists beside the documents go to their documents."""
+    found = documents({"ids": [["1", "2"]], "documents": [["a", "b"]], "scores": [[0.9, 0.8]]})
+    assert found == (Document("a", "1", 0.9), Document("b", "2", 0.8))
+
+
+def test_scores_beside_a_list_of_documents() -> None:
+    """(documents, scores) is taken apart."""
+    assert documents((["a", "b"], [0.9, 0.8])) == (Document("a", score=0.9), Document("b", score=0.8))
+
+
+def test_rows_of_a_database() -> None:
+    """A row that is looked up by column name is a record."""
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    rows = connection.execute("select 'a' as text, 7 as id").fetchall()
+    connection.close()
+    assert documents(rows) == (Document("a", "7"),)
+
+
+def test_a_list_of_file_names_is_no_context() -> None:
+    """`sources` often names files: names are not passages."""
+    assert documents({"sources": ["a.pdf", "b.pdf"]}) is None
+
+
+def test_duplicates_are_kept_and_marked() -> None:
+    """Equal after whitespace folding: kept in place, marked from the second on."""
+    found = documents(["a b", " a\n b ", "c", "a b"])
+    assert found is not None
+    assert [document.duplicate for document in mark_duplicates(found)] == [False, True, False, True]
+
+
+def test_capture_itself_marks_no_duplicates() -> None:
+    """Comparing texts is work for the background."""
+    assert documents(["a", "a"]) == (Document("a"), Document("a"))
+
+
+def test_what_cannot_be_read_in_a_list_is_skipped_and_counted() -> None:
+    """The rest of the list is captured, and the loss is visible."""
+    assert texts(["a", object(), {"text": "b"}]) == ["a", "b"]
+    assert faults.counts() == {"capture.documents.skipped": 1}
+
+
+def test_too_many_documents_are_cut_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """At most a thousand documents are kept, and that is said."""
+    found = documents(["a"] * 1_500)
+    assert found is not None
+    assert len(found) == 1_000
+    assert faults.counts() == {"capture.documents.cut": 1}
+    assert "1000 were kept" in caplog.text
+
+
+def test_exactly_the_limit_is_not_cut() -> None:
+    """A thousand documents are no loss."""
+    found = documents(["a"] * 1_000)
+    assert found is not None
+    assert len(found) == 1_000
+    assert faults.counts() == {}
+
+
+def test_a_defaultdict_gets_no_new_keys() -> None:
+    """Looking must not add what is looked for."""
+    record: defaultdict[str, list[str]] = defaultdict(list, {"other": []})
+    documents([record])
+    reply(record)
+    query(record)
+    assert list(record) == ["other"]
+
+
+@pytest.mark.parametrize("read", [documents, reply, query])
+def test_iterators_are_left_alone(read: Any) -> None:
+    """What can be read once belongs to the application."""
+    generator = (text for text in ["a", "b"])
+    assert read(generator) is None
+    assert read({"documents": generator, "answer": generator, "query": generator}) is None
+    assert list(generator) == ["a", "b"]
+
+
+def test_a_fifty_megabyte_text_is_not_copied() -> None:
+    """The document holds the very string it was given."""
+    text = "x" * 50_000_000
+    found = documents([{"text": text}])
+    assert found is not None
+    assert found[0].text is text
+
+
+# --- replies ---------------------------------------------------------------------------------------------------------
+class Answer(BaseModel):
+    answer: str
+    sources: list[Passage] = []
+
+
+class Envelope(BaseModel):
+    status_code: int
+    answer: str
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "yes",
+        b"yes",
+        {"answer": "yes"},
+        {"text": "yes"},
+        {"content": "yes"},
+        {"response": "yes"},
+        {"output": "yes"},
+        {"result": "yes"},
+        {"output_text": "yes"},
+        {"message": "yes"},
+        {"message": {"role": "assistant", "content": "yes"}},
+        {"result": {"answer": "yes"}},
+        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}]},
+        [{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes"}],
+        [{"type": "text", "text": "yes"}],
+        {"role": "assistant", "content": [{"type": "thinking", "text": "hm"}, {"type": "text", "text": "yes"}]},
+        {"llm": {"replies": ["yes", "no"]}},
+        {"retriever": {"documents": ["a"]}, "answer_builder": {"answers": [{"data": "yes"}]}},
+        {"output": {"message": {"role": "assistant", "content": [{"text": "yes"}]}}},
+        ("yes", ["a"]),
+        (["a"], "yes"),
+        ("yes", 0.9),
+        ("yes", None),
+        Answer(answer="yes"),
+        Envelope(status_code=200, answer="yes"),
+        SimpleNamespace(text="yes"),
+        SimpleNamespace(content="yes", status="done"),
+        WithProperty("yes"),
+        wrapt.ObjectProxy(SimpleNamespace(answer="yes")),
+    ],
+    ids=repr,
+)
+def test_an_answer_is_found_in_any_wrapping(value: object) -> None:
+    """Every shape that generators return gives the same answer."""
+    assert said(value) == "yes"
+
+
+class HttpResponse:
+    """Like those of FastAPI, requests and Django: reading the body may consume it."""
+
+    def __init__(self) -> None:
+        self.status_code = 200
+        self.headers = {"content-type": "text/plain"}
+        self.read = False
+
+    @property
+    def text(self) -> str:
+        self.read = True
+        return "body"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        5,
+        True,
+        object(),
+        {},
+        [],
+        ["a", "b"],
+        [{"text": "a", "score": 0.5}],
+        [Passage("a")],
+        {"documents": ["a"]},
+        {"question": "q"},
+        {"usage": {"input_tokens": 1}},
+        ("a", "b"),
+        b"\xff\xfe\x00",
+        str,
+        ValueError("message"),
+        HttpResponse(),
+        iter("a"),
+        {"error": {"message": "no"}},
+    ],
+    ids=repr,
+)
+def test_what_is_no_answer_is_none(value: object) -> None:
+    """Documents, HTTP responses and things unknown are no answers."""
+    assert reply(value) is None
+
+
+def test_the_body_of_an_http_response_is_not_touched() -> None:
+    """Its text may be a stream that the application still needs."""
+    response = HttpResponse()
+    documents(response)
+    reply(response)
+    query(response)
+    assert not response.read
+
+
+def test_starlette_responses_are_no_answers() -> None:
+    """FastAPI's responses have a body and headers, and no answer that we would read."""
+    responses = pytest.importorskip("fastapi.responses")
+    assert reply(responses.PlainTextResponse("body")) is None
+    assert reply(responses.JSONResponse({"answer": "yes"})) is None
+    assert reply(responses.StreamingResponse(iter(["a"]))) is None
+
+
+def test_an_empty_answer_is_an_answer() -> None:
+    """ "" is understood: the answer is empty."""
+    assert said("") == ""
+    assert said({"answer": ""}) == ""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"answer": "yes", "context": [{"page_content": "a"}]},
+        {"result": "yes", "source_documents": ["a"]},
+        ("yes", ["a"]),
+        SimpleNamespace(answer="yes", documents=[Passage("a")]),
+        Answer(answer="yes", sources=[Passage("a")]),
+    ],
+    ids=repr,
+)
+def test_documents_beside_the_answer_are_taken_along(value: object) -> None:
+    """An answer that brings its documents gives them."""
+    found = reply(value)
+    assert found is not None
+    assert found.documents is not None
+    assert [document.text for document in found.documents] == ["a"]
+
+
+def test_names_of_sources_are_no_documents() -> None:
+    """`sources` with file names leaves the documents unknown."""
+    found = reply({"answer": "yes", "sources": ["a.pdf"]})
+    assert found == Reply("yes")
+
+
+def test_a_chat_completion_as_dict() -> None:
+    """The JSON of a chat completion is read like its object."""
+    completion = {
+        "id": "c1",
+        "model": "m",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+    }
+    assert reply(completion) == Reply("yes", "m", "c1", ("stop",), 3, 4)
+
+
+def test_an_applications_own_id_is_no_response_id() -> None:
+    """Only what a provider said goes to the response's id."""
+    found = reply({"answer": "yes", "id": "row-7"})
+    assert found is not None
+    assert found.response_id is None
+
+
+# --- queries ---------------------------------------------------------------------------------------------------------
+class ChatRequest(BaseModel):
+    question: str
+    session_id: str = ""
+
+
+@dataclass
+class AskRequest:
+    query: str
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "why?",
+        {"query": "why?"},
+        {"question": "why?"},
+        {"input": "why?", "chat_history": []},
+        {"inputs": {"question": "why?"}},
+        {"messages": [{"role": "user", "content": "why?"}]},
+        [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": "why?"},
+            {"role": "assistant", "content": "x"},
+        ],
+        [{"role": "user", "content": "first"}, {"role": "user", "content": "why?"}],
+        [{"role": "user", "content": [{"type": "text", "text": "why?"}, {"type": "image_url", "image_url": {}}]}],
+        [("system", "s"), ("human", "why?")],
+        ({"role": "user", "content": "why?"},),
+        {"role": "user", "content": "why?"},
+        [{"type": "input_text", "text": "why?"}],
+        ChatRequest(question="why?"),
+        AskRequest("why?"),
+        SimpleNamespace(text="why?"),
+    ],
+    ids=repr,
+)
+def test_the_question_is_found_in_any_wrapping(value: object) -> None:
+    """Every shape in which a question comes gives the same question."""
+    assert query(value) == "why?"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 5, object(), {}, [], ["a", "b"], [{"role": "assistant", "content": "x"}], [{"text": "a"}], {"query": 5}],
+    ids=repr,
+)
+def test_what_is_no_question_is_none(value: object) -> None:
+    """A list of texts may be anything, and an assistant's turn is not the user's."""
+    assert query(value) is None
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+def test_strings_are_joined() -> None:
+    """The answer of a stream of strings is their concatenation."""
+    assert streamed("a", "b", "", "c") == Reply("abc")
+
+
+def test_add_tells_whether_a_piece_has_text() -> None:
+    """The first piece with text is the first token."""
+    stream = StreamText()
+    assert [stream.add(piece) for piece in ({"role": "assistant"}, "", "a", None)] == [False, False, True, False]
+
+
+def test_bytes_may_split_a_character() -> None:
+    """UTF-8 is decoded across pieces."""
+    raw = "né".encode()
+    assert streamed(raw[:2], raw[2:]) == Reply("né")
+
+
+def test_dict_pieces_of_a_chain() -> None:
+    """A chain streams its context first and the answer in parts."""
+    found = streamed({"context": [{"page_content": "a"}]}, {"answer": "y"}, {"answer": "es"})
+    assert found == Reply("yes", documents=(Document("a"),))
+
+
+def test_a_message_with_metadata() -> None:
+    """LangGraph streams (message, metadata)."""
+    assert streamed(({"content": "y"}, {"step": 1}), ({"content": "es"}, {"step": 1})) == Reply("yes")
+
+
+def test_chat_chunks_as_dicts() -> None:
+    """The JSON of chat chunks is read like their objects; the last one has the usage and no choice."""
+    found = streamed(
+        {"id": "c1", "model": "m", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]},
+        {"id": "c1", "model": "m", "choices": [{"index": 0, "delta": {"content": "y"}}]},
+        {"id": "c1", "model": "m", "choices": [{"index": 1, "delta": {"content": "NO"}}]},
+        {"id": "c1", "model": "m", "choices": [{"index": 0, "delta": {"content": "es"}, "finish_reason": "stop"}]},
+        {"id": "c1", "model": "m", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}},
+    )
+    assert found == Reply("yes", "m", "c1", ("stop",), 3, 4)
+
+
+def test_block_events() -> None:
+    """Anthropic's events: usage comes in two parts, thinking is not the answer."""
+    found = streamed(
+        {"type": "message_start", "message": {"id": "m1", "model": "m", "usage": {"input_tokens": 3}}},
+        {"type": "content_block_start", "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": "hm"}},
+        {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "yes"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 4}},
+        {"type": "message_stop"},
+    )
+    assert found == Reply("yes", "m", "m1", ("end_turn",), 3, 4)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ['data: {"token": "a"}\n\n', 'data: {"token": "b"}\n\n', "data: [DONE]\n\n"],
+        ["event: token\n", "data: a\n\n"],
+        [b"data: a\n\n", b"data: b\n\n"],
+        [": ping\n\n", "data: a\r\n\r\n"],
+    ],
+    ids=repr,
+)
+def test_framing_for_transport_is_no_answer(pieces: list[object]) -> None:
+    """Server-sent events carry the answer, they are not it."""
+    assert streamed(*pieces) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["data: it depends", "id: 7 is the one.\n\nBecause.", "data:\n\nthe input of a model\n\n"]
+)
+def test_an_answer_that_begins_like_a_frame_is_an_answer(text: str) -> None:
+    """One word at the start makes no frame."""
+    found = streamed(text)
+    assert found is not None
+    assert found.text == text
+
+
+def test_memory_is_bounded_and_the_rest_counted() -> None:
+    """No more than max_chars are kept, whatever comes."""
+    stream = StreamText(max_chars=10)
+    for _ in range(3):
+        stream.add("abcdef")
+    found = stream.reply()
+    assert found == Reply("abcdefabcd", cut_chars=8)
+
+
+def test_bytes_beyond_the_limit_are_counted() -> None:
+    """The same holds for bytes."""
+    stream = StreamText(max_chars=10)
+    stream.add(b"x" * 1_000_000)
+    found = stream.reply()
+    assert found is not None
+    assert (found.text, found.cut_chars) == ("x" * 10, 999_990)
+
+
+def test_many_pieces() -> None:
+    """Nothing is lost where pieces are joined on the way."""
+    assert streamed(*["ab"] * 5_000) == Reply("ab" * 5_000)
+
+
+def test_a_stream_of_unknown_things_is_not_understood() -> None:
+    """None, and the type of the first one for the message."""
+    stream = StreamText()
+    stream.add(object())
+    assert stream.reply() is None
+    assert stream.unknown == "object"
+
+
+def test_a_stream_without_a_piece_has_an_empty_answer() -> None:
+    """It ended, and said nothing."""
+    assert streamed() == Reply("")
+
+
+def test_unknown_pieces_between_texts_do_no_harm() -> None:
+    """Progress notes of other types are left out."""
+    assert streamed(object(), "a", 5, "b") == Reply("ab")
+
+
+# --- what is said ----------------------------------------------------------------------------------------------------
+def test_not_understood_names_types_and_the_argument(caplog: pytest.LogCaptureFixture) -> None:
+    """It says what was seen without showing content, and what to give."""
+    not_understood("answer", "ask", [{"secret": "x"}])
+    assert "found no answer in the list of dict of ask" in caplog.text
+    assert "answer=" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_not_understood_is_said_once_for_a_function(caplog: pytest.LogCaptureFixture) -> None:
+    """And counted every time."""
+    for name in ("ask", "ask", "search"):
+        not_understood("documents", name, 5)
+    assert len(caplog.records) == 2
+    assert faults.counts() == {"capture.documents:ask": 2, "capture.documents:search": 1}

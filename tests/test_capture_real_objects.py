@@ -1,0 +1,517 @@
+"""Capture from the real classes of LangChain, LlamaIndex, Haystack and OpenAI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragtrace.capture import Reply, StreamText, documents, query, reply
+from ragtrace.model import Document
+
+langchain_documents = pytest.importorskip("langchain_core.documents")
+langchain_messages = pytest.importorskip("langchain_core.messages")
+langchain_outputs = pytest.importorskip("langchain_core.outputs")
+langchain_prompts = pytest.importorskip("langchain_core.prompt_values")
+llama_schema = pytest.importorskip("llama_index.core.schema")
+llama_responses = pytest.importorskip("llama_index.core.base.response.schema")
+llama_llms = pytest.importorskip("llama_index.core.llms")
+llama_chat = pytest.importorskip("llama_index.core.chat_engine.types")
+llama_stores = pytest.importorskip("llama_index.core.vector_stores")
+haystack = pytest.importorskip("haystack")
+haystack_data = pytest.importorskip("haystack.dataclasses")
+openai_types = pytest.importorskip("openai.types")
+openai_chat = pytest.importorskip("openai.types.chat")
+openai_responses = pytest.importorskip("openai.types.responses")
+
+
+def streamed(*pieces: object) -> Reply | None:
+    """The reply gathered from *pieces*."""
+    stream = StreamText()
+    for piece in pieces:
+        stream.add(piece)
+    return stream.reply()
+
+
+def build(cls: Any, data: dict[str, Any]) -> Any:
+    """An OpenAI object as the client makes it from JSON: without validation, unknown fields kept."""
+    return cls.construct(**data)
+
+
+# --- LangChain -------------------------------------------------------------------------------------------------------
+def test_langchain_documents() -> None:
+    """A document gives its text and its id."""
+    found = documents([langchain_documents.Document(page_content="a", id="1", metadata={"source": "x"})])
+    assert found == (Document("a", "1"),)
+
+
+def test_langchain_documents_with_scores() -> None:
+    """`similarity_search_with_score` gives pairs."""
+    pair = (langchain_documents.Document(page_content="a", metadata={"chunk_id": "c"}), 0.25)
+    assert documents([pair]) == (Document("a", "c", 0.25),)
+
+
+def test_a_single_langchain_document_is_understood() -> None:
+    """It need not be in a list."""
+    assert documents(langchain_documents.Document(page_content="a")) == (Document("a"),)
+
+
+def test_langchain_documents_are_no_answer() -> None:
+    """Neither one nor a list of them."""
+    document = langchain_documents.Document(page_content="a")
+    assert reply(document) is None
+    assert reply([document]) is None
+
+
+def test_langchain_message() -> None:
+    """Text, model, usage and finish reason of a chat model's message."""
+    message = langchain_messages.AIMessage(
+        content="yes",
+        id="chatcmpl-1",
+        usage_metadata={"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
+        response_metadata={"model_name": "m", "finish_reason": "stop"},
+    )
+    assert reply(message) == Reply("yes", "m", "chatcmpl-1", ("stop",), 3, 4)
+
+
+def test_langchain_message_in_parts() -> None:
+    """Only the parts that are text make the answer."""
+    parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "y"}, {"type": "text", "text": "es"}]
+    found = reply(langchain_messages.AIMessage(content=parts))
+    assert found == Reply("yes")
+
+
+def test_langchain_id_of_its_own_is_no_response_id() -> None:
+    """LangChain numbers messages whose provider did not."""
+    message = langchain_messages.AIMessage(content="yes", id="lc_run--1", response_metadata={"model_name": "m"})
+    assert reply(message) == Reply("yes", "m")
+
+
+def test_langchain_tool_call() -> None:
+    """A message that only calls a tool is understood, and has no text."""
+    call = {"name": "search", "args": {}, "id": "1", "type": "tool_call"}
+    assert reply(langchain_messages.AIMessage(content="", tool_calls=[call])) == Reply(None, tool_calls=1)
+
+
+def test_langchain_chain_result() -> None:
+    """A retrieval chain returns its context beside the answer."""
+    result = {"input": "q", "context": [langchain_documents.Document(page_content="a")], "answer": "yes"}
+    assert reply(result) == Reply("yes", documents=(Document("a"),))
+    assert query(result) == "q"
+    assert documents(result) == (Document("a"),)
+
+
+def test_langgraph_state() -> None:
+    """The last assistant message of a state is the answer, the last human one the question."""
+    state = {"messages": [langchain_messages.HumanMessage("why?"), langchain_messages.AIMessage("yes")]}
+    assert reply(state) == Reply("yes")
+    assert query(state) == "why?"
+
+
+def test_langchain_results_of_models() -> None:
+    """The results below the message level."""
+    generation = langchain_outputs.ChatGeneration(message=langchain_messages.AIMessage("yes"))
+    assert reply(generation) == Reply("yes")
+    assert reply(langchain_outputs.ChatResult(generations=[generation])) == Reply("yes")
+    assert reply(langchain_outputs.LLMResult(generations=[[langchain_outputs.Generation(text="yes")]])) == Reply("yes")
+
+
+def test_langchain_prompts() -> None:
+    """A prompt value is a question."""
+    assert query(langchain_prompts.StringPromptValue(text="why?")) == "why?"
+    assert query(langchain_prompts.ChatPromptValue(messages=[langchain_messages.HumanMessage("why?")])) == "why?"
+
+
+def test_langchain_chunks() -> None:
+    """Chunks are joined; the last one has the usage."""
+    chunk = langchain_messages.AIMessageChunk
+    found = streamed(
+        chunk(content="", response_metadata={"model_name": "m"}),
+        chunk(content="y"),
+        chunk(content=[{"type": "text", "text": "es", "index": 0}]),
+        chunk(content="", response_metadata={"finish_reason": "stop"}),
+        chunk(content="", usage_metadata={"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}),
+    )
+    assert found == Reply("yes", "m", None, ("stop",), 3, 4)
+
+
+def test_langchain_tool_call_chunks() -> None:
+    """A call that arrives in parts is one call."""
+    part = {"name": "search", "args": "{", "id": "1", "index": 0, "type": "tool_call_chunk"}
+    rest = {"name": None, "args": "}", "id": None, "index": 0, "type": "tool_call_chunk"}
+    chunk = langchain_messages.AIMessageChunk
+    found = streamed(chunk(content="", tool_call_chunks=[part]), chunk(content="", tool_call_chunks=[rest]))
+    assert found == Reply(None, tool_calls=1)
+
+
+def test_langchain_chain_stream() -> None:
+    """A retrieval chain streams its context, then the answer."""
+    found = streamed({"context": [langchain_documents.Document(page_content="a")]}, {"answer": "y"}, {"answer": "es"})
+    assert found == Reply("yes", documents=(Document("a"),))
+
+
+# --- LlamaIndex ------------------------------------------------------------------------------------------------------
+def node(text: str = "a", score: float | None = 0.5) -> Any:
+    """A scored node."""
+    return llama_schema.NodeWithScore(node=llama_schema.TextNode(text=text, id_="n1"), score=score)
+
+
+def test_llama_index_nodes() -> None:
+    """Scored nodes, bare nodes, and documents."""
+    assert documents([node()]) == (Document("a", "n1", 0.5),)
+    assert documents([llama_schema.TextNode(text="a", id_="n1")]) == (Document("a", "n1"),)
+    assert documents([llama_schema.Document(text="a", id_="n1")]) == (Document("a", "n1"),)
+
+
+def test_llama_index_image_nodes_do_no_harm() -> None:
+    """A node whose text refuses to be read is skipped."""
+    image = llama_schema.NodeWithScore(node=llama_schema.IndexNode(text="b", index_id="i", id_="n2"), score=0.1)
+    assert documents([node(), image]) == (Document("a", "n1", 0.5), Document("b", "n2", 0.1))
+
+
+def test_llama_index_store_result() -> None:
+    """A vector store's result has nodes, similarities and ids in parallel."""
+    result = llama_stores.VectorStoreQueryResult(
+        nodes=[llama_schema.TextNode(text="a", id_="n1")], similarities=[0.5], ids=["n1"]
+    )
+    assert documents(result) == (Document("a", "n1", 0.5),)
+
+
+def test_llama_index_query_bundle() -> None:
+    """A query bundle is a question."""
+    assert query(llama_schema.QueryBundle("why?")) == "why?"
+
+
+def test_llama_index_response() -> None:
+    """A query engine's response brings its source nodes."""
+    response = llama_responses.Response(response="yes", source_nodes=[node()], metadata={})
+    assert reply(response) == Reply("yes", documents=(Document("a", "n1", 0.5),))
+    assert documents(response) == (Document("a", "n1", 0.5),)
+
+
+def test_llama_index_chat_engine_response() -> None:
+    """So does a chat engine's."""
+    response = llama_chat.AgentChatResponse(response="yes", source_nodes=[node()])
+    assert reply(response) == Reply("yes", documents=(Document("a", "n1", 0.5),))
+
+
+def test_llama_index_streaming_response_is_not_consumed() -> None:
+    """The text is still to come; the sources are there."""
+    response = llama_responses.StreamingResponse(response_gen=iter(["y", "es"]), source_nodes=[node()])
+    assert reply(response) == Reply(None, documents=(Document("a", "n1", 0.5),))
+    assert list(response.response_gen) == ["y", "es"]
+
+
+def test_llama_index_completion() -> None:
+    """A completion has its text, and what the provider said under `raw`."""
+    raw = {"id": "c1", "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+    assert reply(llama_llms.CompletionResponse(text="yes", raw=raw)) == Reply("yes", "m", None, (), 3, 4)
+
+
+def test_llama_index_chat_response() -> None:
+    """A chat response has its text in blocks of the message."""
+    message = llama_llms.ChatMessage(role="assistant", content="yes")
+    assert reply(llama_llms.ChatResponse(message=message)) == Reply("yes")
+    assert reply(message) == Reply("yes")
+
+
+def test_llama_index_messages_have_the_question() -> None:
+    """The last user message is the question."""
+    messages = [
+        llama_llms.ChatMessage(role="user", content="why?"),
+        llama_llms.ChatMessage(role="assistant", content="x"),
+    ]
+    assert query(messages) == "why?"
+
+
+def test_llama_index_completion_stream() -> None:
+    """Pieces carry the whole text so far: it must not be counted again and again."""
+    piece = llama_llms.CompletionResponse
+    assert streamed(piece(text="y", delta="y"), piece(text="yes", delta="es")) == Reply("yes")
+
+
+def test_llama_index_stream_without_deltas() -> None:
+    """With the whole text alone, the new part is worked out."""
+    piece = llama_llms.CompletionResponse
+    assert streamed(piece(text="y"), piece(text="yes")) == Reply("yes")
+
+
+def test_llama_index_chat_stream() -> None:
+    """The same for chats."""
+
+    def piece(text: str, delta: str | None) -> Any:
+        return llama_llms.ChatResponse(message=llama_llms.ChatMessage(role="assistant", content=text), delta=delta)
+
+    assert streamed(piece("y", "y"), piece("yes", "es")) == Reply("yes")
+    assert streamed(piece("y", None), piece("yes", None)) == Reply("yes")
+
+
+# --- Haystack --------------------------------------------------------------------------------------------------------
+def test_haystack_documents() -> None:
+    """A retriever returns a dict with documents."""
+    found = documents({"documents": [haystack.Document(content="a", id="1", score=0.5)]})
+    assert found == (Document("a", "1", 0.5),)
+
+
+def test_haystack_documents_are_no_answer() -> None:
+    """Though a document's text is called content."""
+    assert reply(haystack.Document(content="a")) is None
+    assert reply([haystack.Document(content="a")]) is None
+
+
+def haystack_message() -> Any:
+    """An assistant's message with metadata."""
+    meta = {"model": "m", "finish_reason": "stop", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+    return haystack_data.ChatMessage.from_assistant("yes", meta=meta)
+
+
+def test_haystack_messages() -> None:
+    """A message of a chat generator, alone or as its result."""
+    expected = Reply("yes", "m", None, ("stop",), 3, 4)
+    assert reply(haystack_message()) == expected
+    assert reply({"replies": [haystack_message()]}) == expected
+    assert reply({"llm": {"replies": [haystack_message()]}}) == expected
+
+
+def test_haystack_questions() -> None:
+    """The last user message is the question."""
+    messages = [haystack_data.ChatMessage.from_system("s"), haystack_data.ChatMessage.from_user("why?")]
+    assert query(messages) == "why?"
+
+
+def test_haystack_generated_answer() -> None:
+    """An answer builder's answer brings its documents."""
+    answer = haystack.GeneratedAnswer(data="yes", query="q", documents=[haystack.Document(content="a", id="1")])
+    expected = Reply("yes", documents=(Document("a", "1"),))
+    assert reply(answer) == expected
+    assert reply({"answer_builder": {"answers": [answer]}}) == expected
+
+
+def test_haystack_tool_call() -> None:
+    """A message that only calls a tool has no text."""
+    call = haystack_data.ToolCall(tool_name="search", arguments={})
+    assert reply(haystack_data.ChatMessage.from_assistant(tool_calls=[call])) == Reply(None, tool_calls=1)
+
+
+def test_haystack_chunks() -> None:
+    """Streaming chunks have content, and the provider's facts under `meta`."""
+    chunk = haystack_data.StreamingChunk
+    found = streamed(
+        chunk(content="", meta={"model": "m"}),
+        chunk(content="y", meta={"model": "m"}),
+        chunk(content="es", meta={"model": "m", "finish_reason": "stop"}),
+    )
+    assert found == Reply("yes", "m", None, ("stop",))
+
+
+# --- OpenAI ----------------------------------------------------------------------------------------------------------
+def completion(message: dict[str, Any], finish_reason: str = "stop") -> Any:
+    """A chat completion."""
+    return openai_chat.ChatCompletion.model_validate(
+        {
+            "id": "c1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": finish_reason,
+                    "message": {"role": "assistant", **message},
+                    "logprobs": None,
+                }
+            ],
+            "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+        }
+    )
+
+
+CALL = {"id": "t1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+
+
+def test_openai_completion() -> None:
+    """Text, model, id, finish reason and usage."""
+    assert reply(completion({"content": "yes"})) == Reply("yes", "m", "c1", ("stop",), 3, 4)
+
+
+def test_openai_tool_calls() -> None:
+    """Tool calls alone: understood, no text."""
+    found = reply(completion({"content": None, "tool_calls": [CALL]}, "tool_calls"))
+    assert found == Reply(None, "m", "c1", ("tool_calls",), 3, 4, tool_calls=1)
+
+
+def test_openai_refusal() -> None:
+    """A refusal is the answer, and marked."""
+    found = reply(completion({"content": None, "refusal": "I cannot"}))
+    assert found == Reply("I cannot", "m", "c1", ("stop",), 3, 4, refusal=True)
+
+
+def test_openai_completion_as_json() -> None:
+    """The same as a dict."""
+    made = completion({"content": "yes"})
+    assert reply(made.model_dump()) == reply(made)
+
+
+def chunk(delta: dict[str, Any] | None, **more: Any) -> Any:
+    """A chunk of a chat completion."""
+    finish = more.pop("finish_reason", None)
+    index = more.pop("index", 0)
+    choices = [] if delta is None else [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}]
+    return openai_chat.ChatCompletionChunk.model_validate(
+        {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices, **more}
+    )
+
+
+def test_openai_chunks() -> None:
+    """The last chunk has the usage and no choice; of several choices the first is the answer."""
+    found = streamed(
+        chunk({"role": "assistant", "content": ""}),
+        chunk({"content": "y"}),
+        chunk({"content": "NO"}, index=1),
+        chunk({"content": "es"}),
+        chunk({}, finish_reason="stop"),
+        chunk(None, usage={"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}),
+    )
+    assert found == Reply("yes", "m", "c1", ("stop",), 3, 4)
+
+
+def test_openai_tool_call_chunks() -> None:
+    """A call in parts is one call."""
+    found = streamed(
+        chunk({"role": "assistant", "content": None, "tool_calls": [{"index": 0, **CALL}]}),
+        chunk({"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}),
+        chunk({}, finish_reason="tool_calls"),
+    )
+    assert found == Reply(None, "m", "c1", ("tool_calls",), tool_calls=1)
+
+
+def test_openai_refusal_chunks() -> None:
+    """A refusal is streamed like text."""
+    found = streamed(chunk({"refusal": "I "}), chunk({"refusal": "cannot"}))
+    assert found == Reply("I cannot", "m", "c1", refusal=True)
+
+
+def response(*output: dict[str, Any], status: str = "completed", **more: Any) -> dict[str, Any]:
+    """The JSON of a response."""
+    return {
+        "id": "r1",
+        "object": "response",
+        "created_at": 1,
+        "model": "m",
+        "status": status,
+        "output": list(output),
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "text": {"format": {"type": "text"}},
+        "usage": {
+            "input_tokens": 3,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": 4,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 7,
+        },
+        **more,
+    }
+
+
+def message(*parts: dict[str, Any]) -> dict[str, Any]:
+    """A message of a response's output."""
+    return {"type": "message", "id": "m1", "role": "assistant", "status": "completed", "content": list(parts)}
+
+
+def spoken(text: str) -> dict[str, Any]:
+    """A part of a message."""
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+REASONING = {"type": "reasoning", "id": "x", "summary": [{"type": "summary_text", "text": "hm"}]}
+FUNCTION = {"type": "function_call", "id": "f", "call_id": "f", "name": "search", "arguments": "{}"}
+
+
+def made(data: dict[str, Any]) -> Any:
+    """The object of a response."""
+    return openai_responses.Response.model_validate(data)
+
+
+def test_openai_response() -> None:
+    """Text of all messages, reasoning left out; status as finish reason."""
+    found = reply(made(response(REASONING, message(spoken("y"), spoken("es")))))
+    assert found == Reply("yes", "m", "r1", ("completed",), 3, 4)
+
+
+def test_openai_response_that_calls_a_function() -> None:
+    """Understood, no text."""
+    assert reply(made(response(FUNCTION))) == Reply(None, "m", "r1", ("completed",), 3, 4, tool_calls=1)
+
+
+def test_openai_response_that_refuses() -> None:
+    """A refusal is the answer, and marked."""
+    found = reply(made(response(message({"type": "refusal", "refusal": "I cannot"}))))
+    assert found == Reply("I cannot", "m", "r1", ("completed",), 3, 4, refusal=True)
+
+
+def test_openai_response_that_was_cut_off() -> None:
+    """The reason it is incomplete is the finish reason."""
+    data = response(message(spoken("ye")), status="incomplete", incomplete_details={"reason": "max_output_tokens"})
+    assert reply(made(data)) == Reply("ye", "m", "r1", ("max_output_tokens",), 3, 4)
+
+
+def delta(text: str) -> Any:
+    """A text event of a response's stream."""
+    return openai_responses.ResponseTextDeltaEvent(
+        type="response.output_text.delta",
+        delta=text,
+        content_index=0,
+        item_id="m1",
+        logprobs=[],
+        output_index=0,
+        sequence_number=1,
+    )
+
+
+def completed(data: dict[str, Any]) -> Any:
+    """The last event of a response's stream."""
+    return openai_responses.ResponseCompletedEvent(type="response.completed", response=made(data), sequence_number=9)
+
+
+def test_openai_response_stream() -> None:
+    """Deltas make the text, the last event has usage and status, and does not repeat the text."""
+    found = streamed(delta("y"), delta("es"), completed(response(message(spoken("yes")))))
+    assert found == Reply("yes", "m", "r1", ("completed",), 3, 4)
+
+
+def test_openai_response_stream_without_deltas() -> None:
+    """If only the last event came, its text is the answer."""
+    found = streamed(completed(response(message(spoken("yes")), FUNCTION)))
+    assert found == Reply("yes", "m", "r1", ("completed",), 3, 4, tool_calls=1)
+
+
+def test_openai_vector_store_search() -> None:
+    """A search result has its text in parts."""
+    result = openai_types.VectorStoreSearchResponse.model_validate(
+        {
+            "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+            "file_id": "f1",
+            "filename": "x.md",
+            "score": 0.5,
+            "attributes": {},
+        }
+    )
+    assert documents([result]) == (Document("a\nb", "f1", 0.5),)
+
+
+def test_openai_vector_store_page() -> None:
+    """The page is not iterated: that would fetch the next one."""
+    pagination = pytest.importorskip("openai.pagination")
+    result = openai_types.VectorStoreSearchResponse.model_validate(
+        {"content": [{"type": "text", "text": "a"}], "file_id": "f1", "filename": "x.md", "score": 0.5}
+    )
+    page = build(pagination.SyncPage, {"data": [result], "object": "list"})
+    assert documents(page) == (Document("a", "f1", 0.5),)
+
+
+def test_openai_messages_have_the_question() -> None:
+    """The messages of a request, with an image beside the text."""
+    parts = [{"type": "text", "text": "why?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    assert query([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]) == "why?"

@@ -1,0 +1,216 @@
+"""Settings: where each value comes from, and that a wrong one stops `configure` before anything is started."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import ragtrace
+from ragtrace.model import Judgement
+from ragtrace.runtime import current
+from ragtrace.settings import CONTENT_MODES, CONTENT_VARIABLE, Settings, resolve
+from ragtrace.testing import Captured, FakeJudge
+from tests.support.watched import ask, watch
+
+
+def test_a_keyword_beats_both_variables_and_the_default() -> None:
+    """Keyword > RAGTRACE_* > OTEL_* > default."""
+    environ = {"RAGTRACE_SERVICE": "ours", "OTEL_SERVICE_NAME": "theirs"}
+    assert resolve({"service": "keyword"}, environ).service == "keyword"
+    assert resolve({}, environ).service == "ours"
+    assert resolve({}, {"OTEL_SERVICE_NAME": "theirs"}).service == "theirs"
+    assert resolve({}, {}).service == ""
+
+
+def test_our_variable_of_the_content_mode_beats_the_standard_one() -> None:
+    """Both are read, ours first."""
+    environ = {"RAGTRACE_CAPTURE_CONTENT": "NO_CONTENT", CONTENT_VARIABLE: "EVENT_ONLY"}
+    assert resolve({}, environ).capture_content == "NO_CONTENT"
+    assert resolve({}, {CONTENT_VARIABLE: "event_only"}).capture_content == "EVENT_ONLY"
+
+
+@pytest.mark.parametrize(("word", "mode"), [("true", "SPAN_ONLY"), ("False", "NO_CONTENT")])
+def test_the_content_variable_as_a_switch_is_understood(word: str, mode: str) -> None:
+    """Older instrumentations read it as true or false."""
+    assert resolve({}, {CONTENT_VARIABLE: word}).capture_content == mode
+
+
+def test_an_empty_variable_is_an_unset_one() -> None:
+    """As OpenTelemetry's specification says of all its variables."""
+    environ = {"RAGTRACE_SERVICE": "", "RAGTRACE_CAPACITY": "", CONTENT_VARIABLE: "", "OTEL_SDK_DISABLED": ""}
+    assert resolve({}, environ) == resolve({}, {})
+
+
+def test_every_setting_has_a_variable_that_is_read() -> None:
+    """A value that differs from the default arrives for each of them."""
+    values = {
+        "service": ("s", "s"),
+        "enabled": ("false", False),
+        "exporter": ("none", "none"),
+        "metrics": (" faithfulness, answered ", ("faithfulness", "answered")),
+        "dialects": ("otel,openinference", ("otel", "openinference")),
+        "capture_content": ("span_and_event", "SPAN_AND_EVENT"),
+        "evidence": ("yes", True),
+        "hold_seconds": ("2.5", 2.5),
+        "capacity": ("7", 7),
+        "judge_timeout": ("3", 3.0),
+        "judge_concurrency": ("2", 2),
+        "max_chars": ("100", 100),
+    }
+    assert set(values) == set(Settings.__dataclass_fields__)
+    settings = resolve({}, {f"RAGTRACE_{name.upper()}": text for name, (text, _) in values.items()})
+    assert {name: getattr(settings, name) for name in values} == {name: value for name, (_, value) in values.items()}
+
+
+BAD_VALUES: list[tuple[dict[str, Any], dict[str, str], list[str]]] = [
+    ({"metrics": ["faithfullness"]}, {}, ["'faithfullness'", "did you mean 'faithfulness'", "hallucination"]),
+    ({}, {"RAGTRACE_METRICS": "faithfullness"}, ["'faithfullness'", "did you mean 'faithfulness'"]),
+    ({"metrics": "faithfullness"}, {}, ["'faithfullness'", "did you mean 'faithfulness'"]),
+    ({"metrics": [42]}, {}, ["metrics=", "42", "ragtrace.Metric"]),
+    ({"exporter": "otpl"}, {}, ["no exporter named 'otpl'", "did you mean 'otlp'", "console"]),
+    ({}, {"RAGTRACE_EXPORTER": "otpl"}, ["'otpl'", "RAGTRACE_EXPORTER", "did you mean 'otlp'"]),
+    ({"exporter": 42}, {}, ["exporter=", "int", "exporter='otlp'"]),
+    ({"dialects": ["openinferrence"]}, {}, ["dialect", "dialects=", "did you mean 'openinference'"]),
+    ({"dialects": []}, {}, ["dialects=", "at least one", "otel"]),
+    ({}, {"RAGTRACE_DIALECTS": "otl"}, ["'otl'", "RAGTRACE_DIALECTS", "did you mean 'otel'"]),
+    ({"capture_content": "SPANS"}, {}, ["'SPANS'", "capture_content=", *CONTENT_MODES]),
+    ({}, {CONTENT_VARIABLE: "SPAN"}, ["'SPAN'", CONTENT_VARIABLE, "SPAN_ONLY"]),
+    ({"capture_content": True}, {}, ["capture_content=", "True"]),
+    ({"service": 42}, {}, ["service=", "42", "in quotes"]),
+    ({"evidence": "perhaps"}, {}, ["evidence=", "'perhaps'", "true or false"]),
+    ({}, {"RAGTRACE_ENABLED": "maybe"}, ["RAGTRACE_ENABLED", "'maybe'", "true or false"]),
+    ({"hold_seconds": 0}, {}, ["hold_seconds=", "above 0", "10"]),
+    ({}, {"RAGTRACE_HOLD_SECONDS": "ten"}, ["RAGTRACE_HOLD_SECONDS", "'ten'", "number"]),
+    ({"hold_seconds": float("nan")}, {}, ["hold_seconds=", "finite", "nan"]),
+    ({"judge_timeout": float("inf")}, {}, ["judge_timeout=", "finite"]),
+    ({"judge_timeout": True}, {}, ["judge_timeout=", "True"]),
+    ({"capacity": 0}, {}, ["capacity=", "at least 1"]),
+    ({"capacity": 1.5}, {}, ["capacity=", "whole number", "1.5"]),
+    ({}, {"RAGTRACE_JUDGE_CONCURRENCY": "-1"}, ["RAGTRACE_JUDGE_CONCURRENCY", "'-1'"]),
+    ({"max_chars": "many"}, {}, ["max_chars=", "'many'"]),
+    ({"judge": "gpt-4o-mini"}, {}, ["judge=", "ragtrace.Judge", "str", "'gpt-4o-mini'"]),
+    ({"screen": object()}, {}, ["screen=", "ragtrace.Judge", "object"]),
+    ({"screen": FakeJudge}, {}, ["screen=", "the class FakeJudge", "FakeJudge("]),
+    ({"redact": [r"\d+"]}, {}, ["redact=", "ragtrace.Redact", "list"]),
+    ({"sampling": 0.05}, {}, ["sampling=", "ragtrace.Sampling", "0.05"]),
+    ({"tracer_provider": 42}, {}, ["tracer_provider=", "int", "get_tracer"]),
+    ({"meter_provider": "mine"}, {}, ["meter_provider=", "str", "get_meter"]),
+    ({"logger_provider": object()}, {}, ["logger_provider=", "object", "get_logger"]),
+]
+
+
+@pytest.mark.parametrize(("keywords", "environ", "said"), BAD_VALUES, ids=lambda value: str(value)[:60])
+def test_a_bad_value_stops_configure_and_starts_nothing(
+    keywords: dict[str, Any], environ: Mapping[str, str], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message says what was wrong, where it came from and what to write; no thread, and the runtime is the old one."""
+    for name, text in environ.items():
+        monkeypatch.setenv(name, text)
+    before, threads = current(), set(threading.enumerate())
+    with pytest.raises(ragtrace.SettingsError) as caught:
+        ragtrace.configure(**keywords)
+    assert [part for part in said if part not in str(caught.value)] == [], str(caught.value)
+    assert current() is before
+    assert set(threading.enumerate()) == threads
+
+
+def test_a_failed_configure_leaves_the_running_one_at_work() -> None:
+    """A typo in a reload costs nothing that already works."""
+    captured = watch()
+    with pytest.raises(ragtrace.SettingsError):
+        ragtrace.configure(metrics=["nope"])
+    ask("where?")
+    assert ragtrace.flush()
+    assert captured.root().name == "invoke_workflow guide"
+
+
+@pytest.mark.parametrize("given", [50, 5.0, "50"])
+def test_a_rate_in_per_cent_is_answered_with_the_right_one(given: float | str) -> None:
+    """The most common mistake gets the most direct answer."""
+    with pytest.raises(ragtrace.SettingsError, match=r"rate must be between 0 and 1.*(for 50% write 0\.5|for 5% write)"):
+        ragtrace.Sampling(rate=given)  # type: ignore[arg-type]
+
+
+def test_exporter_and_tracer_provider_exclude_each_other() -> None:
+    """The message shows how to put the exporter into the provider."""
+    with pytest.raises(ragtrace.SettingsError, match=r"exporter= and tracer_provider=.*HoldProcessor\(BatchSpan"):
+        ragtrace.configure(exporter=InMemorySpanExporter(), tracer_provider=TracerProvider(shutdown_on_exit=False))
+
+
+def test_a_metric_that_nobody_offers_is_refused() -> None:
+    """Says which and what would help."""
+    judge = FakeJudge(Judgement(), metrics=["answered"])
+    with pytest.raises(ragtrace.SettingsError, match=r"'faithfulness' is offered by neither.*Offered now: none"):
+        ragtrace.configure(screen=judge, metrics=["faithfulness"])
+
+
+def test_screen_and_judge_must_have_different_ids() -> None:
+    """Their accounts and events are told apart by the id alone."""
+    with pytest.raises(ragtrace.SettingsError, match=r"screen= and judge= .*'fake'"):
+        ragtrace.configure(screen=FakeJudge(Judgement()), judge=FakeJudge(Judgement()))
+
+
+def test_an_unknown_variable_of_ours_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A typo in a variable's name must not pass silently."""
+    monkeypatch.setenv("RAGTRACE_CAPASITY", "7")
+    watch()
+    assert [record.getMessage() for record in caplog.records] == [
+        "environment variable RAGTRACE_CAPASITY means nothing to ragtrace; did you mean RAGTRACE_CAPACITY?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "environ"), [({"enabled": False}, {}), ({}, {"OTEL_SDK_DISABLED": "true"}), ({}, {"RAGTRACE_ENABLED": "0"})]
+)
+def test_switched_off_functions_run_as_if_undecorated(
+    keywords: dict[str, Any],
+    environ: Mapping[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No span, no thread, no word in the log."""
+    for name, text in environ.items():
+        monkeypatch.setenv(name, text)
+    threads = set(threading.enumerate())
+    with caplog.at_level(logging.DEBUG, "ragtrace"):
+        captured = watch(**keywords)
+        assert ask("where?").startswith("Paris")
+        with ragtrace.call("by hand") as call:
+            call.answered("yes")
+        assert ragtrace.flush()
+    assert captured.spans == ()
+    assert ragtrace.stats().offered == 0
+    assert set(threading.enumerate()) == threads
+    assert [record for record in caplog.records if record.name == "ragtrace"] == []
+
+
+def test_no_endpoint_means_no_export_and_no_complaint(caplog: pytest.LogCaptureFixture) -> None:
+    """`configure()` alone works on any machine: calls are scored and nothing is sent."""
+    ragtrace.configure(service="alone")
+    ask("where?")
+    assert ragtrace.flush()
+    assert ragtrace.stats().scored == 1
+    assert caplog.records == []
+
+
+def test_a_metric_object_can_be_given_beside_names() -> None:
+    """A user's own metric needs no registration."""
+
+    class Short:
+        name, version, higher_is_better, range = "short", "1", True, (0.0, 1.0)
+        needs: frozenset[str] = frozenset()
+
+        def __call__(self, call: ragtrace.RagCall, judgement: Judgement) -> ragtrace.Score:
+            return ragtrace.Score(float(len(call.answer or "") < 100))
+
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals, screen=FakeJudge(Judgement()), metrics=[Short()])
+    ask("where?")
+    assert ragtrace.flush()
+    assert (captured.root().attributes or {})["ragtrace.eval.short.score"] == 1.0
