@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ragtrace.demo.outcome import Outcome
 
 OK = 0
 FAILURE = 1
@@ -118,22 +121,28 @@ def _demo(options: argparse.Namespace) -> int:
     except (DemoError, RagtraceError) as error:
         _complain(str(error))
         return FAILURE
-    if options.json:
-        from ragtrace.demo.outcome import as_json
+    if options.svg:
+        from ragtrace.demo.report import save_svg
+
+        save_svg(outcome, options.svg)
+    _print(outcome, as_json=options.json, rich=rich)
+    return OK
+
+
+def _print(outcome: Outcome, *, as_json: bool, rich: bool) -> None:
+    if as_json:
+        from ragtrace.demo import outcome as data
         from ragtrace.demo.wording import WORST
 
-        print(json.dumps(as_json(outcome, WORST)))  # noqa: T201
+        sys.stdout.write(f"{json.dumps(data.as_json(outcome, WORST))}\n")
     elif rich:
         from ragtrace.demo import report
 
         report.show(outcome)
-        if options.svg:
-            report.save_svg(outcome, options.svg)
     else:
         from ragtrace.demo import plain
 
         sys.stdout.write(plain.report(outcome))
-    return OK
 
 
 def _has_rich() -> bool:

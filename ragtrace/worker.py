@@ -12,6 +12,7 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -51,6 +52,7 @@ class Worker(Generic[T]):
         # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
         self._changed = threading.Condition(threading.RLock())
         self._items: deque[tuple[T, bool]] = deque()
+        self._in_hand: list[T] = []
         self._large = 0
         self._small = 0
         self._closed = False
@@ -76,10 +78,11 @@ class Worker(Generic[T]):
         with self._changed:
             if self._closed or not self._admit(small):
                 return False
+            if self._thread is None and not self._start():
+                self._done(small)
+                return False
             self._items.append((item, small))
-            if self._thread is None:
-                self._start()
-            elif self._asleep:
+            if self._asleep:
                 self._hurry()
             return True
 
@@ -107,7 +110,11 @@ class Worker(Generic[T]):
             return True
 
     def stop(self, timeout: float) -> list[T]:
-        """Refuse new items, drain for at most *timeout* seconds; returns what was never begun."""
+        """Refuse new items, drain for at most *timeout* seconds, cancel the rest.
+
+        Returns:
+            What was never begun, and what neither ended nor could be cancelled: it keeps the thread to itself.
+        """
         with self._changed:
             self._closed = True
         self.wait_idle(timeout)
@@ -121,18 +128,26 @@ class Worker(Generic[T]):
             thread = self._thread
         if thread is not None and not self.on_its_thread:
             thread.join(min(1.0, max(0.1, timeout)))
-        return [item for item, _ in lost]
+        with self._changed:
+            return [item for item, _ in lost] + [item for item in self._in_hand if not self.on_its_thread]
 
     def _hurry(self) -> None:
         self._asleep = False
-        if self._loop is not None and self._wake is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake.set)
+        if self._loop is not None and self._wake is not None:
+            with suppress(RuntimeError):  # the loop has just been closed
+                self._loop.call_soon_threadsafe(self._wake.set)
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
         # An empty context: what the background does is no child of the request that happened to come first.
         run = contextvars.Context().run
-        self._thread = threading.Thread(target=run, args=(self._run,), name="ragtrace", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=run, args=(self._run,), name="ragtrace", daemon=True)
+        self._thread = thread
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has no room for a thread, or the interpreter is shutting down
+            faults.record("start of the background thread", error)
+            self._thread = None
+        return self._thread is not None
 
     def _run(self) -> None:
         # Instrumented HTTP clients look for this key: a judge's requests are not the application's.
@@ -181,12 +196,16 @@ class Worker(Generic[T]):
             if not self._items:
                 return
             item, small = self._items.popleft()
+            self._in_hand.append(item)
         try:
             await self._handle(item)
-        except Exception as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # a sys.exit() in a user's judge must not end the background
             faults.record("background work", error)
         finally:
             with self._changed:
+                self._in_hand.remove(item)
                 self._done(small)
                 if not self.size:
                     self._changed.notify_all()

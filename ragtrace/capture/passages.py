@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, cast
+from typing import Final
 
 from ragtrace.capture import names
 from ragtrace.capture.messages import parts_text
@@ -99,10 +99,11 @@ class _Search:
         for item in items:
             if not self.look():
                 break
-            kind = type(item)
-            if kind is str:
-                passage = document(cast(str, item))
+            passage: Document | None
+            if type(item) is str:
+                passage = document(item)
             else:
+                kind = type(item)
                 passage = scored_passage(item) if kind is tuple else flat_passage(item)
             if passage is not None:
                 self.found.append(passage)

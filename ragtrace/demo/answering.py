@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from .passages import Passage
-from .search import tokens
-from .sentences import finished, is_imperative, sentences, third_person
+from ragtrace.demo.passages import Passage
+from ragtrace.demo.search import tokens
+from ragtrace.demo.sentences import finished, is_imperative, sentences, third_person
 
 NOT_FOUND = "I could not find an answer to that in the documentation."
 _SENTENCES = 3

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import ragtrace
-
-from .answering import Extractive, pieces
-from .passages import Passage
-from .search import Index
+from ragtrace.demo.answering import Extractive, pieces
+from ragtrace.demo.passages import Passage
+from ragtrace.demo.search import Index
 
 TOP_K = 4
 

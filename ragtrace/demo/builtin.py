@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from types import BuiltinFunctionType, ClassMethodDescriptorType, MethodDescriptorType, ModuleType
 
-from .passages import Entry, Parameter
+from ragtrace.demo.passages import Entry, Parameter
 
 _MODULES = (
     "builtins array atexit binascii bisect cmath collections datetime decimal errno faulthandler functools gc"

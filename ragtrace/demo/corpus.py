@@ -10,8 +10,8 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TypeAlias
 
-from .builtin import builtin_entries
-from .passages import DemoError, Entry, Parameter, Passage, passages_of
+from ragtrace.demo.builtin import builtin_entries
+from ragtrace.demo.passages import DemoError, Entry, Parameter, Passage, passages_of
 
 _SKIPPED = frozenset(
     "test tests idlelib lib2to3 ensurepip distutils tkinter turtle turtledemo encodings pydoc_data msilib this"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from .passages import DemoError, Entry, Passage, passages_of
+from ragtrace.demo.passages import DemoError, Entry, Passage, passages_of
 
 SUFFIXES = (".txt", ".md", ".rst")
 

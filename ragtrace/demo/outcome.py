@@ -10,8 +10,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from ragtrace import semconv
-
-from .regression import Invention
+from ragtrace.demo.regression import Invention
 
 FLAGGED_ABOVE = 0.0
 """The threshold of hallucination in the demo, stated beforehand: one unsupported statement flags an answer."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from . import wording
-from .outcome import Call, Outcome
+from ragtrace.demo import wording
+from ragtrace.demo.outcome import Call, Outcome
 
 _WIDTH = 96
 

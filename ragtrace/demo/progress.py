@@ -6,7 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from .run import Progress
+from ragtrace.demo.run import Progress
 
 
 @contextmanager

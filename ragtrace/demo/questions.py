@@ -7,11 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from .asked import ASKED
-from .corpus import summary
-from .passages import Entry, Passage
-from .search import STOP_WORDS
-from .sentences import finished, is_imperative, sentences
+from ragtrace.demo.asked import ASKED
+from ragtrace.demo.corpus import summary
+from ragtrace.demo.passages import Entry, Passage
+from ragtrace.demo.search import STOP_WORDS
+from ragtrace.demo.sentences import finished, is_imperative, sentences
 
 _KNOWN_MODULES = frozenset(
     "abc argparse array ast asyncio base64 bisect calendar collections concurrent configparser contextlib copy"

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .passages import Entry, Passage
-from .sentences import finished, is_imperative, sentences, third_person
+from ragtrace.demo.passages import Entry, Passage
+from ragtrace.demo.sentences import finished, is_imperative, sentences, third_person
 
 SHARE = 0.35
 """Share of the answers in which the simulated release invents something."""

@@ -13,9 +13,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from . import wording
-from .outcome import Call, Outcome
-from .plain import with_marks
+from ragtrace.demo import wording
+from ragtrace.demo.outcome import Call, Outcome
+from ragtrace.demo.plain import with_marks
 
 WIDEST = 100
 _COLUMNS = 40

@@ -11,18 +11,17 @@ from pathlib import Path
 from opentelemetry.trace import get_current_span
 
 import ragtrace
+from ragtrace.demo.answering import pieces
+from ragtrace.demo.application import ExtractiveModel, Hit, Model, build
+from ragtrace.demo.corpus import standard_library
+from ragtrace.demo.documents import directory
+from ragtrace.demo.outcome import FLAGGED_ABOVE, Call, Outcome, verdict
+from ragtrace.demo.passages import DemoError, Entry, Passage
+from ragtrace.demo.questions import document_questions, library_questions
+from ragtrace.demo.regression import SHARE, Invention, Release
+from ragtrace.demo.search import Index
+from ragtrace.demo.spans import RootSpans, signals
 from ragtrace.metrics.claims import faithfulness, hallucination
-
-from .answering import pieces
-from .application import ExtractiveModel, Hit, Model, build
-from .corpus import standard_library
-from .documents import directory
-from .outcome import FLAGGED_ABOVE, Call, Outcome, verdict
-from .passages import DemoError, Entry, Passage
-from .questions import document_questions, library_questions
-from .regression import SHARE, Invention, Release
-from .search import Index
-from .spans import RootSpans, signals
 
 QUESTIONS = 400
 QUESTIONS_TO_A_SERVER = 40
@@ -38,9 +37,7 @@ _IMPATIENCE = 2.0
 """Seconds for a backend that did not take anything in the time before."""
 _STAGES = ("Asking", "Asking the simulated release")
 _FAILURES_IN_A_ROW = 3
-_DECLINES = re.compile(
-    r"\b(?:could not|couldn't|cannot|can't) find\b|\bdo(?:es)? not (?:hold|contain|mention)\b", re.IGNORECASE
-)
+_DECLINES = re.compile(r"\A(?:I|Sorry|The)\b[^.]{0,60}(?:not|n't) (?:find|hold|contain|mention)\b", re.IGNORECASE)
 
 _METRICS = (replace(faithfulness, threshold=1.0), replace(hallucination, threshold=FLAGGED_ABOVE))
 """A short answer of a documentation bot fails by a single unsupported statement, not by a majority of them."""
@@ -163,7 +160,7 @@ def _library(options: Options, progress: Progress) -> _Library:
 def _model(options: Options, index: Index) -> Model:
     if options.model is None:
         return ExtractiveModel(index)
-    from .served import ServedModel
+    from ragtrace.demo.served import ServedModel
 
     return ServedModel(options.model)
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .passages import Passage
+from ragtrace.demo.passages import Passage
 
 K1 = 1.2
 B = 0.75

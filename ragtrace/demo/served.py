@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .application import Hit
-from .passages import DemoError
+from ragtrace.demo.application import Hit
+from ragtrace.demo.passages import DemoError
 
 if TYPE_CHECKING:
     from openai import OpenAI

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from .outcome import Call, Destination, Half, Outcome
+from ragtrace.demo.outcome import Call, Destination, Half, Outcome
 
 WORST = 3
 """How many of the worst answers are shown."""

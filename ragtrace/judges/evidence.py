@@ -50,11 +50,12 @@ class Evidence:
         """Index the chunk *text* at *rank*, yielding the characters done after each of the *steps* (ranges of it)."""
         done = self._pieces[rank] = list[_Piece]()
         line: list[int] = []
+        negated = False
         for start, end in steps:
             line = line[-WINDOW:]
             for first, last in pieces(text, _PIECE_CHARS, end, start):
                 before = len(line)
-                self._read_words(words(text, self._lexicon, first, last), line)
+                negated = self._read_words(words(text, self._lexicon, first, last), line, negated)
                 done.append((first, set(line[before:])))
             found = set(line)
             found.discard(-1)
@@ -64,11 +65,13 @@ class Evidence:
                     seen.append(rank)
             yield end - start
 
-    def _read_words(self, spoken: list[Word], line: list[int]) -> None:
-        """Append the numbers of the content words *spoken* to *line*, -1 for those that the answer does not have."""
+    def _read_words(self, spoken: list[Word], line: list[int], negated: bool) -> bool:
+        """Append the numbers of the content words *spoken* to *line*, -1 for those that the answer does not have.
+
+        *negated*: whether a negation came last before them; returns whether one is the last of them.
+        """
         # The inner loop of the judge: one look-up a word, the rest only for words of the answer.
         number_of, polarity, apart = self._vocabulary.get, self.polarity, self.apart
-        negated = False
         for stem, weight, _, _, negation, _, _ in spoken:
             if not weight:
                 negated = negated or negation
@@ -83,6 +86,7 @@ class Evidence:
                         others.discard(other)
                         apart[other].discard(current)
             negated = False
+        return negated
 
     def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:
         """The excerpt (`MAX_QUOTE_CHARS` at most) of *text*, the chunk at *rank*, with most of the *wanted* stems."""

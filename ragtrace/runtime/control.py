@@ -17,7 +17,7 @@ from ragtrace.model import Judge, Metric, RagCall, Result
 from ragtrace.providers import build
 from ragtrace.redact import Redact
 from ragtrace.runtime.engine import Runtime
-from ragtrace.runtime.slot import current, install
+from ragtrace.runtime.slot import current, final_stats, install
 from ragtrace.sampling import Sampling
 from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.settings import Settings, resolve
@@ -88,7 +88,7 @@ def configure(
         evidence: put the unsupported claims on the root span too; default False.
         hold_seconds: the longest time a root span waits for its scores; default 10.
         capacity: finished calls that may wait to be scored; more are counted as dropped. Default 2048.
-        judge_timeout: seconds the judge has for a call; default 30.
+        judge_timeout: seconds the judge (or the screen) has for a call; default 30.
         judge_concurrency: calls the judge sees at a time; default 16.
         max_chars: characters of any one text that are kept, if `redact` is not given; default 20,000.
         enabled: False: decorated functions run as if undecorated. Also off with `OTEL_SDK_DISABLED=true`.
@@ -145,9 +145,12 @@ def flush(timeout: float = 5.0) -> bool:
 
 
 def stats() -> Stats:
-    """What became of every call offered to an evaluator since `configure`, and of our own failures."""
+    """What became of every call offered to an evaluator since `configure`, and of our own failures.
+
+    After `shutdown` these are the closed accounts, with what was lost, until `configure` is called again.
+    """
     runtime = current()
-    return Stats({}, faults.counts()) if runtime is None else runtime.stats()
+    return (final_stats() or Stats({}, faults.counts())) if runtime is None else runtime.stats()
 
 
 def shutdown(timeout: float = 10.0) -> bool:
@@ -299,9 +302,10 @@ def _evaluators(
     if settings.metrics is not None:
         wanted = tuple(by_name.get(name) or registry.get(name) for name in settings.metrics)
     evaluators: list[Evaluator | None] = []
-    for candidate, timeout in ((screen, None), (judge, settings.judge_timeout)):
+    for candidate in (screen, judge):
         offered = () if candidate is None else _those_offered(candidate, wanted)
-        evaluators.append(Evaluator(candidate, offered, timeout) if candidate is not None and offered else None)
+        within = settings.judge_timeout
+        evaluators.append(Evaluator(candidate, offered, within) if candidate is not None and offered else None)
     covered = {metric.name for evaluator in evaluators if evaluator for metric in evaluator.metrics}
     for metric in wanted or ():
         if metric.name not in covered:

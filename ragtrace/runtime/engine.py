@@ -15,7 +15,7 @@ from ragtrace import semconv
 from ragtrace.assemble import Assembly, LooseRetrievals
 from ragtrace.attach import Attacher, HoldProcessor, Instruments, holds
 from ragtrace.capture import mark_duplicates
-from ragtrace.errors import faults, guarded
+from ragtrace.errors import faults, guarded, say
 from ragtrace.ledger import Ledger, Outcome, Stats
 from ragtrace.model import Evaluation, RagCall, Score
 from ragtrace.providers import Telemetry
@@ -28,7 +28,6 @@ from ragtrace.spans import SpanWriter
 from ragtrace.steps import Step
 from ragtrace.worker import Worker
 
-log = logging.getLogger("ragtrace")
 _EXIT_SECONDS = 5.0
 
 
@@ -129,9 +128,11 @@ class Runtime:
             self._settle(work, evaluator, outcome, reason)
 
     def _settle(self, work: Finished, evaluator: str, outcome: Outcome, reason: str = "") -> None:
-        if evaluator in work.open:
-            work.open.discard(evaluator)
-            self.ledger.settle(evaluator, work.step.workflow, outcome, reason)
+        try:
+            work.open.remove(evaluator)  # atomic: a shutdown may settle what the background still has in hand
+        except KeyError:
+            return
+        self.ledger.settle(evaluator, work.step.workflow, outcome, reason)
 
     # --- in the background -------------------------------------------------------------------------------------------
 
@@ -168,7 +169,7 @@ class Runtime:
             status = semconv.STATUS_DROPPED
             self._settle_open(work, "dropped", "shutdown")
             raise
-        except Exception as error:
+        except BaseException as error:  # whatever a user's redaction or id generator raises: the call is accounted for
             status = semconv.STATUS_ERROR
             faults.record("scoring of a call", error)
             self._settle_open(work, "failed", "internal")
@@ -241,9 +242,11 @@ class Runtime:
         self._ended = True
         atexit.unregister(self._at_exit)
         for work in self.worker.stop(timeout):
-            self._drop(work, "shutdown")
+            with guarded("dropping a call"):
+                self._drop(work, "shutdown")
         for hold in holds():
-            hold.before_flush = None
+            if hold.before_flush == self.worker.wait_idle:  # else a newer runtime has adopted it
+                hold.before_flush = None
         flushed = self._telemetry.flush(max(0.1, deadline - monotonic()))
         closed = self._telemetry.shutdown(max(0.1, deadline - monotonic()))
         return self._report_losses(flushed and closed)
@@ -252,9 +255,9 @@ class Runtime:
         lost = self.stats().dropped
         if lost:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
-            log.warning("calls that went unscored since ragtrace was configured: %s", reasons)
+            say(logging.WARNING, "calls that went unscored since ragtrace was configured: %s", reasons)
         if not delivered:
-            log.warning("not everything could be exported before the deadline of ragtrace.shutdown")
+            say(logging.WARNING, "not everything could be exported before the deadline of ragtrace.shutdown")
         return delivered and not lost
 
     def _at_exit(self) -> None:

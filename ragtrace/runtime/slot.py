@@ -6,11 +6,13 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ragtrace.ledger import Stats
     from ragtrace.runtime.engine import Runtime
 
 _lock = threading.RLock()
 _current: Runtime | None = None
 _switched_off = False
+_final: Stats | None = None
 
 
 def current() -> Runtime | None:
@@ -23,13 +25,24 @@ def switched_off() -> bool:
     return _switched_off
 
 
+def final_stats() -> Stats | None:
+    """The closed accounts of the runtime that was shut down last; None if there was none, or another one runs."""
+    return _final
+
+
 def install(runtime: Runtime | None, timeout: float, *, off: bool = False) -> bool:
     """Make *runtime* the process's; the one before it is shut down within *timeout* seconds.
 
     Returns:
         True if nothing of the one before was lost.
     """
-    global _current, _switched_off
+    global _current, _switched_off, _final
     with _lock:
         before, _current, _switched_off = _current, runtime, off
-    return True if before is None else before.shutdown(timeout)
+        _final = None if runtime is not None or off else _final
+    if before is None:
+        return True
+    complete = before.shutdown(timeout)
+    if runtime is None and not off:
+        _final = before.stats()
+    return complete

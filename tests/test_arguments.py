@@ -1,0 +1,411 @@
+"""Finding query, documents, session and settings among the arguments of a function."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from ragtrace.arguments import Arguments, Picked, follow
+from ragtrace.errors import SettingsError, faults
+from ragtrace.model import Document
+
+
+@pytest.fixture(autouse=True)
+def fresh_faults() -> Iterator[None]:
+    """Each test sees its own faults."""
+    faults.clear()
+    yield
+    faults.clear()
+
+
+def pick(arguments: Arguments, *args: object, **kwargs: object) -> Picked:
+    """What an unbound call gives."""
+    return arguments.pick(args, kwargs, bound=False)
+
+
+class Request(BaseModel):
+    question: str
+    session_id: str = "s1"
+
+
+@dataclass
+class Inputs:
+    messages: list[dict[str, str]]
+    options: dict[str, object] = field(default_factory=dict)
+
+
+# --- by well-known names ---------------------------------------------------------------------------------------------
+def search(query: str, k: int = 5) -> list[str]:
+    """A retriever."""
+    return [query] * k
+
+
+def answer(question: str, docs: list[str], model: str = "m", session_id: str | None = None) -> str:
+    """A generator."""
+    return question + docs[0] + model + str(session_id)
+
+
+def test_positional_arguments() -> None:
+    """By position."""
+    assert pick(Arguments(search, "retrieve"), "why?", 3) == Picked("why?", top_k=3)
+
+
+def test_keyword_arguments() -> None:
+    """By keyword, in any order."""
+    assert pick(Arguments(search, "retrieve"), k=3, query="why?") == Picked("why?", top_k=3)
+
+
+def test_defaults_count() -> None:
+    """What was not passed has its default."""
+    assert pick(Arguments(search, "retrieve"), "why?") == Picked("why?", top_k=5)
+
+
+def test_generation() -> None:
+    """Documents, model and session are found by their names."""
+    found = pick(Arguments(answer, "generate"), "why?", ["a"], session_id="s")
+    assert found == Picked("why?", (Document("a"),), model="m", session="s")
+
+
+def test_a_default_query_counts() -> None:
+    """Even the question may be a default."""
+
+    def ask(question: str = "why?") -> str:
+        return question
+
+    assert pick(Arguments(ask, "trace")).query == "why?"
+
+
+def test_keyword_only_parameters() -> None:
+    """They have no position."""
+
+    def ask(*, question: str, top_k: int = 2) -> str:
+        return question * top_k
+
+    assert pick(Arguments(ask, "trace"), question="why?") == Picked("why?", top_k=2)
+
+
+def test_the_first_string_is_the_query_without_a_known_name() -> None:
+    """Without a telling name the first argument with a question in it is taken."""
+
+    def find(index: object, needle: str, color: str) -> str:
+        return f"{index}{needle}{color}"
+
+    assert pick(Arguments(find, "retrieve"), object(), "why?", "red").query == "why?"
+
+
+def test_other_known_names_are_not_taken_for_the_query() -> None:
+    """A session's id and a model's name are strings too."""
+
+    def ask(session_id: str, model: str, context: str, wish: str) -> str:
+        return session_id + model + context + wish
+
+    found = pick(Arguments(ask, "generate"), "s", "m", "c", "why?")
+    assert found == Picked("why?", (Document("c"),), session="s", model="m")
+
+
+def test_a_request_object() -> None:
+    """A request model has the question in a field."""
+
+    def endpoint(request: Request) -> str:
+        return request.question
+
+    assert pick(Arguments(endpoint, "trace"), Request(question="why?")).query == "why?"
+
+
+def test_messages() -> None:
+    """The last user message is the question."""
+
+    def chat(messages: list[dict[str, str]]) -> str:
+        return str(messages)
+
+    assert pick(Arguments(chat, "generate"), [{"role": "user", "content": "why?"}]).query == "why?"
+
+
+def test_a_reranker_is_given_documents() -> None:
+    """A retrieval with documents among its arguments shows them."""
+
+    def rerank(query: str, documents: list[str]) -> list[str]:
+        return documents
+
+    assert pick(Arguments(rerank, "retrieve"), "why?", ["a"]).documents == (Document("a"),)
+    assert pick(Arguments(search, "retrieve"), "why?").documents is None
+
+
+def test_a_retrievers_context_is_no_document() -> None:
+    """`context` of a retriever may be anything."""
+
+    def retrieve(query: str, context: str) -> list[str]:
+        return [query, context]
+
+    assert pick(Arguments(retrieve, "retrieve"), "why?", "tenant 7").documents is None
+
+
+def test_an_empty_list_of_documents_is_understood() -> None:
+    """Given none is not the same as not given."""
+    assert pick(Arguments(answer, "generate"), "why?", []).documents == ()
+    assert pick(Arguments(answer, "generate"), "why?", None).documents is None
+
+
+def test_truth_values_and_texts_are_no_top_k() -> None:
+    """Only a count is."""
+    assert pick(Arguments(search, "retrieve"), "why?", True).top_k is None
+    assert pick(Arguments(search, "retrieve"), "why?", "3").top_k is None
+
+
+# --- every kind of callable ------------------------------------------------------------------------------------------
+class Engine:
+    def ask(self, question: str, k: int = 4) -> str:
+        return question * k
+
+    def __call__(self, question: str) -> str:
+        return question
+
+    @classmethod
+    def of_class(cls, question: str) -> str:
+        return question
+
+    @staticmethod
+    def of_none(question: str) -> str:
+        return question
+
+
+def test_a_method_called_on_its_instance() -> None:
+    """The instance is left out of the arguments."""
+    arguments = Arguments(Engine.ask, "trace")
+    assert arguments.pick(("why?", 2), {}, bound=True) == Picked("why?", top_k=2)
+
+
+def test_a_method_called_on_its_class() -> None:
+    """The instance is the first argument."""
+    arguments = Arguments(Engine.ask, "trace")
+    assert arguments.pick((Engine(), "why?", 2), {}, bound=False) == Picked("why?", top_k=2)
+
+
+def test_an_instance_is_never_the_query() -> None:
+    """Whatever the first parameter is called."""
+
+    class Odd:
+        def ask(this, wish: str) -> str:  # noqa: N805
+            return wish
+
+    assert Arguments(Odd.ask, "trace").pick(("why?",), {}, bound=True).query == "why?"
+
+
+@pytest.mark.parametrize(
+    ("function", "bound"),
+    [
+        (Engine.__dict__["of_class"], True),
+        (Engine.__dict__["of_none"], False),
+        (Engine().ask, False),
+        (Engine().ask, True),
+        (Engine(), False),
+        (Engine.of_class, False),
+        (partial(Engine.ask, Engine()), False),
+        (partial(answer, docs=["a"]), False),
+    ],
+    ids=["classmethod", "staticmethod", "bound", "bound twice", "instance", "bound classmethod", "partial", "keyword"],
+)
+def test_every_kind_of_callable(function: object, bound: bool) -> None:
+    """The question is found in each."""
+    assert Arguments(function, "trace").pick(("why?",), {}, bound=bound).query == "why?"
+
+
+async def coroutine(question: str) -> str:
+    """A coroutine function."""
+    return question
+
+
+def generator(question: str) -> Iterator[str]:
+    """A generator function."""
+    yield question
+
+
+@wraps(answer)
+def wrapped(*args: Any, **kwargs: Any) -> str:
+    """A decorated function that shows the signature of the original."""
+    return answer(*args, **kwargs)
+
+
+@pytest.mark.parametrize("function", [coroutine, generator, wrapped, lambda question, docs=(): question])
+def test_every_kind_of_function(function: Callable[..., object]) -> None:
+    """The kind of function does not matter."""
+    assert pick(Arguments(function, "generate"), "why?").query == "why?"
+
+
+@pytest.mark.parametrize("function", [operator.itemgetter(0), dict.get, print, min, object()])
+def test_without_a_readable_signature_nothing_is_found(function: object) -> None:
+    """And nothing raises."""
+    Arguments(function, "trace").pick((1,), {}, bound=False)
+
+
+def test_a_signature_that_cannot_be_read_leaves_the_code() -> None:
+    """Names, positions and defaults are in the compiled function too."""
+
+    def ask(question: str, k: int = 5, *, session_id: str = "s", **more: object) -> str:
+        return question * k + session_id + str(more)
+
+    ask.__signature__ = "broken"  # type: ignore[attr-defined]
+    found = pick(Arguments(ask, "trace", user="account"), "why?", account="u")
+    assert found == Picked("why?", top_k=5, session="s", user="u")
+
+
+# --- told where ------------------------------------------------------------------------------------------------------
+def test_a_parameter_by_name() -> None:
+    """The user knows better than any list of names."""
+
+    def ask(query: str, wish: str) -> str:
+        return query + wish
+
+    assert pick(Arguments(ask, "trace", query="wish"), "no", "why?").query == "why?"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("request.question", Request(question="why?")),
+        ("request.question", {"question": "why?"}),
+        ("request.messages", Inputs([{"role": "user", "content": "why?"}])),
+        ("request.messages.0.content", Inputs([{"role": "user", "content": "why?"}])),
+        ("request.messages.-1", Inputs([{"role": "user", "content": "why?"}])),
+        ("request.options.text", Inputs([], {"text": "why?"})),
+    ],
+)
+def test_a_path_from_a_parameter(path: str, value: object) -> None:
+    """Attributes, keys and positions, one after the other; what is there is read like any question."""
+
+    def ask(request: object) -> str:
+        return str(request)
+
+    assert pick(Arguments(ask, "trace", query=path), value).query == "why?"
+
+
+def test_a_function_of_the_arguments() -> None:
+    """It gets all of them by name, with defaults."""
+    seen: list[Mapping[str, Any]] = []
+
+    def choose(arguments: Mapping[str, Any]) -> str:
+        seen.append(arguments)
+        return "why?"
+
+    assert pick(Arguments(search, "retrieve", query=choose), "x", 3).query == "why?"
+    assert pick(Arguments(search, "retrieve", query=choose), query="y").query == "why?"
+    assert seen == [{"query": "x", "k": 3}, {"query": "y", "k": 5}]
+
+
+def test_a_function_does_not_get_the_instance() -> None:
+    """The arguments of a method are those of the call."""
+    seen: list[Mapping[str, Any]] = []
+    Arguments(Engine.ask, "trace", query=seen.append).pick(("x",), {}, bound=True)
+    assert seen == [{"question": "x", "k": 4}]
+
+
+def test_contexts_session_and_user_are_told_alike() -> None:
+    """All selectors work the same way."""
+
+    def ask(text: str, state: dict[str, Any]) -> str:
+        return text + str(state)
+
+    arguments = Arguments(
+        ask, "generate", contexts="state.found", session="state.thread", user=lambda given: given["state"]["who"]
+    )
+    found = pick(arguments, "why?", {"found": ["a"], "thread": 7, "who": "u"})
+    assert found == Picked("why?", (Document("a"),), session="7", user="u")
+
+
+def test_the_user_is_taken_only_when_told() -> None:
+    """Who asks is personal data: a parameter of that name is not enough."""
+
+    def ask(question: str, user_id: str) -> str:
+        return question + user_id
+
+    assert pick(Arguments(ask, "trace"), "why?", "u") == Picked("why?")
+
+
+def test_any_name_goes_with_keyword_arguments() -> None:
+    """A function that takes everything may be given everything."""
+
+    def ask(**kwargs: object) -> str:
+        return str(kwargs)
+
+    assert pick(Arguments(ask, "trace", query="wish"), wish="why?").query == "why?"
+    assert pick(Arguments(ask, "trace", query="wish"), other="x").query is None
+
+
+def test_an_unknown_parameter_stops_at_decoration() -> None:
+    """It says what was wrong, what there is, and what was probably meant."""
+    with pytest.raises(SettingsError) as raised:
+        Arguments(answer, "generate", query="questoin")
+    assert str(raised.value) == (
+        "query='questoin': answer has no parameter 'questoin'; did you mean 'question'?"
+        " its parameters: question, docs, model, session_id"
+    )
+
+
+def test_an_unknown_start_of_a_path_stops_at_decoration() -> None:
+    """The first step of a path is a parameter."""
+    with pytest.raises(SettingsError, match="no parameter 'req'"):
+        Arguments(answer, "generate", contexts="req.docs")
+
+
+@pytest.mark.parametrize("selector", [5, "", ["question"]])
+def test_a_selector_of_another_type_stops_at_decoration(selector: Any) -> None:
+    """A selector is a name, a path or a function."""
+    with pytest.raises(SettingsError, match=r"must be a parameter's name, a path .* or a function"):
+        Arguments(answer, "generate", query=selector)
+
+
+# --- what goes wrong -------------------------------------------------------------------------------------------------
+def test_a_selector_that_raises_gives_nothing() -> None:
+    """The failure is counted, the rest is picked."""
+
+    def refuse(_: Mapping[str, Any]) -> str:
+        raise RuntimeError("no")
+
+    found = pick(Arguments(answer, "generate", query=refuse), "why?", ["a"])
+    assert found == Picked(None, (Document("a"),), model="m")
+    assert faults.counts() == {"a selector of answer": 1}
+
+
+def test_a_path_that_leads_nowhere_gives_nothing() -> None:
+    """The failure is counted, the rest is picked."""
+    found = pick(Arguments(answer, "generate", query="docs.question"), "why?", ["a"])
+    assert found == Picked(None, (Document("a"),), model="m")
+    assert faults.counts() == {"a selector of answer": 1}
+
+
+def test_a_question_that_is_not_understood_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with the type and the argument to give."""
+
+    def ask(thing: object) -> str:
+        return str(thing)
+
+    arguments = Arguments(ask, "trace")
+    assert [pick(arguments, object()).query, pick(arguments, object()).query] == [None, None]
+    assert len(caplog.records) == 1
+    assert "found no query in the object of" in caplog.text
+    assert "query=" in caplog.text
+
+
+def test_contexts_that_are_not_understood_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    """They are None, not empty."""
+    assert pick(Arguments(answer, "generate"), "why?", 5).documents is None
+    assert "contexts=" in caplog.text
+
+
+def test_a_call_that_does_not_fit_the_signature_does_no_harm() -> None:
+    """The application gets its own TypeError, not ours."""
+    assert pick(Arguments(search, "retrieve")) == Picked(top_k=5)
+    pick(Arguments(search, "retrieve"), 1, 2, 3, 4, other=5)
+
+
+def test_a_broken_path_raises_only_here() -> None:
+    """`follow` itself says what is missing."""
+    with pytest.raises(LookupError):
+        follow({"a": {}}, ["a", "b"])
+    assert follow([{"a": 1}], ["0", "a"]) == 1

@@ -1,0 +1,293 @@
+"""The background worker: bounded, in order, on a thread of its own, and never a reason to wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from time import monotonic
+
+import pytest
+
+from ragtrace.errors import faults
+from ragtrace.worker import Worker
+from tests.support.watched import WAIT_S
+
+Make = Callable[..., "Worker[int]"]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes workers, and stops them afterwards."""
+    made: list[Worker[int]] = []
+
+    def make_one(
+        handle: Callable[[int], Awaitable[None]], *, capacity: int = 100, tick: Callable[[], None] = lambda: None
+    ) -> Worker[int]:
+        made.append(Worker(handle, capacity=capacity, tick=tick))
+        return made[-1]
+
+    yield make_one
+    for worker in made:
+        worker.stop(0.2)
+
+
+class Hanging:
+    """Handles an item by waiting until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled = threading.Event(), threading.Event()
+
+    async def __call__(self, item: int) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+def test_items_are_begun_in_the_order_of_their_offers(make: Make) -> None:
+    """First in, first handled."""
+    seen: list[int] = []
+
+    async def handle(item: int) -> None:
+        seen.append(item)
+
+    worker = make(handle)
+    assert all(worker.offer(number) for number in range(50))
+    assert worker.wait_idle(WAIT_S)
+    assert seen == list(range(50))
+
+
+def test_nothing_is_started_before_the_first_offer(make: Make) -> None:
+    """A server that forks its workers later must not have a thread before."""
+    threads = threading.active_count()
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle)
+    assert worker.wait_idle(0)
+    assert threading.active_count() == threads
+    worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+    assert threading.active_count() == threads + 1
+
+
+def test_what_is_in_hand_counts_towards_the_capacity(make: Make) -> None:
+    """One more is refused, at once."""
+    worker = make(Hanging(), capacity=3)
+    assert [worker.offer(number) for number in range(5)] == [True, True, True, False, False]
+    assert worker.size == 3
+
+
+def test_several_items_are_handled_at_a_time(make: Make) -> None:
+    """A slow one does not hold up those behind it."""
+    release, quick = asyncio.Event(), threading.Event()
+
+    async def handle(item: int) -> None:
+        if item == 0:
+            await release.wait()
+        else:
+            quick.set()
+            release.set()
+
+    worker = make(handle)
+    worker.offer(0)
+    worker.offer(1)
+    assert quick.wait(WAIT_S)
+    assert worker.wait_idle(WAIT_S)
+
+
+def test_waiting_ends_with_its_time(make: Make) -> None:
+    """And says that something is still under way."""
+    hanging = Hanging()
+    worker = make(hanging)
+    worker.offer(1)
+    assert hanging.begun.wait(WAIT_S)
+    began = monotonic()
+    assert not worker.wait_idle(0.05)
+    assert monotonic() - began < 1.0
+
+
+def test_stop_gives_back_what_was_never_begun_and_cancels_the_rest(make: Make) -> None:
+    """Nothing is handled after it, and nothing taken."""
+    begun, handled = threading.Event(), []
+
+    async def handle(item: int) -> None:
+        handled.append(item)
+        begun.set()
+        worker_gate.wait(WAIT_S)  # keeps the loop, so that the others stay queued
+
+    worker_gate = threading.Event()
+    worker = make(handle)
+    for number in range(4):
+        worker.offer(number)
+    assert begun.wait(WAIT_S)
+    lost = worker.stop(0.05)
+    worker_gate.set()
+    assert lost == [1, 2, 3]
+    assert handled == [0]
+    assert not worker.offer(5)
+
+
+def test_stop_cancels_what_hangs(make: Make) -> None:
+    """An item in hand gets the time to say what became of it."""
+    hanging = Hanging()
+    worker = make(hanging)
+    worker.offer(1)
+    assert hanging.begun.wait(WAIT_S)
+    assert worker.stop(0.05) == []
+    assert hanging.cancelled.wait(WAIT_S)
+    assert worker.size == 0
+
+
+def test_stop_drains_first(make: Make) -> None:
+    """What can be finished in time is finished."""
+    seen: list[int] = []
+
+    async def handle(item: int) -> None:
+        await asyncio.sleep(0)
+        seen.append(item)
+
+    worker = make(handle)
+    for number in range(20):
+        worker.offer(number)
+    assert worker.stop(WAIT_S) == []
+    assert len(seen) == 20
+
+
+def test_stopping_a_worker_that_never_started_is_quick(make: Make) -> None:
+    """And stopping twice does no harm."""
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle)
+    began = monotonic()
+    assert worker.stop(WAIT_S) == []
+    assert worker.stop(WAIT_S) == []
+    assert monotonic() - began < 1.0
+    assert not worker.offer(1)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_a_failing_item_is_counted_and_the_next_is_handled(make: Make, error: BaseException) -> None:
+    """Not even sys.exit() in a user's judge ends the background."""
+    faults.clear()
+    seen: list[int] = []
+
+    async def handle(item: int) -> None:
+        seen.append(item)
+        if item == 0:
+            raise error
+
+    worker = make(handle)
+    worker.offer(0)
+    assert worker.wait_idle(WAIT_S)
+    worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+    assert seen == [0, 1]
+    cancelled = isinstance(error, asyncio.CancelledError)
+    assert faults.counts() == ({} if cancelled else {"background work": 1})
+
+
+def test_a_failing_tick_is_counted_and_ticks_again(make: Make) -> None:
+    """The sweep of held spans must survive one bad exporter."""
+    faults.clear()
+    ticks = threading.Semaphore(0)
+
+    def tick() -> None:
+        ticks.release()
+        raise ValueError("x")
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle, tick=tick)
+    worker.offer(1)
+    assert all(ticks.acquire(timeout=WAIT_S) for _ in range(3))
+    assert faults.counts()["background tick"] >= 2
+
+
+def test_small_items_have_room_of_their_own(make: Make) -> None:
+    """Spans to be written do not take the places of calls to be scored, and are bounded too."""
+    worker = make(Hanging(), capacity=2)
+    assert [worker.offer(number, small=True) for number in range(17)] == [True] * 16 + [False]
+    assert [worker.offer(number) for number in range(3)] == [True, True, False]
+
+
+def test_what_gathers_is_handled_without_being_asked_for(make: Make) -> None:
+    """Also an item that finds the thread asleep."""
+    handled = threading.Semaphore(0)
+    ticks = threading.Semaphore(0)
+
+    async def handle(item: int) -> None:
+        handled.release()
+
+    worker = make(handle, tick=lambda: ticks.release())
+    for number in range(3):
+        worker.offer(number, small=bool(number % 2))
+        assert handled.acquire(timeout=WAIT_S)
+    while worker._asleep is False:
+        assert ticks.acquire(timeout=WAIT_S)
+    worker.offer(4)
+    assert handled.acquire(timeout=WAIT_S)
+
+
+def test_it_does_not_wait_for_itself(make: Make) -> None:
+    """A judge that calls `flush` gets an answer, not a deadlock."""
+    answers: list[bool] = []
+
+    async def handle(item: int) -> None:
+        assert worker.on_its_thread
+        answers.append(worker.wait_idle(WAIT_S))
+
+    worker = make(handle)
+    worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+    assert answers == [False]
+    assert not worker.on_its_thread
+
+
+def test_it_can_be_stopped_from_its_own_thread(make: Make) -> None:
+    """Without waiting for itself."""
+    stopped = threading.Event()
+
+    async def handle(item: int) -> None:
+        worker.stop(WAIT_S)
+        stopped.set()
+
+    worker = make(handle)
+    worker.offer(1)
+    assert stopped.wait(WAIT_S)
+
+
+def test_the_background_runs_in_an_empty_context(make: Make) -> None:
+    """It is no child of the request that came first, and instrumented clients leave its requests alone."""
+    from opentelemetry import context, trace
+
+    seen: list[tuple[bool, object]] = []
+
+    async def handle(item: int) -> None:
+        seen.append((trace.get_current_span().get_span_context().is_valid, context.get_value("suppress_instrumentation")))
+
+    worker = make(handle)
+    with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(1, 2, False))):
+        worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+    assert seen == [(False, True)]
+
+
+def test_a_thread_that_cannot_be_started_is_a_refusal(make: Make) -> None:
+    """As when the interpreter is shutting down: the item is not queued for ever."""
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle)
+    before = threading.stack_size(2**46)  # more than any machine has: no thread can start
+    try:
+        assert not worker.offer(1)
+    finally:
+        threading.stack_size(before)
+    assert worker.size == 0
+    assert worker.offer(2)
+    assert worker.wait_idle(WAIT_S)
