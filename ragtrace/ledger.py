@@ -33,6 +33,9 @@ class Tally:
     offered: int = 0
     sampled_out: Mapping[str, int] = field(default_factory=dict)
     scored: int = 0
+    """Every metric was decided: a number, or a reason why it does not apply."""
+    not_applicable: Mapping[str, int] = field(default_factory=dict)
+    """Of the scored: those to which no metric applies, by reason."""
     partial: int = 0
     failed: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -73,6 +76,11 @@ class Stats:
     def pending(self) -> int:
         """Evaluations not yet decided."""
         return sum(tally.pending for tally in self.evaluators.values())
+
+    @property
+    def not_applicable(self) -> Mapping[str, int]:
+        """Of the scored: those to which no metric applies, by reason."""
+        return self._by_reason("not_applicable")
 
     @property
     def sampled_out(self) -> Mapping[str, int]:
@@ -172,6 +180,7 @@ def _tally(accounts: Iterable[_Account]) -> Tally:
         offered=sum(account.offered for account in accounts),
         sampled_out=reasons("sampled_out"),
         scored=sum(reasons("scored").values()),
+        not_applicable={reason: count for reason, count in reasons("scored").items() if reason},
         partial=sum(reasons("partial").values()),
         failed=reasons("failed"),
         dropped=reasons("dropped"),

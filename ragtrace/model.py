@@ -239,11 +239,16 @@ class Evaluation:
 
     @property
     def outcome(self) -> tuple[Literal["scored", "partial", "failed"], str]:
-        """The outcome for the accounts, and the first reason when there is no score at all."""
+        """The outcome for the accounts, and the first reason of what is missing.
+
+        A call to which no metric applies (an abstention, no contexts captured) is decided, so it is "scored" too, with
+        the reason why there is no number.
+        """
         if any(isinstance(result, Score) for result in self.results.values()):
             return ("partial", self.failures[0]) if self.failures else ("scored", "")
-        reasons = self.failures or [r.reason for r in self.results.values() if isinstance(r, Unscored)]
-        return "failed", reasons[0] if reasons else "no_metrics"
+        if self.failures:
+            return "failed", self.failures[0]
+        return "scored", next((r.reason for r in self.results.values() if isinstance(r, Unscored)), "")
 
 
 @runtime_checkable

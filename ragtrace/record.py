@@ -111,6 +111,7 @@ class Recording:
             return
         if self._stream is None:
             self._stream = StreamText()
+            self._pieces.append(piece)
         self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
 
     def end(self, ending: Ending) -> None:
@@ -181,7 +182,7 @@ class Recording:
         if spec.sources is not None and ending.value is not None:
             step.documents = documents(spec.sources(ending.value))
         if spec.kind == "generate" and returned is None and streamed is None and ending.error is None:
-            not_understood("answer", spec.function_name, ending.value)
+            not_understood("answer", spec.function_name, ending.value if self._stream is None else self._pieces)
 
     def _reply(self, value: object, *, streamed: bool) -> Reply | None:
         if self._spec.result is None or streamed:
@@ -200,6 +201,7 @@ def _take_fields(step: Step, found: Reply) -> None:
     step.finish_reasons = found.finish_reasons or step.finish_reasons
     if found.input_tokens is not None or found.output_tokens is not None:
         step.usage = Usage(found.input_tokens, found.output_tokens)
+    step.cut_chars += found.cut_chars
     if step.documents is None:
         step.documents = found.documents
 

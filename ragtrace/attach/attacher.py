@@ -69,8 +69,7 @@ class Attacher:
             scores[semconv.EVAL_STATUS] = status
         released = False
         if hold is not None and target is not None:
-            with guarded("release of a held span"):
-                released = hold.release(target.span_id, scores)
+            released = hold.release(target.span_id, scores)
         if target is None:
             return
         for evaluation in evaluations:

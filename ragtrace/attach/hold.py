@@ -12,26 +12,30 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
-from weakref import WeakMethod, WeakSet
+from weakref import WeakMethod, ref
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.sdk.util import BoundedList
 
 from ragtrace import semconv
+from ragtrace.errors import guarded
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import Event, Span
+    from opentelemetry.trace import Link
 
 log = logging.getLogger("ragtrace")
 
 Scores = Mapping[str, "str | bool | int | float"]
 """Attributes to add to a held span."""
 
-_alive: WeakSet[HoldProcessor] = WeakSet()
+# A list, since a thread may look through it while another adds to it: appending, removing and copying are atomic.
+_alive: list[ref[HoldProcessor]] = []
 
 
 class HoldProcessor(SpanProcessor):
@@ -58,7 +62,7 @@ class HoldProcessor(SpanProcessor):
         self.before_flush: Callable[[float], bool] | None = None
         """Called with the seconds left before a flush releases what is held: time to finish scoring."""
         self._reset()
-        _alive.add(self)
+        _alive.append(ref(self, _forget))
         reset = WeakMethod(self._reset)
         if hasattr(os, "register_at_fork"):  # not on Windows
             # The parent exports what it held; a copy exported by the child would be a duplicate.
@@ -99,7 +103,8 @@ class HoldProcessor(SpanProcessor):
             noted = self._noted.pop(span_id, {})
         if entry is None:
             return False
-        self._inner.on_end(_scored(entry[1], {**noted, **scores}))
+        with guarded("release of a held span"):
+            self._inner.on_end(_scored(entry[1], {**noted, **scores}))
         return True
 
     def sweep(self) -> int:
@@ -144,7 +149,7 @@ class HoldProcessor(SpanProcessor):
 
     def shutdown(self) -> None:
         """Pass on what is held and shut the wrapped processor down."""
-        _alive.discard(self)
+        _forget(ref(self))
         self._release_all()
         self._inner.shutdown()
 
@@ -157,7 +162,12 @@ class HoldProcessor(SpanProcessor):
 
 def holds() -> list[HoldProcessor]:
     """Every hold processor of this process: the runtime's own and those in users' providers."""
-    return list(_alive)
+    return [hold for entry in tuple(_alive) if (hold := entry()) is not None]
+
+
+def _forget(entry: ref[HoldProcessor]) -> None:
+    with suppress(ValueError):
+        _alive.remove(entry)
 
 
 def _status(status: str) -> Scores:
@@ -170,6 +180,8 @@ def _scored(span: ReadableSpan, scores: Scores) -> ReadableSpan:
     attributes.dropped = span.dropped_attributes
     events: BoundedList[Event] = BoundedList.from_seq(None, span.events)
     events.dropped = span.dropped_events
+    links: BoundedList[Link] = BoundedList.from_seq(None, span.links)
+    links.dropped = span.dropped_links
     return ReadableSpan(
         name=span.name,
         context=span.get_span_context(),
@@ -177,7 +189,7 @@ def _scored(span: ReadableSpan, scores: Scores) -> ReadableSpan:
         resource=span.resource,
         attributes=attributes,
         events=events,
-        links=span.links,
+        links=links,
         kind=span.kind,
         status=span.status,
         start_time=span.start_time,

@@ -20,7 +20,7 @@ from ragtrace.ledger import Ledger, Outcome, Stats
 from ragtrace.model import Evaluation, RagCall, Score
 from ragtrace.providers import Telemetry
 from ragtrace.redact import Redact
-from ragtrace.runtime.redaction import redact_step
+from ragtrace.runtime.redaction import redact_step, unredactable
 from ragtrace.sampling import Sampling, included
 from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.settings import Settings
@@ -184,6 +184,9 @@ class Runtime:
     async def _evaluate(
         self, work: Finished, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> None:
+        if unredactable(call):
+            self._settle_open(work, "failed", "redaction")
+            return
         skip = self._skip(call)
         if skip:
             self._settle_open(work, "sampled_out", skip)

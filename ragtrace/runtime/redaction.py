@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ragtrace.redact import Redact
+from ragtrace.model import RagCall
+from ragtrace.redact import FAILED, Redact, encodable
 from ragtrace.steps import Step
 
 
@@ -13,6 +14,7 @@ def redact_step(step: Step, redact: Redact) -> None:
     if step.redacted:
         return
     step.redacted = True
+    _make_encodable(step)
     captured = (step.query, step.answer, step.reference, step.documents, step.error)
     # If redaction itself fails, nothing unredacted may be left behind.
     step.query = step.answer = step.reference = step.documents = None
@@ -33,3 +35,17 @@ def _text(step: Step, redact: Redact, text: str | None) -> str | None:
     redacted = redact.text(text)
     step.cut_chars += redacted.cut_chars
     return redacted.text
+
+
+def _make_encodable(step: Step) -> None:
+    """Ids and names are not redacted, but one lone surrogate in them would cost a whole batch of spans."""
+    step.conversation_id, step.user_id, step.request_model, step.response_model, step.response_id = (
+        None if text is None else encodable(text)
+        for text in (step.conversation_id, step.user_id, step.request_model, step.response_model, step.response_id)
+    )
+
+
+def unredactable(call: RagCall) -> bool:
+    """Whether some text of *call* could not be redacted: then there is nothing to judge."""
+    texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
+    return FAILED in texts

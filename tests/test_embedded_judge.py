@@ -1,0 +1,346 @@
+"""The embedded judge: what it finds unsupported, what it declines to judge, and that no input can hurt it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragtrace.judges import EmbeddedJudge
+from ragtrace.judges.reading import MAX_ANSWER_CHARS, MAX_CONTEXT_CHARS, MAX_STATEMENTS, STEP_CHARS
+from ragtrace.metrics import registry
+from ragtrace.model import Claim, Document, Judge, Judgement, RagCall, Score, status_of
+
+TOWER = "The Eiffel Tower is in Paris, France. It was finished in 1889 and is 330 metres tall."
+PUMP = "The pump does not need oil. It must be cleaned with warm water every 6 weeks, or the warranty is lost."
+ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=200)  # lone surrogates and controls included
+WORDY = st.text(st.sampled_from("aB1. !?,\n-[]'’。今あ٣é\u200b\u0301ก"), max_size=300)
+
+
+def judge(answer: str | None, contexts: Sequence[str] | None, query: str | None = "What is it?") -> Judgement:
+    documents = None if contexts is None else tuple(Document(text) for text in contexts)
+    return asyncio.run(EmbeddedJudge().judge(RagCall(query, documents, answer)))
+
+
+def only_claim(answer: str, *contexts: str, query: str | None = "What is it?") -> Claim:
+    (claim,) = judge(answer, contexts, query).claims or ()
+    return claim
+
+
+def marked(answer: str, claim: Claim) -> list[str]:
+    return [answer[start:end] for start, end in claim.unsupported]
+
+
+def consistency(answer: str, *contexts: str) -> float:
+    value = judge(answer, contexts).consistency
+    assert value is not None
+    return value
+
+
+def test_it_is_a_judge() -> None:
+    """It fulfils the protocol and offers the four measured metrics only."""
+    embedded = EmbeddedJudge()
+    assert isinstance(embedded, Judge)
+    assert (embedded.id, embedded.type) == ("embedded", "deterministic")
+    assert [metric.name for metric in registry.all() if embedded.offers(metric)] == [
+        "faithfulness", "hallucination", "consistency", "answered",
+    ]  # fmt: skip
+
+
+def test_an_invented_place_is_flagged() -> None:
+    """The unsupported word is the invented one, and the closest passage is quoted."""
+    answer = "The Eiffel Tower is in Berlin."
+    claim = only_claim(answer, "Bread is baked at night.", TOWER)
+    assert claim.support in ("partial", "not_found")
+    assert marked(answer, claim) == ["Berlin"]
+    assert claim.evidence == (1,)
+    assert claim.quote is not None
+    assert "Paris" in claim.quote
+    assert consistency(answer, TOWER) < 0.5
+
+
+def test_asking_for_it_does_not_make_it_true() -> None:
+    """A word that only the query has supports nothing."""
+    answer = "Yes, the Eiffel Tower is in Berlin."
+    claim = only_claim(answer, TOWER, query="Is the Eiffel Tower in Berlin?")
+    assert claim.support != "supported"
+    assert marked(answer, claim) == ["Berlin"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The Eiffel Tower is in Paris.",
+        "It is 330 metres tall.",
+        "The tower, which is in France, was finished in 1889.",
+        "EIFFEL TOWER: PARIS",
+    ],
+)
+def test_what_the_chunk_says_is_supported(answer: str) -> None:
+    """Other order, case and function words do not matter."""
+    claim = only_claim(answer, TOWER)
+    assert claim.support == "supported"
+    assert claim.unsupported == ()
+    assert consistency(answer, TOWER) > 0.8
+
+
+@pytest.mark.parametrize(("wrong", "word"), [("It is 324 metres tall.", "324"), ("It was finished in 1887.", "1887")])
+def test_a_wrong_number_is_flagged(wrong: str, word: str) -> None:
+    """A number is no paraphrase, however much of the sentence agrees."""
+    claim = only_claim(wrong, TOWER)
+    assert claim.support != "supported"
+    assert marked(wrong, claim) == [word]
+
+
+def test_a_number_from_elsewhere_is_flagged() -> None:
+    """A number that the chunk has, but about something else."""
+    chunk = "The north bridge has 12 arches. It was opened by the mayor in spring, when the river was high, and cost 90 euros."
+    claim = only_claim("The north bridge has 90 arches.", chunk)
+    assert claim.support != "supported"
+    assert only_claim("The north bridge has 12 arches.", chunk).support == "supported"
+
+
+def test_numbers_agree_in_any_spelling() -> None:
+    """Thousands separators and number words make no difference."""
+    assert only_claim("The dam holds 1200 barrels.", "The dam holds 1,200 barrels.").support == "supported"
+    assert only_claim("The dam has three gates.", "The dam has 3 gates.").support == "supported"
+
+
+def test_a_lost_negation_costs_support() -> None:
+    """A word denied in every chunk does not support its plain use, nor the other way round."""
+    assert consistency("The pump needs oil.", PUMP) < consistency("The pump does not need oil.", PUMP)
+    assert consistency("The pump must not be cleaned.", PUMP) < consistency("The pump must be cleaned.", PUMP)
+
+
+def test_words_put_together_wrongly_are_flagged() -> None:
+    """All words are in the chunks, but none of them near each other."""
+    first = "Anna keeps bees behind the mill. She sells honey on market days to visitors from the coast."
+    second = "Boris repairs clocks near the harbour. He bought a violin last winter from a travelling musician."
+    assert only_claim("Anna repairs violin clocks.", first, second).support != "supported"
+    assert only_claim("Anna keeps bees.", first, second).support == "supported"
+
+
+def test_each_sentence_is_a_claim_with_offsets() -> None:
+    """Claims slice back to the answer, and the good one stays supported next to the bad one."""
+    answer = "The Eiffel Tower is in Paris. It houses a submarine museum."
+    claims = judge(answer, [TOWER]).claims or ()
+    assert [answer[claim.start : claim.end] for claim in claims] == [claim.text for claim in claims]
+    assert [claim.support for claim in claims] == ["supported", "not_found"]
+    assert marked(answer, claims[1]) == ["houses", "submarine museum"]
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "Hello!",
+        "Sure, here is the answer:",
+        "I hope this helps!",
+        "Would you like to know more?",
+        "The provided documents do not mention the price.",
+        "I do not have any information about that.",
+        "You're welcome.",
+    ],
+)
+def test_remarks_are_not_checkable(remark: str) -> None:
+    """Greetings, frames, questions back and remarks on the context are no statements about the world."""
+    claims = judge(f"The tower is in Paris.\n{remark}", [TOWER]).claims or ()
+    assert [claim.checkable for claim in claims] == [True, False]
+
+
+def test_a_denial_about_the_subject_is_checkable() -> None:
+    """Saying that a thing lacks something is a statement, not an abstention."""
+    judgement = judge("It does not include a battery.", ["The lamp does not include a battery."])
+    assert [claim.checkable for claim in judgement.claims or ()] == [True]
+    assert judgement.answer_label == "answered"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "I don't know.",
+        "Sorry, I cannot answer that from the given context.",
+        "Unable to answer based on the passages.",
+        "The documents do not contain information about the opening hours.",
+        "There is no information about this in the text.",
+        "抱歉，文中没有提到这一点。",
+    ],
+)
+def test_declining_is_labelled_abstained(answer: str) -> None:
+    """And leaves consistency without a value."""
+    context = "塔在巴黎。" if answer.startswith("抱") else TOWER
+    judgement = judge(answer, [context])
+    assert judgement.answer_label == "abstained"
+    assert judgement.consistency is None
+    assert judgement.reasons["consistency"] == "abstained"
+
+
+def test_an_attempt_after_declining_is_still_judged() -> None:
+    """A label must not hide statements."""
+    judgement = judge("I do not know the price, but the tower is in Berlin.", [TOWER])
+    assert judgement.consistency is not None
+    assert [claim.support for claim in judgement.claims or ()] != ["supported"]
+
+
+def test_citations_are_no_numbers() -> None:
+    """Pointers to chunks are not held against the chunks."""
+    answer = "According to passage 2, the tower is in Paris [1]. It is 330 metres tall [2, 3]."
+    assert [claim.support for claim in judge(answer, [TOWER]).claims or ()] == ["supported", "supported"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "contexts", "expected"),
+    [
+        (None, [TOWER], "empty_answer"),
+        (" \n", [TOWER], "empty_answer"),
+        ("It is in Paris.", None, "contexts_missing"),
+        ("It is in Paris.", [], "no_contexts"),
+        ("It is in Paris.", ["", " \n"], "no_contexts"),
+        ("Yes.", [TOWER], "no_claims"),
+        ("!!! \U0001f44d", [TOWER], "unscorable_script"),
+        ("埃菲尔铁塔在巴黎，高三百三十米。", [TOWER], "unscorable_script"),
+        ("Эйфелева башня находится в Париже.", [TOWER], "unscorable_script"),
+        ("برج إيفل في باريس.", [TOWER], "unscorable_script"),
+    ],
+)
+def test_what_cannot_be_judged_says_why(answer: str | None, contexts: list[str] | None, expected: str) -> None:
+    """No consistency, and a reason that METRICS knows."""
+    judgement = judge(answer, contexts)
+    assert judgement.consistency is None
+    assert judgement.reasons["consistency"] == expected
+    assert status_of(expected) == "not_applicable"
+
+
+def test_without_chunks_every_statement_is_unsupported() -> None:
+    """Faithfulness is 0 then, not unscored."""
+    call = RagCall("q", (), "It is in Paris.")
+    result = registry.get("faithfulness")(call, judge("It is in Paris.", []))
+    assert isinstance(result, Score)
+    assert result.value == 0
+
+
+@pytest.mark.parametrize(
+    ("chunk", "right", "wrong"),
+    [
+        ("东京塔位于日本东京，高333米，于1958年建成。", "东京塔高333米。", "巴黎铁塔由拿破仑设计建造完成。"),
+        ("برج القاهرة في مصر وارتفاعه 187 مترا.", "برج القاهرة في مصر.", "قصر الحمراء بناه ملوك غرناطة."),
+        (
+            "Café Müller öffnete 1907 in Zürich an der Limmat.",
+            "Cafe Muller: Zurich, 1907.",
+            "Hotel Adler, Basel, 1950.",
+        ),
+        ("Башня построена в Москве в 1967 году.", "Башня построена в Москве.", "Дворец сгорел зимой в Казани."),
+        ("หอคอยตั้งอยู่ในกรุงเทพ", "หอคอยตั้งอยู่ในกรุงเทพ", "ปราสาทถูกไฟไหม้เมื่อวาน"),
+        ("서울 타워는 남산에 있으며 1969년에 지어졌다.", "서울 타워는 남산에 있다.", "부산 궁전은 왕비가 세웠다."),
+        ("La tour a été achevée en 1889 par des ouvriers.", "Elle a été achevée en 1889.", "Le château brûla en 1944."),
+    ],
+)
+def test_other_scripts_are_judged_by_their_words(chunk: str, right: str, wrong: str) -> None:
+    """Where answer and chunk share a script, support and invention are told apart."""
+    assert consistency(right, chunk) > 0.8
+    assert consistency(wrong, chunk) < 0.5
+
+
+def test_another_language_in_the_same_alphabet_is_not_judged() -> None:
+    """Spanish words say nothing about English chunks."""
+    answer = (
+        "La torre se encuentra en la capital de los franceses y fue construida por un ingeniero en el siglo pasado."
+    )
+    assert judge(answer, [TOWER]).reasons["consistency"] == "unscorable_script"
+
+
+def test_a_list_of_invented_names_is_not_another_language() -> None:
+    """Few function words alone do not excuse an answer."""
+    answer = "Berlin, Madrid, Rome, Vienna, Oslo, Lisbon, Dublin, Athens, Warsaw, Prague, Budapest, Sofia, Riga, Minsk."
+    assert consistency(answer, TOWER) < 0.2
+
+
+def test_duplicates_are_judged_once_and_counted() -> None:
+    """Chunks that differ in white space only are one."""
+    judgement = judge("It is in Paris.", [TOWER, TOWER.replace(" ", "\n "), " ", "Other text."])
+    assert judgement.attributes["chunks"] == 2
+    assert judgement.attributes["duplicate_chunks"] == 1
+    assert (judgement.claims or ())[0].evidence == (0,)
+
+
+def test_judgements_repeat() -> None:
+    """The same judge gives the same judgement again, whatever it has seen in between."""
+    embedded, call = EmbeddedJudge(), RagCall("q", (Document(TOWER),), "The tower is in Berlin.")
+    first = asyncio.run(embedded.judge(call))
+    asyncio.run(embedded.judge(RagCall("q", (Document(PUMP),), "The pump needs oil.")))
+    assert asyncio.run(embedded.judge(call)) == first
+
+
+@settings(max_examples=200, deadline=None)
+@given(ANY_TEXT | WORDY, st.lists(ANY_TEXT | WORDY, max_size=4), ANY_TEXT)
+def test_no_text_breaks_it(answer: str, contexts: list[str], query: str) -> None:
+    """Any Unicode in any place gives labels inside their ranges."""
+    judgement = judge(answer, contexts, query)
+    assert judgement.consistency is None or 0 <= judgement.consistency <= 1
+    assert (judgement.consistency is None) == ("consistency" in judgement.reasons)
+    for claim in judgement.claims or ():
+        assert answer[claim.start : claim.end] == claim.text
+        assert claim.score is None or 0 <= claim.score <= 1
+        assert all(claim.start <= start < end <= claim.end for start, end in claim.unsupported)
+        assert all(0 <= rank < len(contexts) for rank in claim.evidence)
+
+
+HOSTILE = {
+    "zero width": "\u200b" * 10_000,
+    "hidden in words": "Ber\u200blin " * 2_000,
+    "one word": "a" * 200_000,
+    "marks": "e" + "\u0301" * 50_000,
+    "dots": "." * 100_000,
+    "lone stops": ". " * 20_000,
+    "line breaks": "a\n" * 30_000,
+    "apostrophes": "a'" * 30_000,
+    "brackets": "[" * 50_000,
+    "digits": "1,1." * 20_000,
+    "surrogates": "\ud800x " * 10_000,
+    "one sentence": "tower " * 20_000,
+    "sentences": "The tower fell. " * 5_000,
+    "unspaced": "今天天气很好" * 5_000,
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_long_hostile_text_is_dealt_with_in_small_steps(text: str) -> None:
+    """Between two yields never more than a few thousand characters are read, and their number stays in proportion."""
+    call = RagCall(text, (Document(text), Document("The tower is tall.")), text)
+    steps = list(EmbeddedJudge().steps(call))
+    assert max(steps) <= 2 * STEP_CHARS
+    assert sum(steps) <= 6 * len(text) + 20 * STEP_CHARS
+    assert len(steps) <= len(text) + 100
+
+
+def test_ten_thousand_chunks_are_read() -> None:
+    """All of them count, also the last."""
+    chunks = [f"The shed number {n} holds wood." for n in range(10_000)]
+    assert only_claim("The shed number 9999 holds wood.", *chunks).support == "supported"
+
+
+def test_limits_are_published() -> None:
+    """What was too long to read is counted, never silent."""
+    long = judge("The tower is tall. " * 10_000, [TOWER]).attributes
+    assert long["truncated_answer_chars"] == 190_000 - 19 * MAX_STATEMENTS
+    assert "truncated_answer_chars" not in judge("The tower is tall.", [TOWER]).attributes
+    assert judge("x" * (MAX_ANSWER_CHARS + 5), [TOWER]).attributes["truncated_answer_chars"] == 5
+    assert judge("The tower is tall.", ["ab " * MAX_CONTEXT_CHARS, TOWER]).attributes["truncated_chunks"] == 2
+
+
+def test_other_tasks_run_while_it_judges() -> None:
+    """A long call hands control back to the event loop many times."""
+
+    async def watched() -> int:
+        turns, judging = (
+            0,
+            asyncio.ensure_future(EmbeddedJudge().judge(RagCall("q", (Document(TOWER * 1_000),), TOWER))),
+        )
+        while not judging.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert asyncio.run(watched()) > 20

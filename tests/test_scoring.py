@@ -1,0 +1,234 @@
+"""One call and one judge to results: a number, or an explicit reason, whatever judge and metric do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import pytest
+
+from ragtrace.errors import JudgeError, faults
+from ragtrace.metrics import registry
+from ragtrace.model import Claim, Document, Evaluation, Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.scoring import Evaluator, evaluate
+from ragtrace.testing import FakeJudge
+from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, WaitingJudge
+
+CALL = RagCall(query="where?", contexts=(Document("Paris is a big city."), Document("Mars.")), answer=ANSWER)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A user's metric: returns, or raises, what it was told."""
+
+    give: Callable[[], object]
+    name: str = "custom"
+    version: str = "3"
+    higher_is_better: bool = False
+    range: tuple[float, float] = (0.0, 1.0)
+    needs: frozenset[str] = frozenset({"claims"})
+
+    def __call__(self, call: RagCall, judgement: Judgement) -> Result:
+        return self.give()  # type: ignore[return-value]
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_before() -> None:
+    faults.clear()
+
+
+def run(judge: Any, *metrics: Metric, timeout: float | None = WAIT_S, probability: float = 1.0) -> Evaluation:
+    evaluator = Evaluator(judge, metrics or registry.all(), timeout)
+    return asyncio.run(evaluate(evaluator, CALL, probability))
+
+
+def values(evaluation: Evaluation) -> dict[str, float | str]:
+    return {
+        name: result.value if isinstance(result, Score) else result.reason for name, result in evaluation.results.items()
+    }
+
+
+def test_labels_become_numbers() -> None:
+    """The judge labels, the metrics compute, and the evaluation says who and how probable."""
+    evaluation = run(FakeJudge(HALF), probability=0.25)
+    assert values(evaluation) == {"faithfulness": 0.5, "hallucination": 0.5, "consistency": 0.25, "answered": 1.0}
+    assert (evaluation.evaluator, evaluation.version, evaluation.type) == ("fake", "1", "llm_judge")
+    assert (evaluation.probability, evaluation.error, evaluation.outcome) == (0.25, None, ("scored", ""))
+    assert {result.evaluator for result in evaluation.results.values()} == {"fake@1"}
+
+
+def test_what_judging_cost_is_kept() -> None:
+    """Tokens and time of the judge."""
+    evaluation = run(FakeJudge(GOOD))
+    assert (evaluation.input_tokens, evaluation.output_tokens) == (30, 7)
+    assert evaluation.duration_s > 0
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "counted"),
+    [
+        (JudgeError("refused", "policy"), "refused", False),
+        (JudgeError("no such reason"), "unavailable", False),
+        (TimeoutError(), "timeout", False),
+        (asyncio.TimeoutError(), "timeout", False),
+        (asyncio.CancelledError(), "timeout", False),
+        (RuntimeError("boom"), "unavailable", True),
+        (RecursionError(), "unavailable", True),
+        (SystemExit(3), "unavailable", True),
+        (KeyboardInterrupt(), "unavailable", True),
+    ],
+    ids=repr,
+)
+def test_a_judge_that_raises_leaves_a_reason(error: BaseException, reason: str, counted: bool) -> None:
+    """On every metric; what it did not foresee is also counted as a fault."""
+    evaluation = run(FakeJudge(error))
+    assert set(values(evaluation).values()) == {reason}
+    assert (evaluation.error, evaluation.outcome) == (reason, ("failed", reason))
+    assert faults.counts() == ({"judge fake": 1} if counted else {})
+
+
+@pytest.mark.parametrize("rubbish", [None, 0.5, "faithful", {"claims": []}, [], object()], ids=repr)
+def test_a_judge_that_returns_rubbish_is_unparsable(rubbish: Any) -> None:
+    """Never taken for a judgement."""
+    evaluation = run(FakeJudge(rubbish))
+    assert set(values(evaluation).values()) == {"unparsable"}
+    assert all(type(rubbish).__name__ in (r.explanation or "") for r in evaluation.results.values())
+
+
+def test_a_judge_that_is_no_coroutine_is_unavailable() -> None:
+    """A plain `def judge` is a mistake of the user's, and not fatal."""
+
+    class Plain(FakeJudge):
+        def judge(self, call: RagCall) -> Judgement:  # type: ignore[override]
+            return GOOD
+
+    assert set(values(run(Plain(GOOD))).values()) == {"unavailable"}
+
+
+@pytest.mark.parametrize(
+    "judgement",
+    [
+        Judgement(claims="abc", answer_label="answered", consistency=0.5),  # type: ignore[arg-type]
+        Judgement(claims=(Claim("x", 0, 1, "certainly"),), answer_label="yes"),  # type: ignore[arg-type]
+        Judgement(claims=(Claim("x", 0, 1, None),), answer_label="answered", consistency=float("nan")),
+        Judgement(consistency=float("inf"), reasons={"claims": "no such reason"}),
+        Judgement(consistency=7.0, answer_label="answered", claims=()),
+        Judgement(consistency="high", claims=(None,)),  # type: ignore[arg-type]
+    ],
+    ids=lambda judgement: repr(judgement)[:60],
+)
+def test_labels_that_make_no_sense_never_become_a_number_out_of_range(judgement: Judgement) -> None:
+    """Each metric gives a finite number within its range, or a reason."""
+    for name, result in run(FakeJudge(judgement)).results.items():
+        assert isinstance(result, (Score, Unscored)), name
+        if isinstance(result, Score):
+            assert 0.0 <= result.value <= 1.0
+
+
+def test_a_judge_that_hangs_is_given_up() -> None:
+    """After its time, and cancelled."""
+    judge = WaitingJudge()
+    evaluation = run(judge, timeout=0.02)
+    assert set(values(evaluation).values()) == {"timeout"}
+    assert judge.asked == 1
+
+
+def test_a_judge_that_refuses_to_be_cancelled_is_given_up_all_the_same() -> None:
+    """The time limit holds for those who swallow the cancellation, too."""
+
+    class Stubborn(FakeJudge):
+        async def judge(self, call: RagCall) -> Judgement:
+            for _ in range(3):
+                try:
+                    await asyncio.wait_for(asyncio.Event().wait(), 0.05)
+                except (asyncio.CancelledError, asyncio.TimeoutError):
+                    continue
+            return GOOD
+
+    assert run(Stubborn(GOOD), timeout=0.01).error == "timeout"
+
+
+def test_our_own_cancellation_is_not_taken_for_the_judges() -> None:
+    """A shutdown cancels: that must go through, and reach the judge."""
+
+    async def main() -> tuple[bool, bool]:
+        stopped = asyncio.Event()
+
+        class Watching(FakeJudge):
+            async def judge(self, call: RagCall) -> Judgement:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    stopped.set()
+                return GOOD
+
+        task = asyncio.create_task(evaluate(Evaluator(Watching(GOOD), registry.all(), WAIT_S), CALL))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.wait_for(stopped.wait(), WAIT_S)
+        return task.cancelled(), stopped.is_set()
+
+    assert asyncio.run(main()) == (True, True)
+
+
+def test_a_metric_that_raises_leaves_the_others_alone() -> None:
+    """It alone is unscored, with the type of the error, and counted."""
+
+    def fail() -> object:
+        raise ZeroDivisionError
+
+    evaluation = run(FakeJudge(HALF), Custom(fail), *registry.all())
+    assert values(evaluation) == {
+        "custom": "metric_error",
+        "faithfulness": 0.5,
+        "hallucination": 0.5,
+        "consistency": 0.25,
+        "answered": 1.0,
+    }
+    assert evaluation.results["custom"].explanation == "ZeroDivisionError"
+    assert evaluation.outcome == ("partial", "metric_error")
+    assert faults.counts() == {"metric custom": 1}
+
+
+@pytest.mark.parametrize("rubbish", [None, 0.5, True, "high", float("nan"), {"score": 1}, Score, object()], ids=repr)
+def test_a_metric_that_returns_rubbish_is_an_error(rubbish: object) -> None:
+    """Not even a bare number is taken for a score."""
+    result = run(FakeJudge(HALF), Custom(lambda: rubbish)).results["custom"]
+    assert isinstance(result, Unscored)
+    assert (result.reason, result.metric, result.evaluator) == ("metric_error", "custom", "fake@1")
+    assert type(rubbish).__name__ in (result.explanation or "")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), "0.5", None])
+def test_a_score_that_is_no_finite_number_cannot_be_made(value: Any) -> None:
+    """Whoever tries has an error, which is the metric's."""
+    assert values(run(FakeJudge(HALF), Custom(lambda: Score(value)))) == {"custom": "metric_error"}
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, 1e300])
+def test_a_score_out_of_its_range_is_unscored(value: float) -> None:
+    """Rather than clipped."""
+    result = run(FakeJudge(HALF), Custom(lambda: Score(value))).results["custom"]
+    assert isinstance(result, Unscored)
+    assert (result.reason, result.explanation) == ("out_of_range", f"{value!r} is outside [0, 1]")
+
+
+@pytest.mark.parametrize("value", [1, True, numpy.float32(0.25), numpy.int64(1), numpy.float64(0.5)], ids=repr)
+def test_every_number_goes_out_as_a_double(value: Any) -> None:
+    """An int or a numpy number is no attribute of type double, and might be refused."""
+    result = run(FakeJudge(HALF), Custom(lambda: Score(value))).results["custom"]
+    assert isinstance(result, Score)
+    assert type(result.value) is float
+    assert result.value == value
+
+
+def test_a_users_metric_need_not_repeat_what_it_says_of_itself() -> None:
+    """Name, version and direction are the metric's, not the defaults of `Score`."""
+    result = run(FakeJudge(HALF), Custom(lambda: Score(0.5, label="meh"))).results["custom"]
+    assert isinstance(result, Score)
+    assert (result.metric, result.metric_version, result.higher_is_better, result.label) == ("custom", "3", False, "meh")
