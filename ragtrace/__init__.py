@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragtrace.attach import HoldProcessor
-    from ragtrace.propagation import carry
     from ragtrace.decorators import generate, retrieve, trace
     from ragtrace.errors import JudgeError, RagtraceError, SettingsError, UnknownMetricError
     from ragtrace.judges import EmbeddedJudge
     from ragtrace.ledger import Stats, Tally
     from ragtrace.manual import CallBlock, call
     from ragtrace.model import Claim, Document, Judge, Judgement, Metric, RagCall, Score, Signals, Unscored, Usage
+    from ragtrace.propagation import carry
     from ragtrace.redact import Redact
     from ragtrace.runtime.control import configure, flush, score, shutdown, stats
     from ragtrace.sampling import Sampling

@@ -106,7 +106,7 @@ class Arguments:
 
     __slots__ = (
         "_always_bound", "_candidates", "_contexts", "_model", "_name", "_query", "_session", "_slots", "_top_k",
-        "_user",
+        "_user", "can_wait",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +135,9 @@ class Arguments:
         self._user = find("user", user, ())
         self._top_k = find("top_k", None, _TOP_K)
         self._model = find("model", None, _MODEL)
+        selectors = (self._query, self._contexts, self._session, self._user)
+        self.can_wait = all(wanted.function is None for wanted in selectors)
+        """Whether reading may be left to another thread: not where a user's function is to be called."""
         self._candidates = tuple(
             slot for slot in self._slots.values() if slot.index is not None and slot.name not in _NOT_A_QUERY
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ class Assembly:
     Steps are added by whatever thread or task runs them; appending to a list is atomic.
     """
 
-    def __init__(self, root: Step, loose: Documents | None = None) -> None:
+    def __init__(self, root: Step, loose: Sequence[Step] = ()) -> None:
         self.root = root
         self.steps: list[Step] = [root]
-        self._loose = loose
+        self.loose = loose
+        """Retrievals outside the call, under the same parent span, that had ended when it began."""
 
     def add(self, step: Step) -> None:
         """A step has begun inside the root."""
@@ -54,8 +55,8 @@ class Assembly:
 
     def show_contexts(self) -> None:
         """Let the root show the contexts if no span of a retrieval does: a reviewer must see what was judged."""
-        shown = any(step.kind == "retrieve" and step.documents is not None for step in self.steps)
-        if not shown and self._loose is None:
+        shown = any(step.kind == "retrieve" and step.documents is not None for step in (*self.steps, *self.loose))
+        if not shown:
             self.root.contexts_here = self.call().contexts
 
     def _contexts(self, final: Step, ended: list[Step]) -> Documents | None:
@@ -64,7 +65,7 @@ class Assembly:
             if step.documents is not None and step.kind != "retrieve":
                 return step.documents
         retrieved = _retrieved([step for step in ended if step.kind == "retrieve"])
-        return self._loose if retrieved is None else retrieved
+        return _retrieved(self.loose) if retrieved is None else retrieved
 
 
 Documents = tuple[Document, ...]
@@ -80,7 +81,7 @@ def _final_generation(ended: list[Step]) -> Step | None:
     return max(generations, key=lambda step: step.end_ns, default=None)
 
 
-def _retrieved(retrievals: list[Step]) -> Documents | None:
+def _retrieved(retrievals: Sequence[Step]) -> Documents | None:
     """Documents of all retrievals in the order in which they began; a re-ranking replaces what came before it.
 
     A retrieval inside a retrieval is left out: the outer one returned the merged result.
@@ -118,12 +119,12 @@ class LooseRetrievals:
             if len(self._by_parent) > self._capacity:
                 self._by_parent.popitem(last=False)
 
-    def under(self, parent: SpanContext) -> Documents | None:
-        """Documents retrieved under *parent* so far; None if nothing was."""
+    def under(self, parent: SpanContext) -> list[Step]:
+        """The retrievals under *parent* that have ended."""
         with self._lock:
             self._expire()
             steps = self._by_parent.get((parent.trace_id, parent.span_id), (0.0, []))[1]
-            return _retrieved([step for step in steps if step.ended])
+            return [step for step in steps if step.ended]
 
     def _expire(self) -> None:
         horizon = self._clock() - self._seconds

@@ -164,7 +164,11 @@ class Ledger:
             return Stats({name: _tally(accounts) for name, accounts in books.items()}, dict(faults))
 
     def _account(self, evaluator: str, workflow: str) -> _Account:
-        return self._accounts.setdefault((evaluator, workflow), _Account())
+        key = evaluator, workflow
+        account = self._accounts.get(key)
+        if account is None:
+            account = self._accounts[key] = _Account()
+        return account
 
 
 def _tally(accounts: Iterable[_Account]) -> Tally:

@@ -18,6 +18,7 @@ class _Given(Arguments):
 
     def __init__(self, picked: Picked) -> None:
         self._picked = picked
+        self.can_wait = False
 
     def pick(self, args: Any, kwargs: Any, bound: bool) -> Picked:
         return self._picked

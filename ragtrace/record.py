@@ -8,15 +8,25 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from time import time_ns
 from typing import Any, Protocol, TypeAlias
 
-from opentelemetry.context import Context, create_key, get_current, get_value, set_value
+from opentelemetry.context import Context, create_key, get_current
 from opentelemetry.trace import get_current_span
 
 from ragtrace.arguments import Arguments, Picked
 from ragtrace.assemble import Assembly, LooseRetrievals
-from ragtrace.capture import Reply, StreamText, documents, not_understood, reply
+from ragtrace.capture import (
+    UNFROZEN,
+    Reply,
+    StreamText,
+    documents,
+    frozen,
+    frozen_arguments,
+    not_understood,
+    reply,
+)
 from ragtrace.drive import Ending
 from ragtrace.errors import faults, guarded
 from ragtrace.model import Usage
@@ -28,6 +38,7 @@ FRAME = create_key("ragtrace-frame")
 Frame: TypeAlias = "tuple[Assembly | None, Step]"
 Selector: TypeAlias = Callable[[Any], object]
 _STACKTRACE_CHARS = 20_000
+_MOST_PIECES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +76,15 @@ class Engine(Protocol):
         ...
 
 
-def current_frame() -> Frame | None:
-    """The call and step that the current context is inside of, while that call is still running."""
-    frame = get_value(FRAME)
-    if not isinstance(frame, tuple):
+def current_frame(context: Context) -> Frame | None:
+    """The call and step that *context* is inside of, while that call is still running."""
+    frame: Any = context.get(FRAME)
+    if frame is None:
         return None
     assembly, step = frame
     # A task that outlives its request keeps the request's context, but what it does belongs to no open call.
-    ended = assembly.root.ended if assembly is not None else step.ended
-    return None if ended else (assembly, step)
+    ended = step.ended if assembly is None else assembly.root.ended
+    return None if ended else frame
 
 
 class Recording:
@@ -88,42 +99,48 @@ class Recording:
         self._args, self._kwargs, self._bound = args, kwargs, bound
         self._assembly: Assembly | None = None
         self._stream: StreamText | None = None
-        self._pieces: list[object] = []
-        self.step = Step(kind=spec.kind, name=spec.name, workflow=spec.workflow)
+        self._pieces: list[object] | None = None
+        self.step = Step(spec.kind, spec.name, spec.workflow)
 
     def begin(self) -> Context:
-        """Pick what matters from the arguments, find the enclosing call, start the span."""
-        spec, step = self._spec, self.step
+        """Note the arguments, find the enclosing call, start the span."""
+        spec, step, engine = self._spec, self.step, self._engine
         step.provider, step.request_model = spec.provider, spec.model
-        with guarded("capture of arguments"):
-            self._take(spec.arguments.pick(self._args, self._kwargs, self._bound))
-        self._args, self._kwargs = (), {}
         outside = get_current()
+        try:
+            self._note_arguments(at_once=not engine.writer.names_later)
+        except Exception as error:
+            faults.record("capture of arguments", error)
+        self._args, self._kwargs = (), {}
         self._place(outside)
-        inside = self._engine.writer.start(step, outside)
-        step.context = set_value(FRAME, (self._assembly, step), inside)
+        step.context = engine.writer.start(step, outside, FRAME, (self._assembly, step))
         return step.context
 
     def piece(self, piece: object) -> None:
         """Keep what a stream yielded."""
         if self._spec.kind == "retrieve":
-            self._pieces.append(piece)
+            self._pieces = [] if self._pieces is None else self._pieces
+            if len(self._pieces) < _MOST_PIECES:
+                self._pieces.append(piece)
+            else:
+                faults.warn_once("capture.documents.cut", "only %d yielded documents are recorded", _MOST_PIECES)
             return
         if self._stream is None:
             self._stream = StreamText()
-            self._pieces.append(piece)
         self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
 
     def end(self, ending: Ending) -> None:
-        """Take what was returned and hand the step over."""
+        """Note what was returned and hand the step over."""
         step = self.step
         step.end_ns = time_ns()
-        step.timing, step.streamed, step.abandoned = ending.timing, ending.streamed, ending.abandoned
+        step.streamed, step.abandoned = ending.streamed, ending.abandoned
+        step.deferred.append(partial(_take_timing, step, ending))
         try:
             if ending.error is not None:
                 step.error = _error_record(ending.error)
-            with guarded("capture of results"):
-                self._take_result(ending)
+            self._note_result(ending)
+        except Exception as error:
+            faults.record("capture of results", error)
         finally:
             step.ended = True
             if self._assembly is not None and self._assembly.root is step:
@@ -131,19 +148,18 @@ class Recording:
             else:
                 self._engine.step_ended(self._assembly, step)
 
-    def _take(self, picked: Picked) -> None:
-        step, spec = self.step, self._spec
-        step.query, step.top_k = picked.query, picked.top_k
-        step.conversation_id, step.user_id = picked.session, picked.user
-        step.request_model = spec.model or picked.model
-        if spec.kind == "retrieve":
-            step.rerank = picked.documents is not None if spec.rerank is None else spec.rerank
+    def _note_arguments(self, *, at_once: bool) -> None:
+        """Read the arguments now, or keep them for later if none of them can change."""
+        kept = frozen_arguments(self._args, self._kwargs) if self._spec.arguments.can_wait and not at_once else None
+        if kept is None:
+            picked = self._spec.arguments.pick(self._args, self._kwargs, self._bound)
+            _take_arguments(self.step, self._spec, picked)
         else:
-            step.documents = picked.documents
+            self.step.deferred.append(partial(_pick_later, self.step, self._spec, *kept, self._bound))
 
     def _place(self, outside: Context) -> None:
         """Join the enclosing call, or open a new one, or stay loose (a retrieval outside any call)."""
-        step, frame = self.step, current_frame()
+        step, frame = self.step, current_frame(outside)
         if frame is not None:
             self._assembly, step.parent = frame
         if self._assembly is not None:
@@ -154,44 +170,75 @@ class Recording:
             if around.is_valid and step.parent is None:
                 self._engine.loose.add(around, step)
             return
-        loose = self._engine.loose.under(around) if step.kind == "generate" and around.is_valid else None
+        loose = self._engine.loose.under(around) if step.kind == "generate" and around.is_valid else ()
         self._assembly = Assembly(step, loose)
 
-    def _take_result(self, ending: Ending) -> None:
-        if self._spec.kind == "retrieve":
-            self._take_documents(ending)
-        else:
-            self._take_reply(ending)
-
-    def _take_documents(self, ending: Ending) -> None:
-        spec = self._spec
-        value: object = self._pieces if ending.streamed else ending.value
-        if ending.error is not None and not self._pieces:
-            return
-        self.step.documents = documents(value if spec.result is None else spec.result(value))
-        if self.step.documents is None:
-            not_understood("documents", spec.function_name, value)
-
-    def _take_reply(self, ending: Ending) -> None:
+    def _note_result(self, ending: Ending) -> None:
         spec, step = self._spec, self.step
-        returned = None if ending.value is None else self._reply(ending.value, streamed=ending.streamed)
-        streamed = None if self._stream is None else self._stream.reply()
-        for found in (returned, streamed):  # what was streamed is the answer; the object around it may know the sources
-            if found is not None:
-                _take_fields(step, found)
-        if spec.sources is not None and ending.value is not None:
-            step.documents = documents(spec.sources(ending.value))
-        if spec.kind == "generate" and returned is None and streamed is None and ending.error is None:
-            not_understood("answer", spec.function_name, ending.value if self._stream is None else self._pieces)
+        value: Any = ending.value
+        if spec.kind == "retrieve":
+            value = self._pieces if ending.streamed else value
+            if ending.error is not None and not self._pieces:
+                return
+            value = value if spec.result is None else spec.result(value)
+            self._defer(_take_documents, value, step, spec)
+            return
+        if spec.sources is not None and value is not None:
+            step.documents = documents(spec.sources(value))
+        if spec.result is not None and value is not None and not ending.streamed:
+            value = self._selected(value)
+        self._defer(_take_reply, value, step, spec, self._stream)
 
-    def _reply(self, value: object, *, streamed: bool) -> Reply | None:
-        if self._spec.result is None or streamed:
-            return reply(value)
+    def _selected(self, value: Any) -> object:
+        selector = self._spec.result
         try:
-            return reply(self._spec.result(value))
+            return value if selector is None else selector(value)
         except Exception as error:
             faults.record(f"answer= of {self._spec.function_name}", error)
-            return reply(value)
+            return value
+
+    def _defer(self, take: Callable[..., None], value: Any, *others: object) -> None:
+        """Take *value* later if it cannot change, else now."""
+        kept = frozen(value)
+        if kept is UNFROZEN:
+            self.step.complete()  # in order: what the arguments told comes first
+            take(value, *others)
+        else:
+            self.step.deferred.append(partial(take, kept, *others))
+
+
+def _pick_later(step: Step, spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: bool) -> None:
+    _take_arguments(step, spec, spec.arguments.pick(args, kwargs, bound))
+
+
+def _take_arguments(step: Step, spec: StepSpec, picked: Picked) -> None:
+    step.query, step.top_k = picked.query, picked.top_k
+    step.conversation_id, step.user_id = picked.session, picked.user
+    step.request_model = spec.model or picked.model
+    if spec.kind == "retrieve":
+        step.rerank = picked.documents is not None if spec.rerank is None else spec.rerank
+    elif spec.kind == "generate":
+        step.documents = picked.documents
+
+
+def _take_timing(step: Step, ending: Ending) -> None:
+    step.timing = ending.timing()
+
+
+def _take_documents(value: object, step: Step, spec: StepSpec) -> None:
+    step.documents = documents(value)
+    if step.documents is None and not step.abandoned:
+        not_understood("documents", spec.function_name, value)
+
+
+def _take_reply(value: object, step: Step, spec: StepSpec, stream: StreamText | None) -> None:
+    returned = None if value is None else reply(value)
+    streamed = None if stream is None else stream.reply()
+    for found in (returned, streamed):  # what was streamed is the answer; the object around it may know the sources
+        if found is not None:
+            _take_fields(step, found)
+    if spec.kind == "generate" and returned is None and streamed is None and step.error is None:
+        not_understood("answer", spec.function_name, value)
 
 
 def _take_fields(step: Step, found: Reply) -> None:

@@ -10,6 +10,7 @@ from time import perf_counter
 
 from ragtrace.errors import JudgeError, faults
 from ragtrace.model import JUDGE_ERROR, Evaluation, Judge, Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.redact import encodable
 
 _SLACK = 1e-9
 
@@ -95,7 +96,7 @@ def _unscored(metric: Metric, reason: str, detail: str) -> Unscored:
         metric=metric.name,
         metric_version=metric.version,
         higher_is_better=metric.higher_is_better,
-        explanation=detail or None,
+        explanation=encodable(detail) or None,
     )
 
 
@@ -114,5 +115,9 @@ def _apply(metric: Metric, call: RagCall, judgement: Judgement) -> Result:
         reason = "out_of_range" if math.isfinite(result.value) else "non_finite"
         return _unscored(metric, reason, f"{result.value!r} is outside [{low:g}, {high:g}]")
     return replace(
-        result, metric=metric.name, metric_version=metric.version, higher_is_better=metric.higher_is_better
+        result,
+        metric=metric.name,
+        metric_version=metric.version,
+        higher_is_better=metric.higher_is_better,
+        explanation=None if result.explanation is None else encodable(result.explanation),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ragtrace.errors import guarded
 from ragtrace.model import Document, Timing, Usage
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class Step:
     streamed: bool = False
     abandoned: bool = False
     error: ErrorRecord | None = None
+    deferred: list[Callable[[], None]] = field(default_factory=list)
+    """What remains to be read out of values that cannot change any more: done by `complete`."""
     ended: bool = False
     redacted: bool = False
     """Its texts have been through `Redact`."""
@@ -69,6 +73,12 @@ class Step:
     span: Span | None = None
     context: Context | None = None
     """The context its span is current in."""
+
+    def complete(self) -> None:
+        """Read what was left for later. In the background, or at once where the span is written at once."""
+        while self.deferred:
+            with guarded("capture"):
+                self.deferred.pop(0)()
 
     @property
     def span_context(self) -> SpanContext | None:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 
 from ragtrace import semconv
-from ragtrace.model import Claim, Evaluation, RagCall, Result, Score
+from ragtrace.model import Claim, Evaluation, RagCall, Result, Score, Unscored
+from ragtrace.redact import encodable
 
 Attributes = dict[str, "str | bool | int | float"]
 _EVIDENCE_CHARS = 16_000
@@ -29,7 +30,7 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
 
     Args:
         evaluations: in rising order of authority: where two give a metric, the later one's is on the span, except that
-            a span keeps the screen's own `consistency`.
+            a span keeps the screen's own `consistency`, and its scores where the judge failed.
         call: the call, redacted.
         evidence: whether to add the unsupported claims.
     """
@@ -37,18 +38,26 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
     chosen: dict[str, Result] = {}
     for evaluation in evaluations:
         for name, result in evaluation.results.items():
-            if name != _CONSISTENCY or name not in chosen:
+            if _prevails(name, result, chosen.get(name)):
                 chosen[name] = result
     for name, result in chosen.items():
         attributes.update(_result_attributes(name, result))
     if evaluations:
-        last = evaluations[-1]
+        last = next((e for e in reversed(evaluations) if e.outcome[0] != "failed"), evaluations[-1])
         attributes[semconv.EVAL_PROBABILITY] = last.probability
         attributes[semconv.EVAL_EVALUATOR] = f"{last.evaluator}@{last.version}"
     unsupported = unsupported_json(chosen.values(), call) if evidence else None
     if unsupported is not None:
         attributes[semconv.EVAL_UNSUPPORTED] = unsupported
     return attributes
+
+
+def _prevails(name: str, result: Result, before: Result | None) -> bool:
+    """Whether *result* takes the place of a less authoritative evaluator's: not the screen's, if the judge failed."""
+    if before is None:
+        return True
+    failed = isinstance(result, Unscored) and result.status != "not_applicable"
+    return name != _CONSISTENCY and not (failed and isinstance(before, Score))
 
 
 def _result_attributes(name: str, result: Result) -> Attributes:
@@ -79,7 +88,7 @@ def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
             items.append(json.dumps({"left_out": len(bad) - len(items)}))
             break
         items.append(item)
-    return "[" + ",".join(items) + "]"
+    return encodable("[" + ",".join(items) + "]")  # a judge's texts may hold anything
 
 
 def _claim_record(claim: Claim) -> dict[str, object]:

@@ -91,7 +91,7 @@ class HoldProcessor(SpanProcessor):
             return span_id in self._held
 
     def note(self, span_id: int, scores: Scores) -> None:
-        """Keep *scores* for a held span: they are on it however it is released."""
+        """Keep *scores* for a held span: they are on it if it must go before `release`."""
         with self._lock:
             if span_id in self._held:
                 self._noted[span_id] = scores
@@ -100,19 +100,25 @@ class HoldProcessor(SpanProcessor):
         """Pass the span on with *scores* on it; False if it is not (or no longer) held."""
         with self._lock:
             entry = self._held.pop(span_id, None)
-            noted = self._noted.pop(span_id, {})
+            self._noted.pop(span_id, None)
         if entry is None:
             return False
         with guarded("release of a held span"):
-            self._inner.on_end(_scored(entry[1], {**noted, **scores}))
+            self._inner.on_end(_scored(entry[1], scores))
         return True
+
+    def _give_up(self, span_id: int, status: str) -> bool:
+        """Release the span with *status* and what was noted."""
+        with self._lock:
+            noted = self._noted.get(span_id, {})
+        return self.release(span_id, {**noted, semconv.EVAL_STATUS: status})
 
     def sweep(self) -> int:
         """Pass on, as timed out, what has been held too long; returns how many."""
         horizon = self._clock() - self._seconds
         with self._lock:
             late = [span_id for span_id, (since, _) in self._held.items() if since <= horizon]
-        return sum(self.release(span_id, _status(semconv.STATUS_TIMEOUT)) for span_id in late)
+        return sum(self._give_up(span_id, semconv.STATUS_TIMEOUT) for span_id in late)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Part of the SDK's interface."""
@@ -134,7 +140,7 @@ class HoldProcessor(SpanProcessor):
             self._held[context.span_id] = (self._clock(), span)
             oldest = next(iter(self._held)) if len(self._held) > self._capacity else None
         if oldest is not None:
-            self.release(oldest, _status(semconv.STATUS_DROPPED))
+            self._give_up(oldest, semconv.STATUS_DROPPED)
         return True
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
@@ -157,7 +163,7 @@ class HoldProcessor(SpanProcessor):
         with self._lock:
             left = list(self._held)
         for span_id in left:
-            self.release(span_id, _status(semconv.STATUS_TIMEOUT))
+            self._give_up(span_id, semconv.STATUS_TIMEOUT)
 
 
 def holds() -> list[HoldProcessor]:
@@ -168,10 +174,6 @@ def holds() -> list[HoldProcessor]:
 def _forget(entry: ref[HoldProcessor]) -> None:
     with suppress(ValueError):
         _alive.remove(entry)
-
-
-def _status(status: str) -> Scores:
-    return {semconv.EVAL_STATUS: status}
 
 
 def _scored(span: ReadableSpan, scores: Scores) -> ReadableSpan:

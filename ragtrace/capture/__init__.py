@@ -7,9 +7,21 @@ never raises.
 
 from ragtrace.capture.answers import reply
 from ragtrace.capture.draft import Reply
+from ragtrace.capture.frozen import UNFROZEN, frozen, frozen_arguments
 from ragtrace.capture.passages import documents, mark_duplicates
 from ragtrace.capture.questions import query
 from ragtrace.capture.report import not_understood
 from ragtrace.capture.stream import StreamText
 
-__all__ = ["Reply", "StreamText", "documents", "mark_duplicates", "not_understood", "query", "reply"]
+__all__ = [
+    "UNFROZEN",
+    "Reply",
+    "StreamText",
+    "documents",
+    "frozen",
+    "frozen_arguments",
+    "mark_duplicates",
+    "not_understood",
+    "query",
+    "reply",
+]

@@ -154,9 +154,11 @@ def _settle(call: Invocation, result: Any) -> Any:
         call.done(result)
         return result
     if isinstance(result, types.GeneratorType):
+        call.streams()
         awaitable = result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE
         return _renamed(_finishing(call, result) if awaitable else _drive_generator(call, result), result)
     if isinstance(result, types.AsyncGeneratorType):
+        call.streams()
         return _renamed(_drive_async_generator(call, result), result)
     if isinstance(result, types.CoroutineType):
         return _renamed(_drive_coroutine(call, partial(_same, result)), result)
@@ -177,6 +179,7 @@ def _settle_object(call: Invocation, result: Any) -> Any:
         result.response_gen = _settle(call, result.response_gen)
         return result
     if is_stream(type(result)):
+        call.streams()
         asynchronous = hasattr(type(result), "__anext__")
         return ObservedAsyncStream(result, call) if asynchronous else ObservedStream(result, call)
     call.done(result)

@@ -17,15 +17,29 @@ from ragtrace.errors import faults
 from ragtrace.model import Timing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ending:
-    """How an invocation ended. `value` is what was returned; pieces of a stream were reported before."""
+    """How an invocation ended. `value` is what was returned; pieces of a stream were reported before.
+
+    `streamed` says that there was a stream, read or not.
+    """
 
     value: object
     error: BaseException | None
     abandoned: bool
     streamed: bool
-    timing: Timing
+    clock: tuple[float, float | None, float | None, float, float]
+    """Monotonic seconds of begin, first piece, last piece, the reader's own time between those two, end."""
+
+    def timing(self) -> Timing:
+        """The same relative to the begin."""
+        began, first, last, wait, ended = self.clock
+        return Timing(
+            duration_s=ended - began,
+            first_s=None if first is None else first - began,
+            last_s=None if last is None else last - began,
+            consumer_wait_s=wait,
+        )
 
 
 class Recorder(Protocol):
@@ -59,6 +73,7 @@ class Invocation:
         "_over",
         "_recorder",
         "_result",
+        "_streams",
         "_token",
         "_wait",
         "_wait_before_last",
@@ -75,6 +90,7 @@ class Invocation:
         self._wait = 0.0
         self._wait_before_last = 0.0
         self._over = False
+        self._streams = False
         self._result: object = None
         self._token: Any = None
 
@@ -118,6 +134,10 @@ class Invocation:
         except Exception as error:
             faults.record("stream piece", error)
 
+    def streams(self) -> None:
+        """What the function returned is a stream, and is being observed."""
+        self._streams = True
+
     def returned(self, result: object) -> None:
         """Keep *result*, an object around a stream, for the end of that stream."""
         self._result = result
@@ -144,18 +164,10 @@ class Invocation:
         self._over = True
         try:
             result = self._result if value is None else value
-            self._recorder.end(Ending(result, error, abandoned, self._first is not None, self._timing()))
+            clock = (self._began, self._first, self._last, self._wait_before_last, perf_counter())
+            self._recorder.end(Ending(result, error, abandoned, self._streams, clock))
         except Exception as fault:
             faults.record("end", fault)
-
-    def _timing(self) -> Timing:
-        began = self._began or 0.0
-        return Timing(
-            duration_s=perf_counter() - began,
-            first_s=None if self._first is None else self._first - began,
-            last_s=None if self._last is None else self._last - began,
-            consumer_wait_s=self._wait_before_last,
-        )
 
     def __del__(self) -> None:
         # A returned stream that nobody ever started runs no code at all when it is collected, not even a `finally`.

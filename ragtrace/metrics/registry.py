@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Final
 
@@ -61,6 +60,8 @@ class Registry:
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> str:
+    import difflib  # only a typo needs it
+
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]!r}?" if close else ";"
     return f"no metric named {name!r}{hint} known: {', '.join(known) or 'none'}"

@@ -38,7 +38,7 @@ class Finished:
     step: Step
     assembly: Assembly | None = None
     is_call: bool = False
-    open: set[str] = field(default_factory=set[str])
+    open: set[str] = field(default_factory=set)
     """Evaluators whose books still have this call as pending."""
 
 
@@ -62,7 +62,11 @@ class Runtime:
         self.loose = LooseRetrievals()
         self.worker: Worker[Finished] = Worker(self._handle, capacity=settings.capacity, tick=self._sweep)
         self.writer = SpanWriter(
-            telemetry.tracer, telemetry.logger, telemetry.light, dialects=settings.dialects, capture=settings.capture_content
+            telemetry.tracer,
+            telemetry.logger,
+            telemetry.light,
+            dialects=settings.dialects,
+            capture=settings.capture_content,
         )
         self._instruments = Instruments(
             telemetry.meter, books=self.ledger.rows, queued=lambda: self.worker.size, held=_held
@@ -140,10 +144,12 @@ class Runtime:
         """Redact what was captured, put it on the span, end the span."""
         with guarded("writing a span"):
             try:
+                work.step.complete()
                 redact_step(work.step, self._redact)
                 if work.assembly is not None and work.is_call:
-                    for step in work.assembly.steps:
+                    for step in (*work.assembly.steps, *work.assembly.loose):
                         if step.ended:
+                            step.complete()
                             redact_step(step, self._redact)
                     work.assembly.show_contexts()
             finally:

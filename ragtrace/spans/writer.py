@@ -9,14 +9,22 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    INVALID_SPAN_CONTEXT,
+    NonRecordingSpan,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    set_span_in_context,
+)
 
 from ragtrace import semconv
 from ragtrace.spans import openinference, otel
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
-    from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
     from ragtrace.spans.light import LightTracer
@@ -38,20 +46,25 @@ class SpanWriter:
         capture: str,
     ) -> None:
         self._tracer, self._logger, self._light = tracer, logger, light
+        self._span_key = _span_key()
         self._dialects = [_DIALECTS[name] for name in dialects]
         self._on_span = capture in ("SPAN_ONLY", "SPAN_AND_EVENT")
         self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
 
-    def start(self, step: Step, context: Context) -> Context:
-        """Start the span of *step* under *context*; returns the context in which it is current."""
+    @property
+    def names_later(self) -> bool:
+        """Whether a span's name and attributes need not be known when it starts."""
+        return self._light is not None and self._light.trusted()
+
+    def start(self, step: Step, context: Context, key: str, value: object) -> Context:
+        """Start the span of *step* under *context*; returns a context in which it is current and *key* is *value*."""
         kind = SpanKind.INTERNAL if step.kind == "trace" else SpanKind.CLIENT
-        light = self._light
-        if light is not None and light.trusted():
-            step.span = light.start_span(_name(step), context, kind, partial(self._start_attributes, step))
+        if self._light is not None and self._light.trusted():
+            step.span = self._light.start_span(step.kind, context, kind, partial(self._start_attributes, step))
         else:
             attributes = self._start_attributes(step)
             step.span = self._tracer.start_span(_name(step), context=context, kind=kind, attributes=attributes)
-        return set_span_in_context(step.span, context)
+        return Context({**context, self._span_key: step.span, key: value})
 
     def _start_attributes(self, step: Step) -> otel.Attributes:
         attributes: otel.Attributes = {}
@@ -73,7 +86,8 @@ class SpanWriter:
             span.end(end_time=step.end_ns)
 
     def _write(self, span: Span, step: Step, *, root: bool) -> None:
-        if self._light is not None:  # a light span began without attributes
+        if self._light is not None:  # a light span began without name and attributes
+            span.update_name(_name(step))
             span.set_attributes(self._start_attributes(step))
         for dialect in self._dialects:
             span.set_attributes(dialect.end_attributes(step))
@@ -96,6 +110,12 @@ class SpanWriter:
             event_name=semconv.EVENT_DETAILS,
             attributes=attributes,  # type: ignore[arg-type]  # structured values are allowed on events
         )
+
+
+def _span_key() -> str:
+    """Under which key a context holds its span: the API keeps that to itself, and copying a context twice costs."""
+    probe = NonRecordingSpan(INVALID_SPAN_CONTEXT)
+    return next(key for key, value in set_span_in_context(probe).items() if value is probe)
 
 
 def _name(step: Step) -> str:

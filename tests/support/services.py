@@ -102,7 +102,7 @@ def answers(url: str) -> bool:
     """Whether GET *url* gives a 2xx."""
     try:
         with urllib.request.urlopen(url, timeout=2) as response:
-            return 200 <= response.status < 300
+            return bool(200 <= response.status < 300)
     except (urllib.error.URLError, OSError):
         return False
 

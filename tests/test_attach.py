@@ -1,0 +1,629 @@
+"""Scores on telemetry, whole: the root span, the events, the metrics and, where the span is gone, the carrier."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    InMemoryMetricReader,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+import ragtrace
+from ragtrace.attach.attributes import unsupported_json
+from ragtrace.errors import JudgeError, faults
+from ragtrace.model import Claim, Judgement, RagCall, Score, Signals
+from ragtrace.testing import Captured, FakeJudge
+from tests.support.watched import ANSWER, CLAIMS, GOOD, HALF, ask, watch
+
+EVERY = ragtrace.Sampling(rate=1.0)
+BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+SCREENED: dict[str, Any] = {
+    "ragtrace.eval.status": "ok",
+    "ragtrace.eval.probability": 1.0,
+    "ragtrace.eval.evaluator": "screen@1",
+    "ragtrace.eval.faithfulness.score": 0.5,
+    "ragtrace.eval.faithfulness.label": "pass",
+    "ragtrace.eval.hallucination.score": 0.5,
+    "ragtrace.eval.hallucination.label": "pass",
+    "ragtrace.eval.consistency.score": 0.25,
+    "ragtrace.eval.consistency.label": "fail",
+    "ragtrace.eval.answered.score": 1.0,
+    "ragtrace.eval.answered.label": "answered",
+}
+"""What a screen that says `HALF` leaves on the root."""
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_before() -> None:
+    faults.clear()
+
+
+def screen() -> FakeJudge:
+    return FakeJudge(HALF, name="screen")
+
+
+def scores(span: ReadableSpan) -> dict[str, Any]:
+    return {key: value for key, value in (span.attributes or {}).items() if key.startswith("ragtrace.eval.")}
+
+
+def events(captured: Captured) -> list[dict[str, Any]]:
+    return [dict(event.log_record.attributes or {}) for event in captured.events]
+
+
+def event(name: str, evaluator: str, **more: Any) -> dict[str, Any]:
+    """A whole evaluation event."""
+    return {
+        "gen_ai.evaluation.name": name,
+        "gen_ai.workflow.name": "guide",
+        "ragtrace.evaluator.id": evaluator,
+        "ragtrace.evaluator.version": "1",
+        "ragtrace.evaluator.type": "llm_judge",
+        "ragtrace.eval.probability": 1.0,
+        "ragtrace.eval.adjusted_count": 1.0,
+        "ragtrace.eval.higher_is_better": name != "hallucination",
+        **more,
+    }
+
+
+def scored_event(name: str, evaluator: str, value: float, label: str) -> dict[str, Any]:
+    return event(
+        name, evaluator, **{"gen_ai.evaluation.score.value": value, "gen_ai.evaluation.score.label": label}
+    )
+
+
+# --- the held span ---------------------------------------------------------------------------------------------------
+
+
+def test_the_screen_alone() -> None:
+    """Its scores, labels, identity and probability 1, and nothing else of ours."""
+    captured = watch(screen=screen())
+    ask("where?")
+    assert ragtrace.flush()
+    assert scores(captured.root()) == SCREENED
+
+
+def test_the_judge_prevails_over_the_screen() -> None:
+    """The judge's values and name; the screen's view stays as consistency."""
+    captured = watch(screen=screen(), judge=FakeJudge(GOOD, name="judge"), sampling=EVERY)
+    ask("where?")
+    assert ragtrace.flush()
+    assert scores(captured.root()) == {
+        **SCREENED,
+        "ragtrace.eval.evaluator": "judge@1",
+        "ragtrace.eval.faithfulness.score": 1.0,
+        "ragtrace.eval.hallucination.score": 0.0,
+    }
+
+
+def test_a_judge_that_fails_leaves_the_screens_scores() -> None:
+    """The status says that something is missing; whose scores they are is right."""
+    captured = watch(screen=screen(), judge=FakeJudge(JudgeError("refused"), name="judge"), sampling=EVERY)
+    ask("where?")
+    assert ragtrace.flush()
+    assert scores(captured.root()) == {**SCREENED, "ragtrace.eval.status": "partial"}
+
+
+def test_a_judge_that_finds_nothing_to_score_has_the_last_word() -> None:
+    """That a metric does not apply is a judgement, not a failure."""
+    judge = FakeJudge(Judgement(claims=(), answer_label="answered", consistency=0.9), name="judge")
+    captured = watch(screen=screen(), judge=judge, sampling=EVERY, metrics=["faithfulness"])
+    ask("where?")
+    assert ragtrace.flush()
+    assert scores(captured.root()) == {
+        "ragtrace.eval.status": "ok",
+        "ragtrace.eval.probability": 1.0,
+        "ragtrace.eval.evaluator": "judge@1",
+        "ragtrace.eval.faithfulness.reason": "no_claims",
+    }
+
+
+def test_an_evaluator_that_decides_some_metrics_only_is_partial() -> None:
+    """Scores where there are some, reasons where not, never a number made up."""
+    captured = watch(screen=FakeJudge(Judgement(claims=CLAIMS), name="screen"))
+    ask("where?")
+    assert ragtrace.flush()
+    assert scores(captured.root()) == {
+        "ragtrace.eval.status": "partial",
+        "ragtrace.eval.probability": 1.0,
+        "ragtrace.eval.evaluator": "screen@1",
+        "ragtrace.eval.faithfulness.score": 0.5,
+        "ragtrace.eval.faithfulness.label": "pass",
+        "ragtrace.eval.hallucination.score": 0.5,
+        "ragtrace.eval.hallucination.label": "pass",
+        "ragtrace.eval.consistency.reason": "no_scorer",
+        "ragtrace.eval.answered.reason": "unparsable",
+    }
+
+
+def test_an_evaluator_that_fails_is_an_error_with_its_reason() -> None:
+    """On every metric."""
+    captured = watch(screen=FakeJudge(JudgeError("content_filter"), name="screen"))
+    ask("where?")
+    assert ragtrace.flush()
+    metrics = ("faithfulness", "hallucination", "consistency", "answered")
+    assert scores(captured.root()) == {
+        "ragtrace.eval.status": "error",
+        "ragtrace.eval.probability": 1.0,
+        "ragtrace.eval.evaluator": "screen@1",
+        **{f"ragtrace.eval.{name}.reason": "content_filter" for name in metrics},
+    }
+
+
+def test_a_call_that_nobody_scores_says_so() -> None:
+    """"Not scored" cannot be read as "good"."""
+    captured = watch(screen=None, judge=FakeJudge(GOOD), sampling=ragtrace.Sampling(rate=0.0))
+    ask("where?")
+    assert ragtrace.flush()
+    assert scores(captured.root()) == {"ragtrace.eval.status": "not_sampled"}
+
+
+def test_only_the_root_carries_scores() -> None:
+    """The spans below it carry none and no status."""
+    captured = watch(screen=screen())
+    ask("where?")
+    assert ragtrace.flush()
+    assert [span.name for span in captured.spans if scores(span)] == ["invoke_workflow guide"]
+
+
+def test_the_score_of_a_held_span_needs_no_carrier() -> None:
+    """Three spans in, three spans out."""
+    captured = watch(screen=screen(), judge=FakeJudge(GOOD, name="judge"), sampling=EVERY)
+    ask("where?")
+    assert ragtrace.flush()
+    assert len(captured.spans) == 3
+
+
+# --- events ----------------------------------------------------------------------------------------------------------
+
+
+def test_events_of_both_evaluators_whole() -> None:
+    """One a metric and evaluator, told apart by the evaluator's id."""
+    captured = watch(screen=screen(), judge=FakeJudge(GOOD, name="judge"), sampling=EVERY)
+    ask("where?")
+    assert ragtrace.flush()
+    assert events(captured) == [
+        scored_event("faithfulness", "screen", 0.5, "pass"),
+        scored_event("hallucination", "screen", 0.5, "pass"),
+        scored_event("consistency", "screen", 0.25, "fail"),
+        scored_event("answered", "screen", 1.0, "answered"),
+        scored_event("faithfulness", "judge", 1.0, "pass"),
+        scored_event("hallucination", "judge", 0.0, "pass"),
+        scored_event("consistency", "judge", 0.9, "pass"),
+        scored_event("answered", "judge", 1.0, "answered"),
+    ]
+
+
+def test_an_event_of_a_failure_is_a_warning_without_a_score() -> None:
+    """With the reason as the type of the error and what the judge said as explanation."""
+    captured = watch(screen=FakeJudge(JudgeError("refused", "policy"), name="screen"), metrics=["faithfulness"])
+    ask("where?")
+    assert ragtrace.flush()
+    assert events(captured) == [
+        event("faithfulness", "screen", **{"error.type": "refused", "gen_ai.evaluation.explanation": "policy"})
+    ]
+    assert [record.log_record.severity_text or record.log_record.severity_number for record in captured.events] == [
+        trace_severity("WARN")
+    ]
+
+
+def trace_severity(name: str) -> Any:
+    from opentelemetry._logs import SeverityNumber
+
+    return SeverityNumber[name]
+
+
+def test_an_event_of_what_does_not_apply_is_no_failure() -> None:
+    """Its reason is ours, and its severity INFO."""
+    judgement = Judgement(claims=(), answer_label="abstained")
+    captured = watch(screen=FakeJudge(judgement, name="screen"), metrics=["faithfulness"])
+    ask("where?")
+    assert ragtrace.flush()
+    assert events(captured) == [event("faithfulness", "screen", **{"ragtrace.reason": "abstained"})]
+    assert captured.events[0].log_record.severity_number == trace_severity("INFO")
+
+
+def test_events_are_parented_to_the_scored_span() -> None:
+    """Its ids and flags, a real time, and the standard name."""
+    captured = watch(screen=screen())
+    ask("where?")
+    assert ragtrace.flush()
+    context = captured.root().get_span_context()
+    assert context is not None
+    for found in captured.events:
+        record = found.log_record
+        assert (record.trace_id, record.span_id, record.trace_flags) == (
+            context.trace_id,
+            context.span_id,
+            context.trace_flags,
+        )
+        assert record.event_name == "gen_ai.evaluation.result"
+        assert (record.timestamp or 0) >= (captured.root().end_time or 0)
+
+
+def test_without_a_logs_sdk_there_are_no_events_and_no_complaints() -> None:
+    """The scores are on the span all the same."""
+    captured = Captured()
+    ragtrace.configure(exporter=Signals(spans=captured.signals.spans, immediate=True), screen=screen())
+    ask("where?")
+    assert ragtrace.flush()
+    assert scores(captured.root()) == SCREENED
+    assert (captured.events, ragtrace.stats().faults) == ([], {})
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+
+class Exports(MetricExporter):
+    """Keeps every export: exemplars are handed out with the first collection after them only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.points: dict[tuple[str, str], Any] = {}
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any) -> MetricExportResult:
+        for resource in metrics_data.resource_metrics:
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                if metric.name == "ragtrace.eval.score":
+                    for p in metric.data.data_points:
+                        attributes: Any = p.attributes
+                        key = (attributes["gen_ai.evaluation.name"], attributes["ragtrace.evaluator.id"])
+                        self.points.setdefault(key, p)
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None: ...
+
+
+def test_scores_are_histograms_with_the_span_as_exemplar() -> None:
+    """Our own buckets, one series an evaluator, and the trace to look at."""
+    captured, exports = Captured(), Exports()
+    reader = PeriodicExportingMetricReader(exports, export_interval_millis=3_600_000)
+    ragtrace.configure(
+        exporter=Signals(spans=captured.signals.spans, metrics=reader, immediate=True),
+        screen=screen(),
+        judge=FakeJudge(GOOD, name="judge"),
+        sampling=EVERY,
+    )
+    ask("where?")
+    assert ragtrace.flush()
+    assert {key: (point.sum, point.count) for key, point in exports.points.items()} == {
+        ("faithfulness", "screen"): (0.5, 1),
+        ("hallucination", "screen"): (0.5, 1),
+        ("consistency", "screen"): (0.25, 1),
+        ("answered", "screen"): (1.0, 1),
+        ("faithfulness", "judge"): (1.0, 1),
+        ("hallucination", "judge"): (0.0, 1),
+        ("consistency", "judge"): (0.9, 1),
+        ("answered", "judge"): (1.0, 1),
+    }
+    context = captured.root().get_span_context()
+    assert context is not None
+    for (name, evaluator), point in exports.points.items():
+        assert tuple(point.explicit_bounds) == BOUNDS
+        assert dict(point.attributes) == {
+            "gen_ai.evaluation.name": name,
+            "gen_ai.workflow.name": "guide",
+            "ragtrace.evaluator.id": evaluator,
+        }
+        assert [(e.trace_id, e.span_id) for e in point.exemplars] == [(context.trace_id, context.span_id)]
+
+
+def test_results_are_counted_by_label() -> None:
+    """The share of failed answers is a division of two counters."""
+    captured = watch(screen=screen(), metrics=["consistency"])
+    ask("where?")
+    ask("and then?")
+    assert ragtrace.flush()
+    (point,) = captured.metrics()["ragtrace.eval.results"].data_points
+    assert (point.value, dict(point.attributes)) == (
+        2,
+        {
+            "gen_ai.evaluation.name": "consistency",
+            "gen_ai.workflow.name": "guide",
+            "ragtrace.evaluator.id": "screen",
+            "gen_ai.evaluation.score.label": "fail",
+        },
+    )
+
+
+def test_an_unscored_metric_is_in_no_histogram() -> None:
+    """Neither as 0 nor as anything else."""
+    captured = watch(screen=FakeJudge(JudgeError("refused"), name="screen"))
+    ask("where?")
+    assert ragtrace.flush()
+    metrics = captured.metrics()
+    assert "ragtrace.eval.score" not in metrics
+    (duration,) = metrics["ragtrace.eval.duration"].data_points
+    assert dict(duration.attributes) == {"ragtrace.evaluator.id": "screen", "error.type": "refused"}
+
+
+def test_what_judging_costs_is_a_metric_of_its_own() -> None:
+    """Tokens by kind, and money, by evaluator."""
+    judgement = Judgement(claims=CLAIMS, answer_label="answered", input_tokens=30, output_tokens=7, cost_usd=0.002)
+    captured = watch(screen=None, judge=FakeJudge(judgement, name="judge"), sampling=EVERY)
+    ask("where?")
+    ask("and then?")
+    assert ragtrace.flush()
+    metrics = captured.metrics()
+    tokens = {p.attributes["gen_ai.token.type"]: p.value for p in metrics["ragtrace.eval.tokens"].data_points}
+    (cost,) = metrics["ragtrace.eval.cost"].data_points
+    assert (tokens, cost.value) == ({"input": 60, "output": 14}, pytest.approx(0.004))
+
+
+def test_the_accounts_are_exported_as_they_stand() -> None:
+    """Offered and every outcome, by evaluator and workflow."""
+    captured = watch(screen=screen(), judge=FakeJudge(GOOD, name="judge"), sampling=ragtrace.Sampling(rate=0.0))
+    ask("where?")
+    assert ragtrace.flush()
+    points = captured.metrics()["ragtrace.calls"].data_points
+    lines = [
+        (p.attributes["ragtrace.evaluator.id"], p.attributes["ragtrace.outcome"], p.attributes.get("ragtrace.reason"), p.value)
+        for p in points
+    ]
+    assert sorted(lines, key=str) == [
+        ("judge", "offered", None, 1),
+        ("judge", "sampled_out", "not_sampled", 1),
+        ("screen", "offered", None, 1),
+        ("screen", "scored", None, 1),
+    ]
+
+
+def test_no_metric_carries_an_identity() -> None:
+    """No trace, user or conversation is an attribute of a series."""
+    captured = watch(screen=screen())
+    with ragtrace.call("where?", session="chat-7", user="u-1") as call:
+        call.answered(ANSWER)
+    assert ragtrace.flush()
+    values = [
+        str(value)
+        for data in captured.metrics().values()
+        for point in data.data_points
+        for value in (point.attributes or {}).values()
+    ]
+    assert not {"chat-7", "u-1", "where?"} & set(values)
+
+
+# --- a provider that holds nothing -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain_provider() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
+    """A user's provider without `HoldProcessor`."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield provider, exporter
+    provider.shutdown()
+
+
+def test_without_a_hold_spans_end_on_the_request_and_scores_follow_on_a_carrier(
+    plain_provider: tuple[TracerProvider, InMemorySpanExporter],
+) -> None:
+    """The spans are out before the function returns, marked deferred; then one root with one link and all scores."""
+    provider, exporter = plain_provider
+    judge = FakeJudge(GOOD, name="judge")
+    ragtrace.configure(tracer_provider=provider, screen=screen(), judge=judge, sampling=EVERY, metrics=["faithfulness"])
+    ask("where?")
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    assert set(spans) >= {"invoke_workflow guide", "retrieval places", "chat tiny"}
+    root = spans["invoke_workflow guide"]
+    assert scores(root) == {"ragtrace.eval.status": "deferred"}
+    assert ragtrace.flush()
+
+    carriers = [span for span in exporter.get_finished_spans() if span.name == "evaluate guide"]
+    assert len(carriers) == 1
+    carrier = carriers[0]
+    assert carrier.parent is None
+    assert [link.context for link in carrier.links] == [root.get_span_context()]
+    assert (carrier.get_span_context() or trace.INVALID_SPAN_CONTEXT).trace_id != (
+        root.get_span_context() or trace.INVALID_SPAN_CONTEXT
+    ).trace_id
+    metadata = json.dumps({"probability": 1.0, "metric_version": "1"})
+    assert dict(carrier.attributes or {}) == {
+        "gen_ai.operation.name": "evaluation",
+        "openinference.span.kind": "EVALUATOR",
+        "ragtrace.eval.status": "ok",
+        "ragtrace.eval.probability": 1.0,
+        "ragtrace.eval.evaluator": "judge@1",
+        "ragtrace.eval.faithfulness.score": 1.0,
+        "ragtrace.eval.faithfulness.label": "pass",
+        "evaluations.0.evaluation.name": "faithfulness",
+        "evaluations.0.evaluation.score": 0.5,
+        "evaluations.0.evaluation.label": "pass",
+        "evaluations.0.evaluation.annotator_kind": "LLM",
+        "evaluations.0.evaluation.identifier": "screen@1",
+        "evaluations.0.evaluation.metadata": metadata,
+        "evaluations.1.evaluation.name": "faithfulness",
+        "evaluations.1.evaluation.score": 1.0,
+        "evaluations.1.evaluation.label": "pass",
+        "evaluations.1.evaluation.annotator_kind": "LLM",
+        "evaluations.1.evaluation.identifier": "judge@1",
+        "evaluations.1.evaluation.metadata": metadata,
+        "gen_ai.usage.input_tokens": 30,
+        "gen_ai.usage.output_tokens": 7,
+    }
+
+
+def test_without_a_hold_events_and_metrics_are_complete(
+    plain_provider: tuple[TracerProvider, InMemorySpanExporter],
+) -> None:
+    """Neither needs the span to be open."""
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+
+    provider, exporter = plain_provider
+    reader, logs = InMemoryMetricReader(), InMemoryLogRecordExporter()
+    meters, loggers = MeterProvider([reader], shutdown_on_exit=False), LoggerProvider(shutdown_on_exit=False)
+    loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))
+    ragtrace.configure(
+        tracer_provider=provider, meter_provider=meters, logger_provider=loggers, screen=screen(), metrics=["answered"]
+    )
+    ask("where?")
+    assert ragtrace.flush()
+    root = next(span for span in exporter.get_finished_spans() if span.name == "invoke_workflow guide")
+    context = root.get_span_context()
+    assert context is not None
+    found = [(r.log_record.span_id, dict(r.log_record.attributes or {})) for r in logs.get_finished_logs()]
+    assert found == [(context.span_id, scored_event("answered", "screen", 1.0, "answered"))]
+    data = reader.get_metrics_data()
+    assert data is not None
+    names = {m.name for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
+    assert {"ragtrace.eval.score", "ragtrace.eval.results", "ragtrace.calls"} <= names
+    meters.shutdown()
+    loggers.shutdown()
+
+
+def test_a_call_that_nobody_scores_has_no_carrier(
+    plain_provider: tuple[TracerProvider, InMemorySpanExporter],
+) -> None:
+    """There is nothing to carry."""
+    provider, exporter = plain_provider
+    ragtrace.configure(tracer_provider=provider, screen=None)
+    ask("where?")
+    assert ragtrace.flush()
+    assert len(exporter.get_finished_spans()) == 3
+
+
+def test_a_call_that_head_sampling_dropped_is_neither_scored_nor_carried() -> None:
+    """And is accounted for."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
+    provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(exporter)))
+    judge = screen()
+    ragtrace.configure(tracer_provider=provider, screen=judge)
+    ask("where?")
+    assert ragtrace.flush()
+    assert (exporter.get_finished_spans(), judge.calls) == ((), [])
+    assert ragtrace.stats().sampled_out == {"head_dropped": 1}
+    provider.shutdown()
+
+
+GLOBAL_PROVIDER = '''
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+import ragtrace
+from tests.support.watched import ask
+
+exporter = InMemorySpanExporter()
+provider = TracerProvider(shutdown_on_exit=False)
+inner = SimpleSpanProcessor(exporter)
+provider.add_span_processor(ragtrace.HoldProcessor(inner) if sys.argv[1] == "hold" else inner)
+trace.set_tracer_provider(provider)
+ragtrace.configure(service="s")
+ask("where?")
+assert ragtrace.flush()
+assert trace.get_tracer_provider() is provider
+for span in exporter.get_finished_spans():
+    print(span.name, span.attributes.get("ragtrace.eval.status"), "ragtrace.eval.faithfulness.score" in span.attributes)
+'''
+
+
+@pytest.mark.parametrize(
+    ("how", "root", "more"),
+    [
+        ("hold", "invoke_workflow guide ok True", set()),
+        ("plain", "invoke_workflow guide deferred False", {"evaluate guide ok True"}),
+    ],
+)
+def test_the_provider_that_the_process_already_has_is_used(how: str, root: str, more: set[str]) -> None:
+    """With its hold, if there is one; without it by a carrier."""
+    import subprocess
+    import sys
+
+    done = subprocess.run(
+        [sys.executable, "-c", GLOBAL_PROVIDER, how], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.splitlines()) == {root, "retrieval places None False", "chat tiny None False"} | more
+
+
+# --- evidence --------------------------------------------------------------------------------------------------------
+
+
+def test_evidence_names_the_unsupported_claims() -> None:
+    """Only when asked for; with their place in the answer, what was held against them, and the judge's doubt."""
+    captured = watch(screen=screen(), evidence=True)
+    ask("where?")
+    assert ragtrace.flush()
+    found = json.loads(str(scores(captured.root())["ragtrace.eval.unsupported"]))
+    assert found == [
+        {
+            "text": "Paris is on Mars.",
+            "start": 14,
+            "end": 31,
+            "support": "not_found",
+            "unsupported": [[26, 30]],
+            "chunks": [1, 0],
+            "score": 0.1,
+            "quote": "Mars",
+        }
+    ]
+    assert ANSWER[14:31] == "Paris is on Mars."
+    assert ANSWER[26:30] == "Mars"
+
+
+def test_the_embedded_judges_evidence_points_into_the_answer() -> None:
+    """Offsets count characters of the answer as the span shows it."""
+    captured = watch(evidence=True)
+    with ragtrace.call("How high is it?") as call:
+        call.retrieved(["The tower in Zürich 🗼 is 120 metres high."])
+        answer = "The tower 🗼 is 120 metres high. It was painted by Picasso in 1955."
+        call.answered(answer)
+    assert ragtrace.flush()
+    found = json.loads(str(scores(captured.root())["ragtrace.eval.unsupported"]))
+    assert [answer[item["start"] : item["end"]] for item in found] == ["It was painted by Picasso in 1955."]
+    ranges = [answer[start:end] for item in found for start, end in item["unsupported"]]
+    assert any("Picasso" in text for text in ranges), ranges
+
+
+def test_nothing_unsupported_is_an_empty_list() -> None:
+    """"Looked and found nothing" is not "did not look"."""
+    captured = watch(screen=FakeJudge(GOOD, name="screen"), evidence=True)
+    ask("where?")
+    assert ragtrace.flush()
+    assert scores(captured.root())["ragtrace.eval.unsupported"] == "[]"
+
+
+def test_evidence_is_bounded_and_says_what_it_left_out() -> None:
+    """However many claims, however long: worst first, the rest counted, still JSON."""
+    claims = tuple(
+        Claim("x" * 5_000, number, number + 1, "not_found", score=1 - number / 1000, quote="y" * 5_000)
+        for number in range(500)
+    )
+    call = RagCall(query="q", contexts=(), answer="a")
+    text = unsupported_json([Score(0.0, claims=claims)], call)
+    assert text is not None
+    assert len(text) < 20_000
+    items = json.loads(text)
+    assert items[-1] == {"left_out": 500 - (len(items) - 1)}
+    assert items[0]["start"] == 499
+    assert {len(item["text"]) for item in items[:-1]} == {500}
+
+
+def test_what_a_judge_says_can_always_be_exported() -> None:
+    """A lone surrogate or NUL in a judge's text would cost a whole batch of spans."""
+    claim = Claim("bad \ud800 \0 text", 0, 3, "not_found", quote="\udfff")
+    judgement = Judgement(claims=(claim,), answer_label="answered", consistency=0.1)
+    captured = watch(screen=FakeJudge(judgement, name="screen"), evidence=True)
+    ask("where?")
+    assert ragtrace.flush()
+    for value in scores(captured.root()).values():
+        str(value).encode()
