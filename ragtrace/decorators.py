@@ -7,10 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, overload
 
-import wrapt
-
 from ragtrace.arguments import Arguments
-from ragtrace.drive import Invocation, drive, kind_of
+from ragtrace.drive import FunctionProxy, Invocation, Proxy, bare, drive, kind_of
 from ragtrace.errors import SettingsError, faults
 from ragtrace.record import Recording, Selector, StepSpec
 from ragtrace.runtime import current, switched_off
@@ -184,7 +182,8 @@ def _wrap(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
         raise SettingsError(
             f"cannot decorate the class {function.__qualname__}; decorate its __call__ or the method that does the work"
         )
-    if not (callable(function) or isinstance(function, (staticmethod, classmethod))):
+    method = type(function) in (staticmethod, classmethod)
+    if not (method or callable(function)):
         raise SettingsError(f"cannot decorate {type(function).__name__}; expected a function")
     spec, kind = specify(function), kind_of(function)
 
@@ -196,13 +195,12 @@ def _wrap(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
         recording = Recording(runtime, spec, args, kwargs, bound=instance is not None)
         return drive(kind, Invocation(recording), partial(wrapped, *args, **kwargs))
 
-    routine = inspect.isroutine(function) or isinstance(function, (staticmethod, classmethod))
-    if routine:
-        return wrapt.FunctionWrapper(function, observed)
+    if method or inspect.isroutine(function):
+        return FunctionProxy(function, observed)
     return _ObservedObject(function, observed)
 
 
-class _ObservedObject(wrapt.ObjectProxy):  # type: ignore[misc,type-arg,unused-ignore]
+class _ObservedObject(Proxy):
     """A callable object (or partial), observed: unlike a function it binds to no instance, so neither does this."""
 
     def __init__(self, wrapped: Any, observed: Callable[..., Any]) -> None:
@@ -226,7 +224,6 @@ def _not_configured(name: str) -> None:
 
 def _name_of(function: Any) -> str:
     """A name of low cardinality for any callable: no address, no `<locals>`."""
-    while isinstance(function, (partial, staticmethod, classmethod)):
-        function = function.func if isinstance(function, partial) else function.__func__
+    function = bare(function)
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     return name.rpartition("<locals>.")[2]

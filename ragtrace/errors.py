@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 
 log = logging.getLogger("ragtrace")
@@ -89,7 +89,7 @@ faults = Faults()
 
 
 @contextmanager
-def guarded(place: str) -> Iterator[None]:
+def guarded(place: str) -> Generator[None, None, None]:
     """Run a block of ours: an `Exception` in it is logged once, counted under *place* and swallowed.
 
     `KeyboardInterrupt`, `SystemExit`, `GeneratorExit` and cancellation are the application's and pass through.

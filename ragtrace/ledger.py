@@ -31,14 +31,14 @@ class Tally:
     """What became of the calls offered to one evaluator."""
 
     offered: int = 0
-    sampled_out: Mapping[str, int] = field(default_factory=dict)
+    sampled_out: Mapping[str, int] = field(default_factory=dict[str, int])
     scored: int = 0
     """Every metric was decided: a number, or a reason why it does not apply."""
-    not_applicable: Mapping[str, int] = field(default_factory=dict)
+    not_applicable: Mapping[str, int] = field(default_factory=dict[str, int])
     """Of the scored: those to which no metric applies, by reason."""
     partial: int = 0
-    failed: Mapping[str, int] = field(default_factory=dict)
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict[str, int])
+    dropped: Mapping[str, int] = field(default_factory=dict[str, int])
     pending: int = 0
 
     @property

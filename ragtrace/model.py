@@ -24,6 +24,11 @@ Status: TypeAlias = Literal["not_applicable", "judge_error", "judge_suspect", "s
 Plain: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
 """A value that fits into an OpenTelemetry attribute."""
 
+
+def _no_attributes() -> dict[str, Plain]:
+    return {}
+
+
 NOT_APPLICABLE = frozenset(
     "empty_answer empty_query contexts_missing no_contexts no_claims no_statements no_sentences abstained no_citations"
     " no_nuggets no_vital_nuggets no_reference_claims no_intentions needs_reference needs_conversation needs_runs"
@@ -149,13 +154,13 @@ class Judgement:
     claims: tuple[Claim, ...] | None = None
     answer_label: AnswerLabel | None = None
     consistency: float | None = None
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
     mode: str = ""
     n_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
-    attributes: Mapping[str, Plain] = field(default_factory=dict)
+    attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +179,7 @@ class Score:
     n_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    attributes: Mapping[str, Plain] = field(default_factory=dict)
+    attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
     claims: tuple[Claim, ...] = ()
     """The evidence, for metrics that rest on claims."""
 
@@ -197,7 +202,7 @@ class Unscored:
     n_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
-    attributes: Mapping[str, Plain] = field(default_factory=dict)
+    attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
 
     def __post_init__(self) -> None:
         status_of(self.reason)

@@ -39,6 +39,7 @@ Frame: TypeAlias = "tuple[Assembly | None, Step]"
 Selector: TypeAlias = Callable[[Any], object]
 _STACKTRACE_CHARS = 20_000
 _MOST_PIECES = 1_000
+_NO_KEYWORDS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ class Recording:
             self._note_arguments(at_once=not engine.writer.names_later)
         except Exception as error:
             faults.record("capture of arguments", error)
-        self._args, self._kwargs = (), {}
+        self._args, self._kwargs = (), _NO_KEYWORDS
         self._place(outside)
         step.context = engine.writer.start(step, outside, FRAME, (self._assembly, step))
         return step.context

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from ragtrace.errors import SettingsError
 
@@ -171,7 +171,7 @@ def _words(value: _Value) -> tuple[str, ...]:
     if isinstance(raw, str):
         return tuple(word.strip() for word in raw.split(",") if word.strip())
     if isinstance(raw, Sequence):
-        return tuple(str(word) for word in raw)
+        return tuple(str(word) for word in cast("Sequence[object]", raw))
     raise value.error("expected a list of names", "write for instance ['faithfulness', 'hallucination']")
 
 

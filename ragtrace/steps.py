@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
 NO_USAGE = Usage()
+
+
+def _nothing_deferred() -> list[Callable[[], None]]:
+    return []
+
+
 StepKind: TypeAlias = Literal["trace", "retrieve", "generate"]
 
 
@@ -60,7 +66,7 @@ class Step:
     streamed: bool = False
     abandoned: bool = False
     error: ErrorRecord | None = None
-    deferred: list[Callable[[], None]] = field(default_factory=list)
+    deferred: list[Callable[[], None]] = field(default_factory=_nothing_deferred)
     """What remains to be read out of values that cannot change any more: done by `complete`."""
     ended: bool = False
     redacted: bool = False

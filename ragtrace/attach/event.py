@@ -29,7 +29,11 @@ def emit_events(
         context: holds the scored span's context (trace flags and state as they were).
         now: wall clock, nanoseconds since the epoch: an event without a timestamp is dated 1970.
     """
-    if not logger.enabled(severity_number=SeverityNumber.INFO, event_name=semconv.EVENT_EVALUATION, context=context):
+    # Loggers before SDK 1.45 cannot be asked: they take every event.
+    enabled = getattr(logger, "enabled", None)
+    if enabled is not None and not enabled(
+        severity_number=SeverityNumber.INFO, event_name=semconv.EVENT_EVALUATION, context=context
+    ):
         return False
     common = _common(evaluation, call, response_id)
     for name, result in evaluation.results.items():

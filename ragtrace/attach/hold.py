@@ -19,15 +19,14 @@ from weakref import WeakMethod, ref
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-from opentelemetry.sdk.util import BoundedList
 
 from ragtrace import semconv
 from ragtrace.errors import guarded
+from ragtrace.spans.light import bounded
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import Event, Span
-    from opentelemetry.trace import Link
+    from opentelemetry.sdk.trace import Span
 
 log = logging.getLogger("ragtrace")
 
@@ -180,18 +179,14 @@ def _scored(span: ReadableSpan, scores: Scores) -> ReadableSpan:
     """A copy of an ended span with the scores on it, with no limit on attributes: a score must not evict the oldest."""
     attributes = BoundedAttributes(attributes={**(span.attributes or {}), **scores}, immutable=True)
     attributes.dropped = span.dropped_attributes
-    events: BoundedList[Event] = BoundedList.from_seq(None, span.events)
-    events.dropped = span.dropped_events
-    links: BoundedList[Link] = BoundedList.from_seq(None, span.links)
-    links.dropped = span.dropped_links
     return ReadableSpan(
         name=span.name,
         context=span.get_span_context(),
         parent=span.parent,
         resource=span.resource,
         attributes=attributes,
-        events=events,
-        links=links,
+        events=bounded(span.events, None, span.dropped_events),
+        links=bounded(span.links, None, span.dropped_links),
         kind=span.kind,
         status=span.status,
         start_time=span.start_time,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 UNFROZEN: Final = object()
 """Stands for a value that may change: it has to be read at once."""
@@ -15,7 +15,7 @@ def frozen(value: Any) -> Any:
 
     Only exact types count: a subclass may do anything.
     """
-    kind = type(value)
+    kind = cast("type[object]", type(value))
     if kind in _IMMUTABLE:
         return value
     if kind is list or kind is tuple:

@@ -1,6 +1,7 @@
 """Running decorated functions: `Invocation` holds the policy, the drivers say when."""
 
-from ragtrace.drive.drivers import Kind, drive, kind_of
+from ragtrace.drive.drivers import Kind, bare, drive, kind_of
 from ragtrace.drive.invocation import Ending, Invocation, Recorder
+from ragtrace.drive.proxy import FunctionProxy, Proxy
 
-__all__ = ["Ending", "Invocation", "Kind", "Recorder", "drive", "kind_of"]
+__all__ = ["Ending", "FunctionProxy", "Invocation", "Kind", "Proxy", "Recorder", "bare", "drive", "kind_of"]

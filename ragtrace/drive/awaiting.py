@@ -9,6 +9,8 @@ from typing import Any
 
 from ragtrace.drive.invocation import Invocation
 
+_COROUTINE: Any = types.CoroutineType
+
 
 @types.coroutine
 def steps(call: Invocation, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
@@ -17,7 +19,7 @@ def steps(call: Invocation, awaitable: Awaitable[Any]) -> Generator[Any, Any, An
     An `await` inside `with call` would leave the context attached across suspensions, and fail to detach it when the
     coroutine is resumed elsewhere: another thread, another `contextvars.Context`.
     """
-    iterator: Any = awaitable if isinstance(awaitable, types.CoroutineType) else awaitable.__await__()
+    iterator: Any = awaitable if isinstance(awaitable, _COROUTINE) else awaitable.__await__()
     if not hasattr(iterator, "send"):
         iterator = _await(awaitable)
     resume = partial(iterator.send, None)

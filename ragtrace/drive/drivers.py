@@ -9,7 +9,7 @@ import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from ragtrace.drive.awaiting import steps
 from ragtrace.drive.invocation import Invocation
@@ -19,12 +19,19 @@ from ragtrace.errors import faults
 Kind: TypeAlias = Literal["plain", "coroutine", "generator", "async_generator"]
 
 
-def kind_of(function: object) -> Kind:
-    """What calling *function* returns, seen through partials, static and class methods and callable objects."""
-    while isinstance(function, (partial, staticmethod, classmethod)):
+def bare(function: Any) -> Any:
+    """The function inside partials, static methods and class methods."""
+    wrappers: Any = (partial, staticmethod, classmethod)
+    while isinstance(function, wrappers):
         function = function.func if isinstance(function, partial) else function.__func__
+    return function
+
+
+def kind_of(function: Any) -> Kind:
+    """What calling *function* returns, seen through partials, static and class methods and callable objects."""
+    function = bare(function)
     if not inspect.isroutine(function) and not inspect.isclass(function):
-        function = getattr(type(function), "__call__", function)
+        function = getattr(cast("type[object]", type(function)), "__call__", function)
     if inspect.iscoroutinefunction(function):
         return "coroutine"
     if inspect.isasyncgenfunction(function):
@@ -145,6 +152,11 @@ def _first(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
         sys.set_asyncgen_hooks(*hooks)
 
 
+# Typed as Any: narrowing an unknown result to these generic types would leave their parameters unknown.
+_GENERATOR: Any = types.GeneratorType
+_ASYNC_GENERATOR: Any = types.AsyncGeneratorType
+_COROUTINE: Any = types.CoroutineType
+_FUTURES: Any = (asyncio.Future, Future)
 _FINISHED = frozenset({str, bytes, list, tuple, dict, set, frozenset, int, float, bool, type(None)})
 
 
@@ -153,14 +165,15 @@ def _settle(call: Invocation, result: Any) -> Any:
     if type(result) in _FINISHED:
         call.done(result)
         return result
-    if isinstance(result, types.GeneratorType):
+    if isinstance(result, _GENERATOR):
+        if result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
+            return _renamed(_finishing(call, result), result)
         call.streams()
-        awaitable = result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE
-        return _renamed(_finishing(call, result) if awaitable else _drive_generator(call, result), result)
-    if isinstance(result, types.AsyncGeneratorType):
+        return _renamed(_drive_generator(call, result), result)
+    if isinstance(result, _ASYNC_GENERATOR):
         call.streams()
         return _renamed(_drive_async_generator(call, result), result)
-    if isinstance(result, types.CoroutineType):
+    if isinstance(result, _COROUTINE):
         return _renamed(_drive_coroutine(call, partial(_same, result)), result)
     try:
         return _settle_object(call, result)
@@ -171,16 +184,17 @@ def _settle(call: Invocation, result: Any) -> Any:
 
 
 def _settle_object(call: Invocation, result: Any) -> Any:
-    if isinstance(result, (asyncio.Future, Future)):
+    if isinstance(result, _FUTURES):
         result.add_done_callback(partial(_on_future, call))
         return result
     if holds_stream(result):
         call.returned(result)
         result.response_gen = _settle(call, result.response_gen)
         return result
-    if is_stream(type(result)):
+    kind = cast("type[object]", type(result))
+    if is_stream(kind):
         call.streams()
-        asynchronous = hasattr(type(result), "__anext__")
+        asynchronous = hasattr(kind, "__anext__")
         return ObservedAsyncStream(result, call) if asynchronous else ObservedStream(result, call)
     call.done(result)
     return result

@@ -5,10 +5,9 @@ from __future__ import annotations
 import types
 from typing import Any
 
-import wrapt
-
 from ragtrace.drive.awaiting import steps
 from ragtrace.drive.invocation import Invocation
+from ragtrace.drive.proxy import Proxy
 
 
 def holds_stream(result: object) -> bool:
@@ -29,7 +28,7 @@ def is_stream(kind: type) -> bool:
     return bool(kind.__flags__ & _HEAP_TYPE) or kind.__module__ in ("builtins", "itertools")
 
 
-class ObservedStream(wrapt.ObjectProxy):  # type: ignore[misc,type-arg,unused-ignore]
+class ObservedStream(Proxy):
     """Stands in for a returned iterator: same type to `isinstance`, same methods, and the call sees each piece."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
@@ -77,7 +76,7 @@ class ObservedStream(wrapt.ObjectProxy):  # type: ignore[misc,type-arg,unused-ig
         return observed
 
 
-class ObservedAsyncStream(wrapt.ObjectProxy):  # type: ignore[misc,type-arg,unused-ignore]
+class ObservedAsyncStream(Proxy):
     """The same for an asynchronous iterator."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:

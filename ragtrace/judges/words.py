@@ -17,18 +17,19 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Not "none": it stands for what is negated ("None of them ..."), and in code it is a value.
 NEGATIONS: Final = _words(
-    "not no never none neither nor cannot without n't don't doesn't didn't isn't aren't wasn't weren't won't wouldn't"
+    "not no never neither nor cannot without n't don't doesn't didn't isn't aren't wasn't weren't won't wouldn't"
     " can't couldn't shouldn't hasn't haven't hadn't mustn't needn't"
 )
 
-DENIALS: Final = NEGATIONS | _words("unable insufficient unclear lack lacks")
+DENIALS: Final = NEGATIONS | _words("none unable insufficient unclear lack lacks")
 """A sentence that declines to answer has one of these."""
 
 ENGLISH: Final = NEGATIONS | _words(
     "a an the and or but so yet if then else than that this these those there here it its itself he him his himself she"
     " her hers herself they them their theirs themselves we us our ours ourselves you your yours yourself i me my mine"
-    " myself who whom whose which what when where why how all any both each few more most other others some such only"
+    " myself none who whom whose which what when where why how all any both each few more most other others some such only"
     " own same too very can could may might must shall should will would do does did done doing have has had having be"
     " am is are was were been being as at by for from in into of off on onto out over to up down with within about"
     " above across after against along among around before behind below beneath beside between beyond during except"

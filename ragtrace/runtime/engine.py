@@ -31,6 +31,10 @@ from ragtrace.worker import Worker
 _EXIT_SECONDS = 5.0
 
 
+def _none_open() -> set[str]:
+    return set()
+
+
 @dataclass(slots=True, eq=False)
 class Finished:
     """Work for the background: a step to write, and if it is the root of a call, that call to score."""
@@ -38,7 +42,7 @@ class Finished:
     step: Step
     assembly: Assembly | None = None
     is_call: bool = False
-    open: set[str] = field(default_factory=set)
+    open: set[str] = field(default_factory=_none_open)
     """Evaluators whose books still have this call as pending."""
 
 

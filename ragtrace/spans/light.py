@@ -8,9 +8,9 @@ are known to look at finished spans only; elsewhere the SDK makes the spans.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TraceState
     from opentelemetry.util.types import AnyValue, Attributes
 
+T = TypeVar("T")
 _INHERITS = "localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler"
 """In the description of a sampler that does for a child what was done for its local parent."""
 _UNSET = Status(StatusCode.UNSET)
@@ -139,14 +140,22 @@ class LightSpan(Span):
             parent=self.parent,
             resource=maker.resource,
             attributes=BoundedAttributes(most, self._attributes, immutable=True, max_value_len=longest),
-            events=BoundedList.from_seq(limits.max_events, self._events),
-            links=BoundedList.from_seq(limits.max_links, self._links),
+            events=bounded(self._events, limits.max_events),
+            links=bounded(self._links, limits.max_links),
             kind=self.kind,
             status=self._status,
             start_time=self.start_time,
             end_time=end_time,
             instrumentation_scope=maker.scope,
         )
+
+
+def bounded(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequence[T]:
+    """The last *most* of *items* (None: all), as the SDK keeps the events and links of a span: it counts the others."""
+    make: Any = BoundedList
+    kept = make.from_seq(most, items)
+    kept.dropped += dropped
+    return cast("Sequence[T]", kept)
 
 
 class OwnTracerProvider(TracerProvider):
@@ -188,8 +197,9 @@ class LightTracer:
         self.scope = InstrumentationScope(semconv.SCOPE, release)
         ids, self._sampler = provider.id_generator, provider.sampler
         self._span_id, self._trace_id = ids.generate_span_id, ids.generate_trace_id
-        description = self._sampler.get_description()  # type: ignore[no-untyped-call,unused-ignore]
-        self._keeps_roots = description == DEFAULT_ON.get_description()  # type: ignore[no-untyped-call,unused-ignore]
+        sampler: Any = self._sampler
+        description = sampler.get_description()
+        self._keeps_roots = description == cast("Any", DEFAULT_ON).get_description()
         self._inherits = self._keeps_roots or _INHERITS in description
         # Older SDKs do not know this flag.
         random = getattr(ids, "is_trace_id_random", bool)() and hasattr(TraceFlags, "RANDOM_TRACE_ID")
@@ -224,12 +234,12 @@ class LightTracer:
     ) -> Span:
         """Ask the sampler, as the SDK does."""
         trace_id = self._trace_id() if parent is None else parent.trace_id
-        result = self._sampler.should_sample(context, trace_id, name, kind, attributes, ())
+        result: Any = self._sampler.should_sample(context, trace_id, name, kind, attributes, ())
         flags = self._random if parent is None else parent.trace_flags & ~TraceFlags.SAMPLED
-        if result.decision.is_sampled():  # type: ignore[no-untyped-call,unused-ignore]
+        if result.decision.is_sampled():
             flags |= TraceFlags.SAMPLED
         state: TraceState | Any = result.trace_state
         identity = SpanContext(trace_id, self._span_id(), False, TraceFlags(flags), state)
-        if not result.decision.is_recording():  # type: ignore[no-untyped-call,unused-ignore]
+        if not result.decision.is_recording():
             return NonRecordingSpan(identity)
         return LightSpan(self, name, identity, parent, kind, result.attributes)

@@ -1,0 +1,559 @@
+"""Nothing that goes wrong in ragtrace, or in what it is given to read, reaches the application; all of it is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from time import perf_counter
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+import ragtrace
+from ragtrace.errors import JudgeError, faults
+from ragtrace.model import Judgement, RagCall, Signals
+from ragtrace.testing import Captured, FakeJudge
+from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, generate, watch
+
+EVERY = ragtrace.Sampling(rate=1.0)
+HUGE = 50_000_000
+STATUS = "ragtrace.eval.status"
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_before() -> None:
+    faults.clear()
+
+
+def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "ragtrace"]
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+@ragtrace.retrieve
+def look_up(query: Any, give: Any) -> Any:
+    return give
+
+
+@ragtrace.generate
+def reply(question: Any, docs: Any, give: Any) -> Any:
+    return give
+
+
+@ragtrace.trace
+def whole(question: Any, docs: Any, give: Any) -> Any:
+    return reply(question, look_up(question, docs), give)
+
+
+# --- judges and metrics ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), SystemExit(3), RecursionError()], ids=repr)
+def test_a_judge_that_raises_is_logged_once_and_counted_each_time(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The answer is the application's, the span arrives and says so, and the next call is judged again."""
+    judge = FakeJudge(error, name="broken")
+    captured = watch(screen=judge)
+    assert [ask("where?"), ask("where?")] == [ANSWER, ANSWER]
+    assert ragtrace.flush()
+    assert [attributes(root)[STATUS] for root in captured.roots()] == ["error", "error"]
+    stats = ragtrace.stats()
+    assert (stats.failed, stats.faults, stats.pending) == ({"unavailable": 2}, {"judge broken": 2}, 0)
+    assert len(ours(caplog)) == 1
+
+
+def test_a_judge_that_fails_as_foreseen_is_counted_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A refusal or an outage of the provider is data, not a fault of ours."""
+    captured = watch(screen=FakeJudge(JudgeError("refused")))
+    ask("where?")
+    assert ragtrace.flush()
+    assert attributes(captured.root())["ragtrace.eval.faithfulness.reason"] == "refused"
+    assert (ragtrace.stats().failed, ragtrace.stats().faults, ours(caplog)) == ({"refused": 1}, {}, [])
+
+
+def test_a_judge_that_returns_rubbish_leaves_a_reason() -> None:
+    """Not a score."""
+    captured = watch(screen=FakeJudge("0.9"))  # type: ignore[arg-type]
+    ask("where?")
+    assert ragtrace.flush()
+    assert attributes(captured.root())["ragtrace.eval.faithfulness.reason"] == "unparsable"
+    assert ragtrace.stats().failed == {"unparsable": 1}
+
+
+def test_a_judge_that_says_nan_leaves_a_reason() -> None:
+    """No NaN goes out anywhere."""
+    captured = watch(screen=FakeJudge(Judgement(consistency=float("nan"))), metrics=["consistency"])
+    ask("where?")
+    assert ragtrace.flush()
+    assert attributes(captured.root())["ragtrace.eval.consistency.reason"] == "non_finite"
+    assert "ragtrace.eval.score" not in captured.metrics()
+
+
+def test_a_judge_that_hangs_costs_its_time_and_no_more() -> None:
+    """After `judge_timeout` the call has failed, and the span leaves with what the screen said."""
+    captured = watch(judge=WaitingJudge(), sampling=EVERY, judge_timeout=0.05)
+    assert ask("where?") == ANSWER
+    assert ragtrace.flush(WAIT_S)
+    assert attributes(captured.root())[STATUS] == "partial"
+    assert "ragtrace.eval.consistency.score" in attributes(captured.root())
+    assert ragtrace.stats().failed == {"timeout": 1}
+
+
+def test_a_screen_that_hangs_is_given_up_too() -> None:
+    """The same time limit holds for it."""
+    watch(screen=WaitingJudge(), judge_timeout=0.05)
+    ask("where?")
+    assert ragtrace.flush(WAIT_S)
+    assert ragtrace.stats().failed == {"timeout": 1}
+
+
+def test_a_judge_that_blocks_its_thread_blocks_nothing_else() -> None:
+    """Not the application, not a flush, not the span; and shutdown says that its call was lost."""
+    judge = WaitingJudge(blocking=True)
+    captured = watch(judge=judge, sampling=EVERY)
+    assert ask("where?") == ANSWER
+    assert judge.begun.wait(WAIT_S)
+    assert ask("and then?") == ANSWER
+    began = perf_counter()
+    assert not ragtrace.flush(0.2)
+    assert perf_counter() - began < 3.0
+    assert attributes(captured.roots()[0])[STATUS] == "timeout"
+    assert not ragtrace.shutdown(0.2)
+    judge.open()
+    stats = ragtrace.stats()
+    assert stats.pending == 0
+    assert stats.dropped["shutdown"] >= 2
+
+
+def test_a_metric_that_raises_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """One reason on the span, one line in the log, one count a call."""
+
+    class Broken:
+        name, version, higher_is_better, range = "broken", "1", True, (0.0, 1.0)
+        needs: frozenset[str] = frozenset({"claims"})
+
+        def __call__(self, call: RagCall, judgement: Judgement) -> ragtrace.Score:
+            raise KeyError("mine")
+
+    captured = watch(screen=FakeJudge(GOOD), metrics=[Broken(), "answered"])
+    ask("where?")
+    ask("where?")
+    assert ragtrace.flush()
+    found = attributes(captured.roots()[0])
+    assert (found["ragtrace.eval.broken.reason"], found["ragtrace.eval.answered.score"]) == ("metric_error", 1.0)
+    assert found[STATUS] == "partial"
+    assert ragtrace.stats().faults == {"metric broken": 2}
+    assert len(ours(caplog)) == 1
+
+
+def test_a_judge_that_uses_what_it_judges_starts_no_calls_of_its_own() -> None:
+    """A decorated function called by a judge is not the application's, and would be judged for ever."""
+
+    class Asking(FakeJudge):
+        async def judge(self, call: RagCall) -> Judgement:
+            assert generate("is that so?", ["yes"]) == ANSWER
+            with ragtrace.call("by hand") as block:
+                block.answered("yes")
+            return await super().judge(call)
+
+    judge = Asking(GOOD)
+    captured = watch(screen=judge)
+    ask("where?")
+    assert ragtrace.flush()
+    assert (len(judge.calls), len(captured.spans), ragtrace.stats().offered) == (1, 3, 1)
+
+
+# --- exporters -------------------------------------------------------------------------------------------------------
+
+
+class BadExporter(SpanExporter):
+    """Raises, or waits until it is let go."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error, self.entered, self.release = error, threading.Event(), threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.entered.set()
+        if self.error is not None:
+            raise self.error
+        self.release.wait(WAIT_S)
+        return SpanExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+@pytest.mark.parametrize("error", [OSError("no route"), SystemExit(4)], ids=repr)
+def test_an_exporter_that_raises_hurts_nobody(error: BaseException, immediate: bool) -> None:
+    """The call is answered and scored; events and metrics have their own exporters."""
+    exporter, captured = BadExporter(error), Captured()
+    if not immediate and isinstance(error, SystemExit):
+        pytest.skip("it ends the SDK's own thread")
+    signals = captured.signals
+    ragtrace.configure(
+        exporter=Signals(spans=exporter, metrics=signals.metrics, logs=signals.logs, immediate=immediate)
+    )
+    assert [ask("where?"), ask("where?")] == [ANSWER, ANSWER]
+    ragtrace.flush()
+    assert exporter.entered.is_set()
+    assert ragtrace.stats().scored == 2
+    assert len(captured.events) == 8
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+def test_an_exporter_that_hangs_hurts_nobody(immediate: bool) -> None:
+    """Calls are answered at once, and flush and shutdown keep to their time."""
+    exporter = BadExporter()
+    ragtrace.configure(exporter=Signals(spans=exporter, immediate=immediate))
+    assert ask("where?") == ANSWER
+    began = perf_counter()
+    assert not ragtrace.flush(0.3)
+    assert exporter.entered.is_set()
+    assert ask("where?") == ANSWER
+    assert not ragtrace.shutdown(0.3)
+    assert perf_counter() - began < 6.0
+    exporter.release.set()
+
+
+# --- selectors, redaction, logging -----------------------------------------------------------------------------------
+
+
+def boom(*_: object) -> Any:
+    raise LookupError("the user's selector")
+
+
+def test_a_selector_that_raises_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Every selector of every decorator; the functions return what they return."""
+
+    @ragtrace.retrieve(documents=boom, query=boom)
+    def find(query: str) -> list[str]:
+        return ["found"]
+
+    @ragtrace.generate(answer=boom, contexts=boom, session=boom)
+    def say(question: str, docs: list[str]) -> str:
+        return "said"
+
+    @ragtrace.trace(answer=boom, contexts=boom, user=boom)
+    def do(question: str) -> str:
+        return say(question, find(question))
+
+    captured = watch()
+    assert [do("where?"), do("where?")] == ["said", "said"]
+    assert ragtrace.flush()
+    assert len(captured.spans) == 6
+    counts = ragtrace.stats().faults
+    assert sum(counts.values()) >= 2 * 5
+    assert len(ours(caplog)) == len(counts)
+
+
+def test_a_selector_that_raises_on_pieces_of_a_stream_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the pieces nor their order; one line, however many pieces."""
+
+    @ragtrace.generate(answer=boom)
+    def stream(question: str) -> Iterator[str]:
+        yield from ("a", "b", "c")
+
+    captured = watch()
+    assert list(stream("where?")) == ["a", "b", "c"]
+    assert ragtrace.flush()
+    assert attributes(captured.root())["ragtrace.abandoned"] is False
+    assert ragtrace.stats().faults["stream piece"] == 3
+    assert len([line for line in ours(caplog) if "stream piece" in line]) == 1
+
+
+def test_a_redaction_that_raises_lets_nothing_out() -> None:
+    """No text is better than the wrong text, on the span and before the judge."""
+    judge = FakeJudge(GOOD)
+    captured = watch(screen=judge, redact=ragtrace.Redact(function=boom))
+    assert ask("secret question") == ANSWER
+    assert ragtrace.flush()
+    assert "secret" not in str([attributes(span) for span in captured.spans])
+    assert "secret" not in str(judge.calls)
+    assert len(captured.spans) == 3
+    assert ragtrace.stats().faults["redaction"] > 0
+
+
+class RaisingHandler(logging.Handler):
+    """A user's log handler that is broken."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError("disk full")
+
+
+@pytest.fixture
+def broken_logging() -> Iterator[None]:
+    handler = RaisingHandler()
+    logger = logging.getLogger("ragtrace")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+
+
+@pytest.mark.usefixtures("broken_logging")
+def test_a_log_handler_that_raises_hurts_nobody() -> None:
+    """Neither on the application's thread nor in the background."""
+
+    @ragtrace.generate(answer=boom)
+    def say(question: str) -> Any:
+        return object()
+
+    ragtrace.shutdown()
+    assert generate("not configured", []) == ANSWER
+    captured = watch(screen=FakeJudge(RuntimeError("boom"), name="broken"))
+    assert type(say("where?")) is object
+    assert ask("where?") == ANSWER
+    assert ragtrace.flush()
+    assert len(captured.roots()) == 2
+    assert ragtrace.stats().faults["judge broken"] == 2
+    assert not ragtrace.stats().pending
+
+
+@pytest.mark.usefixtures("broken_logging")
+def test_a_log_handler_that_raises_does_not_stop_a_shutdown() -> None:
+    """Which has losses to report."""
+    watch(screen=WaitingJudge())
+    ask("where?")
+    assert not ragtrace.shutdown(0.05)
+    assert ragtrace.stats().dropped == {"shutdown": 1}
+
+
+# --- hostile objects -------------------------------------------------------------------------------------------------
+
+DUNDERS = (
+    "__getattribute__ __getattr__ __len__ __iter__ __str__ __repr__ __bool__ __eq__ __hash__ __getitem__ __contains__"
+    " __format__ __index__ __int__ __float__ __bytes__ __call__ __length_hint__ __reversed__ __lt__ __fspath__"
+    " __aiter__ __await__ __enter__ __dir__ __instancecheck__ __copy__ __deepcopy__ __reduce_ex__ __sizeof__"
+).split()
+PROPERTIES = "__class__ __dict__ __name__ __qualname__ text content page_content response_gen choices metadata".split()
+
+
+def _fail(*_: object, **__: object) -> Any:
+    raise RuntimeError("hostile")
+
+
+def hostile(*names: str) -> Any:
+    """An object that raises whenever one of *names* is used."""
+    members: dict[str, Any] = {name: property(_fail) if name in PROPERTIES else _fail for name in names}
+    return type("Hostile", (), members)()
+
+
+HOSTILE: dict[str, Callable[[], Any]] = {
+    **{name: lambda name=name: hostile(name) for name in (*DUNDERS, *PROPERTIES)},  # type: ignore[misc]
+    "everything": lambda: hostile(*DUNDERS, *PROPERTIES),
+    "a str that is none": lambda: type("Text", (str,), {n: _fail for n in DUNDERS if n != "__getattribute__"})("text"),
+    "a dict that is none": lambda: type("Map", (dict,), {n: _fail for n in DUNDERS if n != "__hash__"})(text="x"),
+    "a list that is none": lambda: type("List", (list,), {n: _fail for n in DUNDERS if n != "__hash__"})(["x"]),
+    "MagicMock": MagicMock,
+    "a mock of a generator": lambda: MagicMock(spec=(i for i in ())),
+    "in a list": lambda: [hostile(*DUNDERS), "text", hostile("text")],
+    "in a dict": lambda: {"text": hostile(*DUNDERS), "metadata": hostile("__len__")},
+    "in a tuple": lambda: ((hostile("__str__"), 0.5), (hostile("__float__"), hostile("__float__"))),
+    "a class": lambda: FakeJudge,
+    "a module": lambda: asyncio,
+    "NotImplemented": lambda: NotImplemented,
+}
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_object_goes_through_untouched(make: Callable[[], Any]) -> None:
+    """As argument, as document, as answer: the same object comes back, and every span arrives."""
+    captured = watch(screen=FakeJudge(GOOD))
+    value = make()
+    assert look_up(value, value) is value
+    assert reply(value, value, value) is value
+    assert whole(value, value, value) is value
+    assert whole("where?", ["doc"], value) is value
+    assert ragtrace.flush()
+    assert len(captured.spans) == 2 + 3 + 3
+    assert ragtrace.stats().pending == 0
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_piece_of_a_stream_goes_through_untouched(make: Callable[[], Any]) -> None:
+    """Of a retrieval, of a generation, of a trace; plain and asynchronous."""
+
+    @ragtrace.retrieve
+    def retrieving(query: str) -> Iterator[Any]:
+        yield value
+
+    @ragtrace.generate
+    def generating(question: str) -> Iterator[Any]:
+        yield value
+
+    @ragtrace.trace
+    async def tracing(question: str) -> AsyncIterator[Any]:
+        yield value
+
+    async def read() -> list[Any]:
+        return [piece async for piece in tracing("where?")]
+
+    captured = watch(screen=FakeJudge(GOOD))
+    value = make()
+    for pieces in (list(retrieving("where?")), list(generating("where?")), asyncio.run(read())):
+        assert len(pieces) == 1
+        assert pieces[0] is value
+    assert ragtrace.flush()
+    assert len(captured.spans) == 3
+
+
+@pytest.mark.parametrize("name", ["__str__", "__repr__", "__getattribute__", "__class__", "args"])
+def test_a_hostile_exception_comes_out_as_it_went_in(name: str) -> None:
+    """And the span is an error all the same."""
+    member = property(_fail) if name in ("__class__", "args") else _fail
+    error = type("HostileError", (Exception,), {name: member})()
+
+    @ragtrace.trace
+    def fail(question: str) -> str:
+        raise error
+
+    captured = watch()
+    raised: list[bool] = []
+    try:
+        fail("where?")
+    except BaseException as seen:  # pytest.raises would look at it
+        raised.append(seen is error)
+    assert raised == [True]
+    assert ragtrace.flush()
+    assert str(attributes(captured.root())["error.type"]).endswith("HostileError")
+
+
+@pytest.mark.parametrize("name", ["__getattr__", "__getattribute__", "__name__", "__class__"])
+def test_a_hostile_callable_runs_as_it_would_undecorated(name: str) -> None:
+    """What our decorator wants to know of it may not be had."""
+
+    async def call(self: object, question: str) -> str:
+        return f"answer to {question}"
+
+    member = property(_fail) if name.startswith(("__name", "__class")) else _fail
+    decorated = ragtrace.generate(type("Hostile", (), {name: member, "__call__": call})())
+    captured = watch()
+    assert asyncio.run(decorated("x")) == "answer to x"
+    assert ragtrace.flush()
+    assert len(captured.spans) == 1
+
+
+def test_cyclic_structures_are_read_as_far_as_they_go() -> None:
+    """Lists, dicts and objects that contain themselves, deep nesting, and cycles among documents."""
+    round_list: list[Any] = ["text"]
+    round_list.append(round_list)
+    round_dict: dict[str, Any] = {"text": "x"}
+    round_dict["metadata"] = round_dict
+    round_dict["documents"] = [round_dict]
+    round_object = type("Node", (), {})()
+    round_object.node, round_object.content = round_object, round_object
+    deep: Any = "x"
+    for _ in range(100_000):
+        deep = [deep]
+    captured = watch(screen=FakeJudge(GOOD))
+    for value in (round_list, round_dict, round_object, deep):
+        assert whole(value, value, value) is value
+    assert ragtrace.flush()
+    assert len(captured.spans) == 12
+    while isinstance(deep, list):  # freed step by step
+        deep = deep.pop()
+
+
+AWKWARD = {
+    "lone surrogates": "caf\ud800 \udfff ok",
+    "NUL": "a\0b",
+    "other control characters": "\x01\x02\x1b[31m\x7f\ufeff\u202e",
+    "half an emoji": "\ud83d",
+    "nothing": "",
+    "white space": " \n\t ",
+}
+
+
+@pytest.mark.parametrize("text", AWKWARD.values(), ids=AWKWARD.keys())
+def test_an_awkward_text_costs_no_span(text: str) -> None:
+    """Wherever it comes from - also as name, id or session - what goes out can be encoded."""
+
+    @ragtrace.generate
+    def say(question: str, docs: Any, session_id: str, model: str) -> Any:
+        return {"content": text, "model": text, "id": text}
+
+    @ragtrace.trace(user="who", query="question")
+    def do(question: str, session_id: str, who: str) -> Any:
+        docs = [{"text": text, "id": text, "score": 1.0}, text]
+        return say(question, look_up(question, docs), session_id, text)
+
+    captured = watch(dialects=["otel", "openinference"], capture_content="SPAN_AND_EVENT")
+    do(text, text, text)
+    assert ragtrace.flush()
+    assert len(captured.spans) == 3
+    for span in captured.spans:
+        span.name.encode()
+        for key, value in attributes(span).items():
+            assert "\0" not in key + str(value)
+            f"{key} {value}".encode()
+    for event in captured.events:
+        str(event.log_record.attributes).encode()
+
+
+# --- huge texts ------------------------------------------------------------------------------------------------------
+
+
+def cost(act: Callable[[], object]) -> tuple[float, int]:
+    """Seconds that *act* takes, and bytes at the peak of it beyond what there was."""
+    began = perf_counter()
+    act()
+    seconds = perf_counter() - began
+    tracemalloc.start()
+    act()
+    ragtrace.flush(WAIT_S)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return seconds, peak
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "漢", " "], ids=["ascii", "latin", "cjk", "blank"])
+def test_fifty_megabytes_of_text_cost_the_application_nothing(letter: str) -> None:
+    """As query, contexts and answer: neither copied nor searched while the application waits."""
+    captured = watch()
+    ask("warm up")
+    huge = letter * HUGE
+    seconds, peak = cost(lambda: whole(huge, [huge, {"text": huge, "id": huge}], huge))
+    assert ragtrace.flush(WAIT_S)
+    assert seconds < 0.2
+    assert peak < 20_000_000
+    assert sum(len(str(value)) for span in captured.spans for value in attributes(span).values()) < 3_000_000
+    assert ragtrace.stats().pending == 0
+
+
+def test_fifty_megabytes_in_small_pieces_cost_the_application_little() -> None:
+    """A stream without end keeps what the limits allow, and passes everything on."""
+    pieces = 50_000
+    piece = "x" * (HUGE // pieces)
+
+    @ragtrace.generate
+    def stream(question: str) -> Iterator[str]:
+        for _ in range(pieces):
+            yield piece
+
+    captured = watch()
+    ask("warm up")
+    began = perf_counter()
+    assert sum(len(part) for part in stream("where?")) == HUGE
+    assert perf_counter() - began < 5.0
+    assert ragtrace.flush(WAIT_S)
+    assert len(str(attributes(captured.roots()[-1])["gen_ai.output.messages"])) < 30_000
+
+
+def test_a_hundred_thousand_documents_cost_the_application_little() -> None:
+    """A retriever that returns a whole table."""
+    watch(screen=FakeJudge(GOOD))
+    documents = [f"document {number}" for number in range(100_000)]
+    began = perf_counter()
+    assert look_up("where?", documents) is documents
+    assert perf_counter() - began < 2.0
+    assert ragtrace.flush(WAIT_S)
