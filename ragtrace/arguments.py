@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MethodType
@@ -252,7 +253,9 @@ def _unwrapped(function: object) -> tuple[Any, bool]:
 def _name_of(function: Any) -> str:
     while isinstance(function, partial):
         function = cast(Any, function).func
-    name = getattr(function, "__qualname__", None)
+    name: object = None
+    with suppress(Exception):  # of an object that answers for its attributes itself
+        name = getattr(function, "__qualname__", None)
     return name.rpartition("<locals>.")[2] if type(name) is str else type(function).__qualname__
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, overload
 
 from ragtrace.arguments import Arguments
 from ragtrace.drive import FunctionProxy, Invocation, Proxy, bare, drive, kind_of
 from ragtrace.errors import SettingsError, faults
-from ragtrace.record import Recording, Selector, StepSpec
+from ragtrace.record import Recording, Selector, StepSpec, suppressed
 from ragtrace.runtime import current, switched_off
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -189,8 +190,9 @@ def _wrap(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
 
     def observed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         runtime = current()
-        if runtime is None:
-            _not_configured(spec.function_name)
+        if runtime is None or suppressed():
+            if runtime is None:
+                _not_configured(spec.function_name)
             return wrapped(*args, **kwargs)
         recording = Recording(runtime, spec, args, kwargs, bound=instance is not None)
         return drive(kind, Invocation(recording), partial(wrapped, *args, **kwargs))
@@ -225,5 +227,8 @@ def _not_configured(name: str) -> None:
 def _name_of(function: Any) -> str:
     """A name of low cardinality for any callable: no address, no `<locals>`."""
     function = bare(function)
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return name.rpartition("<locals>.")[2]
+    name: object = None
+    with suppress(Exception):  # of an object that answers for its attributes itself
+        name = getattr(function, "__qualname__", None)
+    text = name if type(name) is str else type(function).__qualname__
+    return text.rpartition("<locals>.")[2]

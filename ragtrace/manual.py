@@ -9,7 +9,7 @@ from ragtrace.arguments import Arguments, Picked
 from ragtrace.capture import documents, not_understood
 from ragtrace.drive import Invocation
 from ragtrace.errors import guarded
-from ragtrace.record import Recording, StepSpec
+from ragtrace.record import Recording, StepSpec, suppressed
 from ragtrace.runtime import current
 
 
@@ -35,7 +35,7 @@ class CallBlock:
         self._invocation: Invocation | None = None
         self._recording: Recording | None = None
         runtime = current()
-        if runtime is not None:
+        if runtime is not None and not suppressed():
             spec = StepSpec("trace", name, _Given(picked), name=name, workflow=name)
             self._recording = Recording(runtime, spec, (), {}, bound=False)
             self._recording.step.reference = reference

@@ -54,13 +54,13 @@ class Telemetry:
     def flush(self, timeout: float) -> bool:
         """Flush all providers within *timeout* seconds; False if one failed or was late."""
         deadline = monotonic() + timeout
-        done = [_bounded(partial(_flush, flush, deadline), deadline) for flush in self.flushes]
+        done = [bounded(partial(_flush, flush, deadline), deadline) for flush in self.flushes]
         return all(done)
 
     def shutdown(self, timeout: float) -> bool:
         """Shut our own providers down within *timeout* seconds."""
         deadline = monotonic() + timeout
-        done = [_bounded(shutdown, deadline) for shutdown in self.shutdowns]
+        done = [bounded(shutdown, deadline) for shutdown in self.shutdowns]
         return all(done)
 
 
@@ -68,8 +68,12 @@ def _flush(flush: Callable[[int], object], deadline: float) -> object:
     return flush(max(1, int((deadline - monotonic()) * 1000)))
 
 
-def _bounded(action: Callable[[], object], deadline: float) -> bool:
-    """Run *action* on a thread of its own: the SDK's `force_flush` and `shutdown` do not keep to a time-out."""
+def bounded(action: Callable[[], object], deadline: float) -> bool:
+    """Run *action* on a thread of its own until *deadline*: the SDK's `force_flush` and `shutdown` keep to no time-out.
+
+    Returns:
+        Whether it came back in time, and neither raised nor returned False.
+    """
     outcome: list[object] = []
 
     def run() -> None:

@@ -35,6 +35,8 @@ from ragtrace.steps import ErrorRecord, Step, StepKind
 
 FRAME = create_key("ragtrace-frame")
 """Where the OpenTelemetry context keeps (assembly or None, innermost step): whatever carries the context carries it."""
+SUPPRESS = "suppress_instrumentation"
+"""The key that all instrumentations of OpenTelemetry look for."""
 Frame: TypeAlias = "tuple[Assembly | None, Step]"
 Selector: TypeAlias = Callable[[Any], object]
 _STACKTRACE_CHARS = 20_000
@@ -86,6 +88,11 @@ def current_frame(context: Context) -> Frame | None:
     # A task that outlives its request keeps the request's context, but what it does belongs to no open call.
     ended = step.ended if assembly is None else assembly.root.ended
     return None if ended else frame
+
+
+def suppressed() -> bool:
+    """Whether this context is not to be traced: above all the background, where a judge may call what it judges."""
+    return bool(get_current().get(SUPPRESS))
 
 
 class Recording:

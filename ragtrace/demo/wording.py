@@ -119,9 +119,12 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _account(tally: Mapping[str, object]) -> str:
-    """ "offered 400 = scored 389 + partial 0 + ...": the accounts, which always balance."""
-    parts = [f"{name.replace('_', ' ')} {_total(value)}" for name, value in tally.items() if name != "offered"]
-    return f"offered {_total(tally['offered'])} = {' + '.join(parts)}"
+    """ "offered 400 = scored 400 + partial 0 + ...": the accounts, which always balance."""
+    summands = [name for name in tally if name not in ("offered", "not_applicable")]
+    parts = [f"{name.replace('_', ' ')} {_total(tally[name])}" for name in summands]
+    inapplicable = cast("Mapping[str, int]", tally.get("not_applicable") or {})
+    note = f"; no metric applies to {_counts(inapplicable)}" if inapplicable else ""
+    return f"offered {_total(tally['offered'])} = {' + '.join(parts)}{note}"
 
 
 def _total(value: object) -> str:

@@ -8,12 +8,13 @@ import sys
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
 from ragtrace.drive.awaiting import steps
 from ragtrace.drive.invocation import Invocation
-from ragtrace.drive.streams import ObservedAsyncStream, ObservedStream, holds_stream, is_stream
+from ragtrace.drive.streams import ObservedAsyncStream, ObservedStream, holds_stream, is_mock, is_stream
 from ragtrace.errors import faults
 
 Kind: TypeAlias = Literal["plain", "coroutine", "generator", "async_generator"]
@@ -52,10 +53,11 @@ def drive(kind: Kind, call: Invocation, start: Callable[[], Any]) -> Any:
 def _named(driver: Any, start: Callable[[], Any]) -> Any:
     """Give *driver* the user's name, which "coroutine 'x' was never awaited" and debuggers print."""
     function = start.func if isinstance(start, partial) else start
-    name = getattr(function, "__name__", None)
-    if type(name) is str:
-        driver.__name__ = name
-        driver.__qualname__ = getattr(function, "__qualname__", name)
+    with suppress(Exception):  # of a callable object that answers for its attributes itself
+        name = getattr(function, "__name__", None)
+        if type(name) is str:
+            driver.__name__ = name
+            driver.__qualname__ = getattr(function, "__qualname__", name)
     return driver
 
 
@@ -102,7 +104,7 @@ def _drive_generator(call: Invocation, source: Generator[Any, Any, Any]) -> Gene
         try:
             sent = yield piece
         except BaseException as error:  # GeneratorExit too: the source may clean up, answer it, or ignore it
-            resume, leaving = partial(source.throw, error), isinstance(error, GeneratorExit)
+            resume, leaving = partial(source.throw, error), issubclass(type(error), GeneratorExit)
         else:
             leaving = False
             if sent is not None:
@@ -131,7 +133,7 @@ async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, A
         try:
             sent = yield piece
         except BaseException as error:
-            resume, leaving = partial(source.athrow, error), isinstance(error, GeneratorExit)
+            resume, leaving = partial(source.athrow, error), issubclass(type(error), GeneratorExit)
         else:
             leaving = False
             if sent is not None:
@@ -165,6 +167,18 @@ def _settle(call: Invocation, result: Any) -> Any:
     if type(result) in _FINISHED:
         call.done(result)
         return result
+    try:
+        return _taken_over(call, result)
+    except Exception as error:  # a hostile object: it goes back as it came
+        faults.record("returned object", error)
+        call.done(result)
+        return result
+
+
+def _taken_over(call: Invocation, result: Any) -> Any:
+    if is_mock(type(result)):
+        call.done(result)
+        return result
     if isinstance(result, _GENERATOR):
         if result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
             return _renamed(_finishing(call, result), result)
@@ -175,12 +189,7 @@ def _settle(call: Invocation, result: Any) -> Any:
         return _renamed(_drive_async_generator(call, result), result)
     if isinstance(result, _COROUTINE):
         return _renamed(_drive_coroutine(call, partial(_same, result)), result)
-    try:
-        return _settle_object(call, result)
-    except Exception as error:  # a hostile object: it goes back as it came
-        faults.record("returned object", error)
-        call.done(result)
-        return result
+    return _settle_object(call, result)
 
 
 def _settle_object(call: Invocation, result: Any) -> Any:

@@ -148,10 +148,11 @@ class Invocation:
 
     def failed(self, error: BaseException) -> None:
         """The function raised *error*; `GeneratorExit` means that its reader left."""
-        if isinstance(error, GeneratorExit):
+        kind = type(error)  # isinstance would ask the error for its class, and a hostile one raises
+        if issubclass(kind, GeneratorExit):
             self.abandoned()
         else:
-            left = self._first is not None and isinstance(error, asyncio.CancelledError)
+            left = self._first is not None and issubclass(kind, asyncio.CancelledError)
             self._end(None, error, abandoned=left)
 
     def abandoned(self) -> None:

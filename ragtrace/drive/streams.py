@@ -16,6 +16,11 @@ def holds_stream(result: object) -> bool:
     return isinstance(inner, (types.GeneratorType, types.AsyncGeneratorType))
 
 
+def is_mock(kind: type) -> bool:
+    """A mock claims to be whatever it is taken for: it goes back as it is."""
+    return kind.__module__ == "unittest.mock"
+
+
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: defined by a class statement
 
 
@@ -65,15 +70,7 @@ class ObservedStream(Proxy):
 
     @property
     def close(self) -> Any:
-        close = self.__wrapped__.close
-
-        def observed(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return close(*args, **kwargs)
-            finally:
-                self._self_call.abandoned()
-
-        return observed
+        return _closing(self._self_call, self.__wrapped__.close)
 
 
 class ObservedAsyncStream(Proxy):
@@ -112,17 +109,20 @@ class ObservedAsyncStream(Proxy):
 
     @property
     def close(self) -> Any:
-        return self._self_closing(self.__wrapped__.close)
+        return _closing(self._self_call, self.__wrapped__.close)
 
     @property
     def aclose(self) -> Any:
-        return self._self_closing(self.__wrapped__.aclose)
+        return _closing(self._self_call, self.__wrapped__.aclose)
 
-    def _self_closing(self, close: Any) -> Any:
-        async def observed(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return await close(*args, **kwargs)
-            finally:
-                self._self_call.abandoned()
 
-        return observed
+def _closing(call: Invocation, close: Any) -> Any:
+    """*close*, which also ends *call*. What it returns is the user's: a plain value, or something to await."""
+
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return close(*args, **kwargs)
+        finally:
+            call.abandoned()
+
+    return observed

@@ -27,17 +27,17 @@ DENIALS: Final = NEGATIONS | _words("none unable insufficient unclear lack lacks
 """A sentence that declines to answer has one of these."""
 
 ENGLISH: Final = NEGATIONS | _words(
-    "a an the and or but so yet if then else than that this these those there here it its itself he him his himself she"
-    " her hers herself they them their theirs themselves we us our ours ourselves you your yours yourself i me my mine"
-    " myself none who whom whose which what when where why how all any both each few more most other others some such only"
-    " own same too very can could may might must shall should will would do does did done doing have has had having be"
-    " am is are was were been being as at by for from in into of off on onto out over to up down with within about"
-    " above across after against along among around before behind below beneath beside between beyond during except"
-    " inside like near since through throughout till toward towards under until upon via per also just even still"
-    " again ever always often sometimes usually however therefore thus hence moreover furthermore additionally"
-    " although though while whereas because unless whether either one ones many much several various every another"
-    " let get gets got getting make makes made making s t d ll re ve m it's i'm i'll i've you're you'll you've we're"
-    " we'll we've they're they'll they've he's she's that's there's here's what's who's let's i'd you'd we'd"
+    "a an the and or but so yet if then else than that this these those there here it its itself he him his himself"
+    " she her hers herself they them their theirs themselves we us our ours ourselves you your yours yourself i me my"
+    " mine myself none who whom whose which what when where why how all any both each few more most other others some"
+    " such only own same too very can could may might must shall should will would do does did done doing have has had"
+    " having be am is are was were been being as at by for from in into of off on onto out over to up down with within"
+    " about above across after against along among around before behind below beneath beside between beyond during"
+    " except inside like near since through throughout till toward towards under until upon via per also just even"
+    " still again ever always often sometimes usually however therefore thus hence moreover furthermore additionally"
+    " although though while whereas because unless whether either one ones many much several various every another let"
+    " get gets got getting make makes made making s t d ll re ve m it's i'm i'll i've you're you'll you've we're we'll"
+    " we've they're they'll they've he's she's that's there's here's what's who's let's i'd you'd we'd"
 )
 
 CONTEXT_NOUNS: Final = _words(

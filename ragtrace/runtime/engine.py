@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from weakref import WeakMethod
 
@@ -18,8 +18,9 @@ from ragtrace.capture import mark_duplicates
 from ragtrace.errors import faults, guarded, say
 from ragtrace.ledger import Ledger, Outcome, Stats
 from ragtrace.model import Evaluation, RagCall, Score
-from ragtrace.providers import Telemetry
+from ragtrace.providers import Telemetry, bounded
 from ragtrace.redact import Redact
+from ragtrace.runtime import exits
 from ragtrace.runtime.redaction import redact_step, unredactable
 from ragtrace.sampling import Sampling, included
 from ragtrace.scoring import Evaluator, evaluate
@@ -84,7 +85,7 @@ class Runtime:
         if hasattr(os, "register_at_fork"):  # not on Windows
             os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
-        atexit.register(self._at_exit)
+        exits.before_exit(self._at_exit)
 
     # --- on the application's thread ---------------------------------------------------------------------------------
 
@@ -253,16 +254,22 @@ class Runtime:
             return True
         deadline = monotonic() + timeout
         self._ended = True
-        atexit.unregister(self._at_exit)
-        for work in self.worker.stop(timeout):
-            with guarded("dropping a call"):
-                self._drop(work, "shutdown")
+        exits.cancel(self._at_exit)
+        lost = self.worker.stop(timeout)
+        for work in lost:
+            self._settle_open(work, "dropped", "shutdown")
+        bounded(partial(self._end_spans, lost), max(monotonic() + 0.1, deadline))  # an exporter may hang
         for hold in holds():
             if hold.before_flush == self.worker.wait_idle:  # else a newer runtime has adopted it
                 hold.before_flush = None
         flushed = self._telemetry.flush(max(0.1, deadline - monotonic()))
         closed = self._telemetry.shutdown(max(0.1, deadline - monotonic()))
         return self._report_losses(flushed and closed)
+
+    def _end_spans(self, lost: Sequence[Finished]) -> None:
+        for work in lost:
+            with guarded("dropping a call"):
+                self._drop(work, "shutdown")
 
     def _report_losses(self, delivered: bool) -> bool:
         lost = self.stats().dropped
@@ -283,6 +290,7 @@ class Runtime:
         self.loose.reset()
         self._judging = asyncio.Semaphore(self.settings.judge_concurrency)
         faults.clear()
+        exits.after_fork(self, self._at_exit)
 
 
 def _held() -> int:

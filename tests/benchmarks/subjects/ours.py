@@ -1,0 +1,205 @@
+"""The application decorated with ragtrace, in every configuration whose cost the benchmark states."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+import ragtrace
+from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
+from tests.benchmarks.subjects import application
+from tests.benchmarks.subjects.application import MODEL, PROVIDER, SOURCE, WORKFLOW, Subject
+from tests.benchmarks.subjects.handwritten import Forgetting, provider
+
+FLUSH_S: Final = 30.0
+IMPATIENT_S: Final = 0.2
+"""How long to wait for what is not going to be done: a judge that hangs, an exporter that is dead."""
+HANG_S: Final = 30.0
+ROOM: Final = 100_000
+"""Calls that may be pending where the queue is not to be full."""
+
+retrieve = ragtrace.retrieve(source=SOURCE, provider=PROVIDER)(application.retrieve)
+generate = ragtrace.generate(model=MODEL, provider=PROVIDER)(application.generate)
+
+
+@ragtrace.trace(name=WORKFLOW)
+def ask(query: str) -> str:
+    """Retrieve, then generate."""
+    return generate(query, retrieve(query))
+
+
+@ragtrace.retrieve(source=SOURCE, provider=PROVIDER)
+async def aretrieve(query: str) -> list[str]:
+    """As a coroutine."""
+    return application.retrieve(query)
+
+
+@ragtrace.generate(model=MODEL, provider=PROVIDER)
+async def agenerate(query: str, contexts: list[str]) -> str:
+    """As a coroutine."""
+    return application.generate(query, contexts)
+
+
+@ragtrace.trace(name=WORKFLOW)
+async def aask(query: str) -> str:
+    """Retrieve, then generate."""
+    return await agenerate(query, await aretrieve(query))
+
+
+retrieve_paced = ragtrace.retrieve(source=SOURCE, provider=PROVIDER)(application.retrieve_paced)
+generate_paced = ragtrace.generate(model=MODEL, provider=PROVIDER)(application.generate_paced)
+
+
+@ragtrace.trace(name=WORKFLOW)
+async def ask_paced(query: str) -> str:
+    """Retrieve, then generate, each with a wait."""
+    return await generate_paced(query, await retrieve_paced(query))
+
+
+class SlowJudge:
+    """A judge that takes *seconds*, without using any processor."""
+
+    id, version = "slow", "1"
+    type: EvaluatorType = "llm_judge"
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def offers(self, metric: Metric) -> bool:
+        """Only the cheapest metric."""
+        return metric.name == "answered"
+
+    async def judge(self, call: RagCall) -> Judgement:
+        """After the wait: answered."""
+        await asyncio.sleep(self._seconds)
+        return Judgement(answer_label="answered")
+
+
+class Hanging(SpanExporter):
+    """Never comes back from its first export, as one whose backend accepts and stays silent."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Part of the SDK's interface."""
+        threading.Event().wait(HANG_S * 100)
+        return SpanExportResult.FAILURE
+
+
+def _subject(ask: Any, exporter: Forgetting | None = None, *, flush: float = FLUSH_S, a: bool = False) -> Subject:
+    spans = None if exporter is None else (lambda: exporter.count)
+    return Subject(ask, partial(ragtrace.flush, flush), spans, asynchronous=a)
+
+
+def unconfigured() -> Subject:
+    """Decorated, and switched off."""
+    ragtrace.configure(enabled=False)
+    return Subject(ask)
+
+
+def light() -> Subject:
+    """Our own provider, everything as it comes: the screen scores every call in the background."""
+    exporter = Forgetting()
+    ragtrace.configure(service=WORKFLOW, exporter=exporter)
+    return _subject(ask, exporter)
+
+
+def light_unscored() -> Subject:
+    """Our own provider, no scoring."""
+    exporter = Forgetting()
+    ragtrace.configure(service=WORKFLOW, exporter=exporter, screen=None)
+    return _subject(ask, exporter)
+
+
+def light_async() -> Subject:
+    """Our own provider, coroutines, the screen on."""
+    exporter = Forgetting()
+    ragtrace.configure(service=WORKFLOW, exporter=exporter)
+    return _subject(aask, exporter, a=True)
+
+
+def light_paced() -> Subject:
+    """Our own provider, coroutines that wait, the screen on."""
+    ragtrace.configure(service=WORKFLOW, exporter=Forgetting())
+    return _subject(ask_paced, a=True)
+
+
+def standard() -> Subject:
+    """A user's provider as it is: scores follow as carrier spans."""
+    exporter = Forgetting()
+    ragtrace.configure(tracer_provider=provider(exporter))
+    return _subject(ask, exporter)
+
+
+def standard_unscored() -> Subject:
+    """A user's provider as it is, no scoring."""
+    exporter = Forgetting()
+    ragtrace.configure(tracer_provider=provider(exporter), screen=None)
+    return _subject(ask, exporter)
+
+
+def standard_hold() -> Subject:
+    """A user's provider whose exporting processor is wrapped in `HoldProcessor`."""
+    exporter = Forgetting()
+    made = provider(exporter, hold=ragtrace.HoldProcessor)
+    ragtrace.configure(tracer_provider=made)
+    return _subject(ask, exporter)
+
+
+def otlp() -> Subject:
+    """Spans and metrics over OTLP/HTTP, no scoring."""
+    ragtrace.configure(service=WORKFLOW, exporter="otlp", screen=None)
+    return _subject(ask)
+
+
+def otlp_spans() -> Subject:
+    """Spans alone over OTLP/HTTP, as by hand, no scoring."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    ragtrace.configure(service=WORKFLOW, exporter=OTLPSpanExporter(), screen=None)
+    return _subject(ask)
+
+
+def _judged(seconds: float, *, capacity: int = ROOM, exporter: SpanExporter | None = None, flush: float) -> Subject:
+    ragtrace.configure(
+        service=WORKFLOW,
+        exporter=exporter or Forgetting(),
+        screen=None,
+        judge=SlowJudge(seconds),
+        sampling=ragtrace.Sampling(rate=1.0),
+        judge_timeout=2 * HANG_S,
+        capacity=capacity,
+    )
+    return _subject(ask, flush=flush)
+
+
+def healthy() -> Subject:
+    """A judge that looks at every call and answers after 20 ms."""
+    return _judged(0.02, flush=FLUSH_S)
+
+
+def judge_hangs() -> Subject:
+    """A judge that takes thirty seconds."""
+    return _judged(HANG_S, flush=IMPATIENT_S)
+
+
+def queue_full() -> Subject:
+    """The same with room for four calls: every further one is dropped and counted."""
+    return _judged(HANG_S, capacity=4, flush=IMPATIENT_S)
+
+
+def exporter_hangs() -> Subject:
+    """An exporter that never comes back."""
+    return _judged(0.02, exporter=Hanging(), flush=IMPATIENT_S)
+
+
+def exporter_refused() -> Subject:
+    """OTLP/HTTP to where nobody listens."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    exporter = OTLPSpanExporter(endpoint="http://127.0.0.1:9/v1/traces", timeout=2)
+    return _judged(0.02, exporter=exporter, flush=IMPATIENT_S)
