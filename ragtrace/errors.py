@@ -28,12 +28,26 @@ class UnknownMetricError(SettingsError):
 
 
 class JudgeError(RagtraceError):
-    """A judge could not judge a call. `reason` is one of the `judge_error` reasons of `ragtrace.model.Reason`."""
+    """A judge could not judge a call. `reason` is one of the `judge_error` reasons of `ragtrace.model.Reason`.
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    Args:
+        reason: "unavailable", "timeout", "refused" ...
+        detail: what was seen, for whoever looks into it.
+        retry_after: seconds in which the judge wants to be left alone (its Retry-After); no call of the process is put
+            to it before.
+        retryable: whether the same call may go well a moment later; default: if `retry_after` is given, or the reason
+            is "unavailable" or "timeout".
+    """
+
+    def __init__(
+        self, reason: str, detail: str = "", *, retry_after: float | None = None, retryable: bool | None = None
+    ) -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
+        self.retry_after = retry_after
+        passing = retry_after is not None or reason in ("unavailable", "timeout")
+        self.retryable = passing if retryable is None else retryable
 
 
 def say(level: int, message: str, *args: object) -> None:
@@ -65,11 +79,11 @@ class Faults:
         except Exception:  # a hostile __str__ of the error
             say(logging.ERROR, "ragtrace failed in %s; the error could not be printed", place)
 
-    def warn_once(self, place: str, message: str, *args: object) -> None:
-        """Count one event under *place* and log *message* the first time. Never raises."""
+    def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
+        """Count *count* events under *place* and log *message* the first time. Never raises."""
         with self._lock:
-            self._counts[place] += 1
-            first = self._counts[place] == 1
+            first = place not in self._counts
+            self._counts[place] += count
         if first:
             say(logging.WARNING, message, *args)
 

@@ -6,7 +6,7 @@ What we give is a frozen, slotted dataclass; what we take is a Protocol. No poli
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -258,7 +258,11 @@ class Evaluation:
 
 @runtime_checkable
 class Metric(Protocol):
-    """Arithmetic over a judge's labels."""
+    """Arithmetic over a judge's labels.
+
+    It is called in threads, several at a time, and may take its time. One that only computes may have an attribute
+    `computes = True`: it is called directly, and holds up all others for as long as it takes.
+    """
 
     @property
     def name(self) -> str: ...
@@ -278,7 +282,12 @@ class Metric(Protocol):
 
 @runtime_checkable
 class Judge(Protocol):
-    """Labels one call. A failure it foresees is a `JudgeError` with a reason."""
+    """Labels one call. A failure it foresees is a `JudgeError` with a reason.
+
+    `judge` may be a plain function too: it is then called in threads, several at a time. Identical calls (query,
+    contexts, answer, reference) are put to it once. A judge that only computes, without waiting for anything, may have
+    an attribute `computes = True`: it is asked directly, without time limit, memory or threads.
+    """
 
     @property
     def id(self) -> str: ...
@@ -290,7 +299,7 @@ class Judge(Protocol):
         """Whether its labels are good enough for *metric*."""
         ...
 
-    async def judge(self, call: RagCall) -> Judgement: ...
+    def judge(self, call: RagCall) -> Awaitable[Judgement] | Judgement: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points, version
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from opentelemetry import _logs, metrics, trace
 
 from ragtrace import semconv
 from ragtrace.attach import HoldProcessor
+from ragtrace.delivery import Backlog, BoundedEvents, BoundedSpans, PatientExporter
 from ragtrace.errors import SettingsError, guarded
 from ragtrace.model import Signals
+from ragtrace.renewal import OwnMeters, Renewal, with_new_identity
 from ragtrace.settings import Settings, choose
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, LoggerProvider
     from opentelemetry.metrics import Meter, MeterProvider
+    from opentelemetry.sdk._logs import LogRecordProcessor
+    from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Tracer, TracerProvider
 
     from ragtrace.spans.light import LightTracer
 
 ENTRY_POINTS = "ragtrace.exporters"
+SPANS: Final = "spans"
+EVENTS: Final = "events"
 
 
 @dataclass(slots=True)
@@ -51,6 +58,17 @@ class Telemetry:
     shutdowns: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
     """`shutdown()` of our own providers."""
 
+    exporters: dict[str, PatientExporter] = field(default_factory=dict[str, PatientExporter])
+    """Of our own providers of spans and events, if they batch."""
+    renewal: Renewal = field(default_factory=Renewal)
+    """What a forked child needs."""
+    resource: Callable[[], Resource] | None = None
+    """The resource of our own providers, which the SDK may renew after a fork; None: there are none."""
+
+    def has_room(self, held: int) -> bool:
+        """Whether the queues before our exporters have places beside those for the *held* spans that will come."""
+        return all(exporter.backlog.has_room(held if what == SPANS else 0) for what, exporter in self.exporters.items())
+
     def flush(self, timeout: float) -> bool:
         """Flush all providers within *timeout* seconds; False if one failed or was late."""
         deadline = monotonic() + timeout
@@ -58,10 +76,20 @@ class Telemetry:
         return all(done)
 
     def shutdown(self, timeout: float) -> bool:
-        """Shut our own providers down within *timeout* seconds."""
+        """Shut our own providers down within *timeout* seconds; what was not delivered by then is counted as lost."""
         deadline = monotonic() + timeout
+        for exporter in self.exporters.values():
+            exporter.hurry()
         done = [bounded(shutdown, deadline) for shutdown in self.shutdowns]
+        for exporter in self.exporters.values():
+            exporter.backlog.give_up()
         return all(done)
+
+    def after_fork(self) -> None:
+        """In a forked child: forget what the parent had under way."""
+        for exporter in self.exporters.values():
+            exporter.backlog.reset()
+        self.renewal.after_fork()
 
 
 def _flush(flush: Callable[[int], object], deadline: float) -> object:
@@ -113,25 +141,36 @@ def build(
             "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
         )
     ours = exporter is not None
-    signals = signals_of(exporter, settings, os.environ)
-    resource = _resource(settings)
+    make = partial(signals_of, exporter, settings, os.environ)
+    signals, resource = make(), _resource(settings)
     release = version("ragtrace-otel")
     telemetry = Telemetry(trace.NoOpTracer(), metrics.NoOpMeter(semconv.SCOPE), None)
     tracers = tracer_provider or (None if ours else _global_tracers())
     telemetry.tracer = (tracers or _own_tracers(signals, resource, settings, telemetry, ours)).get_tracer(
         semconv.SCOPE, release
     )
-    meters = meter_provider or (None if ours else _global_meters()) or _own_meters(signals, resource, telemetry, ours)
-    if meters is not None:
-        telemetry.meter = meters.get_meter(semconv.SCOPE, release)
     loggers = logger_provider or (None if ours else _global_loggers()) or _own_loggers(signals, resource, telemetry)
     if loggers is not None:
         telemetry.logger = loggers.get_logger(semconv.SCOPE, release)
+    users_meters = meter_provider or (None if ours else _global_meters())
+    own_meters = None if users_meters else _own_meters(signals, resource, telemetry)
+    meters = users_meters or own_meters
+    if meters is not None:
+        telemetry.meter = meters.get_meter(semconv.SCOPE, release)
+    if exporter is None or isinstance(exporter, str):
+        spans, events = (telemetry.exporters.get(what) for what in (SPANS, EVENTS))
+        telemetry.renewal.prepare(make, spans, events, own_meters)
+        if own_meters is not None:
+            telemetry.renewal.then(partial(_renew_meter, telemetry, own_meters))
     for provider in (tracers, meters, loggers):
         flush = getattr(provider, "force_flush", None)
         if flush is not None and flush not in telemetry.flushes:
             telemetry.flushes.append(flush)
     return telemetry
+
+
+def _renew_meter(telemetry: Telemetry, meters: OwnMeters) -> None:
+    telemetry.meter = meters.get_meter(semconv.SCOPE, version("ragtrace-otel"))
 
 
 def signals_of(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Signals:
@@ -170,37 +209,44 @@ def _resource(settings: Settings) -> Resource:
     given = Resource.create(attributes)  # reads OTEL_RESOURCE_ATTRIBUTES
     if semconv.SERVICE_INSTANCE in given.attributes:
         return given
-    # Counters of two processes under one identity would overwrite each other in the backend.
-    return given.merge(Resource({semconv.SERVICE_INSTANCE: str(uuid.uuid4())}))
+    return with_new_identity(given)
 
 
 def _own_tracers(
     signals: Signals, resource: Resource, settings: Settings, telemetry: Telemetry, private: bool
 ) -> TracerProvider:
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
     from ragtrace.spans.light import LightTracer, OwnTracerProvider
 
     provider = OwnTracerProvider(resource)
     telemetry.owned, telemetry.carriers = True, signals.spans is not None
     if signals.spans is not None:
-        export = SimpleSpanProcessor(signals.spans) if signals.immediate else BatchSpanProcessor(signals.spans)
+        export = SimpleSpanProcessor(signals.spans) if signals.immediate else _batched_spans(signals.spans, telemetry)
         telemetry.hold = HoldProcessor(export, seconds=settings.hold_seconds)
         provider.adopt(telemetry.hold)
         if not private:
             _become_global(provider)
     telemetry.light = LightTracer(provider, telemetry.hold, version("ragtrace-otel"))
+    telemetry.resource = lambda: provider.resource
     telemetry.flushes.append(provider.force_flush)
     telemetry.shutdowns.append(provider.shutdown)
     return provider
 
 
-def _own_meters(signals: Signals, resource: Resource, telemetry: Telemetry, private: bool) -> MeterProvider | None:
+def _batched_spans(exporter: SpanExporter, telemetry: Telemetry) -> SpanProcessor:
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    backlog = Backlog(SPANS, _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048))
+    patient = telemetry.exporters[SPANS] = PatientExporter(exporter, backlog, telemetry.renewal.renew)
+    processor = BatchSpanProcessor(cast("SpanExporter", patient), max_queue_size=backlog.limit)
+    return BoundedSpans(processor, backlog)
+
+
+def _own_meters(signals: Signals, resource: Resource, telemetry: Telemetry) -> OwnMeters | None:
     if signals.metrics is None:
         return None
-    from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
-
-    provider = SdkMeterProvider([signals.metrics], resource=resource, shutdown_on_exit=False)
+    provider = OwnMeters(signals.metrics, resource, telemetry.resource or (lambda: resource))
     telemetry.shutdowns.append(provider.shutdown)
     return provider
 
@@ -209,14 +255,35 @@ def _own_loggers(signals: Signals, resource: Resource, telemetry: Telemetry) -> 
     if signals.logs is None:
         return None
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
-    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, SimpleLogRecordProcessor
+    from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 
     exporter = cast("LogRecordExporter", signals.logs)
     provider = SdkLoggerProvider(resource=resource, shutdown_on_exit=False)
-    process = SimpleLogRecordProcessor(exporter) if signals.immediate else BatchLogRecordProcessor(exporter)
+    process = SimpleLogRecordProcessor(exporter) if signals.immediate else _batched_events(exporter, telemetry)
     provider.add_log_record_processor(process)
+    telemetry.resource = telemetry.resource or (lambda: provider.resource)
     telemetry.shutdowns.append(provider.shutdown)
     return provider
+
+
+def _batched_events(exporter: LogRecordExporter, telemetry: Telemetry) -> LogRecordProcessor:
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+
+    # A call has several events. Half of the places are kept for those of the calls that are being scored.
+    limit = _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
+    backlog = Backlog(EVENTS, limit, reserve=limit // 2)
+    patient = telemetry.exporters[EVENTS] = PatientExporter(exporter, backlog, telemetry.renewal.renew)
+    processor = BatchLogRecordProcessor(cast("LogRecordExporter", patient), max_queue_size=limit)
+    return cast("LogRecordProcessor", BoundedEvents(processor, backlog))
+
+
+def _queue_size(variable: str, default: int) -> int:
+    try:
+        return int(os.environ.get(variable) or default)
+    except ValueError:
+        raise SettingsError(
+            f"{variable} must be a number of items, got {os.environ[variable]!r}; write {default}, for example"
+        ) from None
 
 
 _made_global: list[object] = []

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 from ragtrace.errors import JudgeError, faults
-from ragtrace.model import JUDGE_ERROR, Evaluation, Judge, Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.judging import Asker, LateError, NoThreadError, Threads, within
+from ragtrace.model import Evaluation, Judge, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.redact import encodable
 
 _SLACK = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
 class Evaluator:
-    """A judge and the metrics that are computed from its labels."""
+    """A judge, how it is asked, and the metrics that are computed from its labels.
 
-    judge: Judge
-    metrics: tuple[Metric, ...]
-    timeout: float | None = None
-    """Seconds a call may be judged for; None for a judge that only computes."""
+    Args:
+        timeout: seconds a call may be judged for, and a metric of a user's may take; None: no limit.
+        concurrency: calls the judge sees at a time.
+    """
+
+    def __init__(
+        self, judge: Judge, metrics: tuple[Metric, ...], timeout: float | None = None, *, concurrency: int = 16
+    ) -> None:
+        self.judge, self.metrics, self.timeout = judge, metrics, timeout
+        self._concurrency = concurrency
+        self.asker = Asker(judge, timeout=timeout, concurrency=concurrency)
+        self.reset()
+
+    def reset(self) -> None:
+        """Start afresh: after a fork, what is under way is the parent's."""
+        self.asker.reset()
+        self.threads = Threads(self._concurrency, f"metrics of {self.judge.id}")
 
     @property
     def id(self) -> str:
@@ -32,13 +43,21 @@ class Evaluator:
 
 async def evaluate(evaluator: Evaluator, call: RagCall, probability: float = 1.0) -> Evaluation:
     """Judge *call* and compute all metrics of *evaluator*. Whatever goes wrong is a reason, not an exception."""
+    if evaluator.asker.computes:
+        return await _evaluate(evaluator, call, probability)
+    async with evaluator.asker.line:  # in a burst, calls wait here, where it costs them none of their time
+        return await _evaluate(evaluator, call, probability)
+
+
+async def _evaluate(evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
     began = perf_counter()
-    judgement, reason, detail = await _judge(evaluator, call)
-    if judgement is None:
-        results = _all_unscored(evaluator.metrics, reason, detail)
-        judgement = Judgement()
-    else:
-        results = {metric.name: _apply(metric, call, judgement) for metric in evaluator.metrics}
+    reason = ""
+    try:
+        judgement = await evaluator.asker.ask(call)
+        results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
+    except JudgeError as error:
+        judgement, reason = Judgement(), error.reason
+        results = {metric.name: _unscored(metric, reason, error.detail) for metric in evaluator.metrics}
     identity = f"{evaluator.judge.id}@{evaluator.judge.version}"
     return Evaluation(
         evaluator=evaluator.judge.id,
@@ -55,41 +74,6 @@ async def evaluate(evaluator: Evaluator, call: RagCall, probability: float = 1.0
     )
 
 
-async def _judge(evaluator: Evaluator, call: RagCall) -> tuple[Judgement | None, str, str]:
-    judging = asyncio.ensure_future(_labels(evaluator.judge, call))
-    try:
-        # Unlike wait_for, this tells our own cancellation from one that the judge raises or lets through.
-        await asyncio.wait({judging}, timeout=evaluator.timeout)
-    finally:
-        late = not judging.done()
-        judging.cancel()
-    if late or judging.cancelled():
-        return None, "timeout", f"no judgement within {evaluator.timeout} s" if late else "the judge was cancelled"
-    return judging.result()
-
-
-async def _labels(judge: Judge, call: RagCall) -> tuple[Judgement | None, str, str]:
-    """What *judge* says of *call*; else None, a reason and a detail."""
-    try:
-        judgement: object = await judge.judge(call)
-    except (TimeoutError, asyncio.TimeoutError) as error:
-        return None, "timeout", str(error)
-    except JudgeError as error:
-        return None, error.reason if error.reason in JUDGE_ERROR else "unavailable", error.detail
-    except (asyncio.CancelledError, GeneratorExit):
-        raise
-    except BaseException as error:  # a judge that calls sys.exit() must not end the background
-        faults.record(f"judge {judge.id}", error)
-        return None, "unavailable", type(error).__name__
-    if not isinstance(judgement, Judgement):  # a user's judge may return anything
-        return None, "unparsable", f"the judge returned {type(judgement).__name__}, not a Judgement"
-    return judgement, "", ""
-
-
-def _all_unscored(metrics: Sequence[Metric], reason: str, detail: str) -> dict[str, Result]:
-    return {metric.name: _unscored(metric, reason, detail) for metric in metrics}
-
-
 def _unscored(metric: Metric, reason: str, detail: str) -> Unscored:
     return Unscored(
         reason,
@@ -100,14 +84,23 @@ def _unscored(metric: Metric, reason: str, detail: str) -> Unscored:
     )
 
 
-def _apply(metric: Metric, call: RagCall, judgement: Judgement) -> Result:
+async def _result(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
+    """What *metric* makes of *judgement*: directly if it only computes, else in a thread and within its time."""
     try:
-        result: object = metric(call, judgement)
-        if isinstance(result, Score):
-            result = replace(result, value=float(result.value))  # also of an int or a numpy number: a double goes out
+        if getattr(metric, "computes", False):
+            return _checked(metric, metric(call, judgement))
+        work = evaluator.threads.run(metric, call, judgement)
+        return _checked(metric, await within(evaluator.timeout, work))
+    except (LateError, NoThreadError) as error:
+        return _unscored(metric, "metric_error", str(error))
     except Exception as error:
         faults.record(f"metric {metric.name}", error)
         return _unscored(metric, "metric_error", type(error).__name__)
+
+
+def _checked(metric: Metric, result: object) -> Result:
+    if isinstance(result, Score):
+        result = replace(result, value=float(result.value))  # also of an int or a numpy number: a double goes out
     if not isinstance(result, (Score, Unscored)):  # a user's metric may return anything
         return _unscored(metric, "metric_error", f"it returned {type(result).__name__}, not a Score or an Unscored")
     low, high = metric.range

@@ -23,8 +23,11 @@ CONTENT_MODES: Final = ("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT
 DIALECTS: Final = ("otel", "openinference")
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
-# Read by the test suite and the benchmarks, not by the library.
-_OTHER_VARIABLES: Final = frozenset({"RAGTRACE_LABELLED_DATA", "RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR"})
+_REPLICAS: Final = "RAGTRACE_REPLICAS"
+# Read by `Sampling`; and by the test suite and the benchmarks, not by the library.
+_OTHER_VARIABLES: Final = frozenset(
+    {_REPLICAS, "RAGTRACE_LABELLED_DATA", "RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,32 @@ def rate(value: object, name: str) -> float:
         advice = f"for {number:g}% write {number / 100:g}" if 1 < number <= 100 else "write for instance 0.05"
         raise seen.error(f"{name} must be between 0 and 1", advice)
     return number
+
+
+def amount(value: object, name: str) -> float:
+    """A limit given as *value* for the setting *name*.
+
+    Raises:
+        SettingsError: if it is not a number above 0.
+    """
+    seen = _Value(value, f"{name}=")
+    number = _number(seen)
+    if number <= 0:
+        raise seen.error(f"{name} must be above 0", "leave it out for no limit")
+    return number
+
+
+def replicas(value: object, environ: Mapping[str, str]) -> int:
+    """How many processes share a budget: *value*, or if that is None, what the environment says, or 1.
+
+    Raises:
+        SettingsError: if it is not a whole number of at least 1.
+    """
+    seen = _Source({"replicas": value}, environ).value("replicas", 1)
+    number = _number(seen)
+    if number < 1 or number != int(number):
+        raise seen.error("replicas must be a whole number of at least 1", "write how many processes share the budget")
+    return int(number)
 
 
 def _words(value: _Value) -> tuple[str, ...]:

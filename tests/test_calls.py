@@ -219,7 +219,7 @@ def test_without_a_trace_another_parent_is_another_request(seen: Seen) -> None:
     """Documents of one request never leak into another."""
     for span_id in (1, 2):
         with otel.use_span(otel.NonRecordingSpan(otel.SpanContext(7, span_id, False, otel.TraceFlags(1)))):
-            answer("q")
+            answer(f"question {span_id}")
             search("q")
     assert [call.contexts for call in seen.calls()] == [None, None]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -33,8 +35,8 @@ def test_the_plain_script_prints_answer_spans_scores_and_accounts() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "It is painted green every 12 years." in done.stdout
-    spans = [line.split("  ")[0] for line in done.stdout.splitlines() if line.startswith("span ")]
-    assert sorted(spans) == ["span", "span", "span"]
+    # Printed by another thread: a heading may share its line with the answer.
+    assert len(re.findall(r"span   .* trace=[0-9a-f]{32}", done.stdout)) == 3
     for part in (
         "invoke_workflow ask",
         "retrieval landmarks",
@@ -67,8 +69,18 @@ def served(http_receiver: HttpReceiver, tmp_path: Path) -> Iterator[str]:
             yield base
 
 
+def ours(receiver: HttpReceiver) -> list[Span]:
+    """Our spans: the framework may write its own to the same provider."""
+    return [span for span in receiver.spans if span.scope.name == "ragtrace"]
+
+
 def roots(receiver: HttpReceiver) -> list[Span]:
-    return [span for span in receiver.spans if span.name.startswith("invoke_workflow")]
+    return [span for span in ours(receiver) if span.name.startswith("invoke_workflow")]
+
+
+def has_calls(count: int, receiver: HttpReceiver) -> bool:
+    """Whether that many whole calls have arrived."""
+    return len(roots(receiver)) == count and len(ours(receiver)) == 3 * count
 
 
 def left_early(span: Span) -> bool:
@@ -81,15 +93,15 @@ def test_a_streamed_answer_is_one_scored_call(served: str, http_receiver: HttpRe
         text = "".join(response.iter_text())
     assert response.status_code == 200
     assert text.startswith("The Eiffel Tower is a wrought-iron tower")
-    http_receiver.wait_for(lambda got: len(got.spans) >= 3 and len(got.logs) >= 4)
-    assert sorted(span.name for span in http_receiver.spans) == [
+    http_receiver.wait_for(lambda got: len(ours(got)) >= 3 and len(got.logs) >= 4)
+    assert sorted(span.name for span in ours(http_receiver)) == [
         "chat word-by-word",
         "invoke_workflow ask",
         "retrieval landmarks",
     ]
     (root,) = roots(http_receiver)
-    assert root.parent_span_id == ""
-    assert {span.trace_id for span in http_receiver.spans} == {root.trace_id}
+    assert {span.trace_id for span in ours(http_receiver)} == {root.trace_id}
+    assert {span.parent_span_id for span in ours(http_receiver) if span is not root} <= {root.span_id}
     assert root.attributes["ragtrace.eval.status"] == "ok"
     assert root.attributes["ragtrace.eval.faithfulness.score"] == 1.0
     assert root.attributes["gen_ai.conversation.id"] == "c-7"
@@ -102,7 +114,7 @@ def test_a_client_that_disconnects_early_leaves_one_abandoned_call(served: str, 
     for attempt in range(1, ATTEMPTS + 1):
         with httpx.stream("GET", f"{served}/ask", params={"question": QUESTION}) as response:
             next(response.iter_raw(1))
-        http_receiver.wait_for(lambda got, count=attempt: len(roots(got)) == count and len(got.spans) == 3 * count)
+        http_receiver.wait_for(partial(has_calls, attempt))
         if left_early(roots(http_receiver)[-1]):
             break
     root = roots(http_receiver)[-1]
@@ -125,13 +137,13 @@ def test_many_clients_at_once_get_their_own_calls(served: str, http_receiver: Ht
             return await asyncio.gather(*(ask(client, number) for number in range(8)))
 
     assert len(set(asyncio.run(main()))) == 1
-    http_receiver.wait_for(lambda got: len(roots(got)) == 8 and len(got.spans) == 24)
+    http_receiver.wait_for(partial(has_calls, 8))
     for root in roots(http_receiver):
         number = root.attributes["gen_ai.conversation.id"].removeprefix("c-")
-        mine = [span for span in http_receiver.spans if span.trace_id == root.trace_id]
+        mine = [span for span in ours(http_receiver) if span.trace_id == root.trace_id]
         assert len(mine) == 3
         assert f"{QUESTION} {number}" in root.attributes["gen_ai.input.messages"]
-        assert {span.parent_span_id for span in mine} == {"", root.span_id}
+        assert {span.parent_span_id for span in mine} == {root.parent_span_id, root.span_id}
 
 
 def test_stopping_the_server_drains_what_is_left(http_receiver: HttpReceiver, tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ STATUS = "ragtrace.eval.status"
 class Held:
     """A provider whose exporting processor is wrapped, as the documentation shows."""
 
-    def __init__(self, *, capacity: int = 100, sampler: Sampler | None = None, limits: SpanLimits | None = None) -> None:
+    def __init__(
+        self, *, capacity: int = 100, sampler: Sampler | None = None, limits: SpanLimits | None = None
+    ) -> None:
         self.clock = FakeClock(100.0)
         self.exporter = InMemorySpanExporter()
         self.hold = ragtrace.HoldProcessor(
@@ -214,7 +216,7 @@ def test_shutdown_lets_everything_go_first(held: Held) -> None:
 class RecordOnly(Sampler):
     """Records without sampling."""
 
-    def should_sample(self, *args: object, **kwargs: object) -> SamplingResult:  # type: ignore[override]
+    def should_sample(self, *args: object, **kwargs: object) -> SamplingResult:
         return SamplingResult(Decision.RECORD_ONLY)
 
     def get_description(self) -> str:
@@ -261,7 +263,7 @@ def test_the_wrapped_processor_sees_spans_start(held: Held) -> None:
 
     class Inner(SpanProcessor):
         def on_start(self, span: Span, parent_context: otel_context.Context | None = None) -> None:
-            seen.append((span.name, (parent_context or {}).get("mine")))
+            seen.append((span.name, otel_context.get_value("mine", parent_context)))
 
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(ragtrace.HoldProcessor(Inner()))

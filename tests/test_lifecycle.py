@@ -273,7 +273,7 @@ def test_calls_beyond_the_capacity_are_counted_and_keep_their_spans(caplog: pyte
     assert ragtrace.stats().dropped == {"queue_full": 3}
     judge.open()
     assert ragtrace.flush(WAIT_S)
-    roots = [(root.attributes or {})[STATUS] for root in captured.roots()]
+    roots = [str((root.attributes or {})[STATUS]) for root in captured.roots()]
     assert sorted(roots) == ["dropped"] * 3 + ["ok"] * 2
     assert len(captured.spans) == 15
     assert len([message for message in caplog.messages if "queue_full" in message]) == 1
@@ -345,8 +345,7 @@ def test_configure_and_calls_may_race() -> None:
     threads = [threading.Thread(target=traffic) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for _ in range(3):
-        captured.append(watch(screen=FakeJudge(GOOD)))
+    captured += [watch(screen=FakeJudge(GOOD)) for _ in range(3)]
     for thread in threads:
         thread.join()
     assert errors == []

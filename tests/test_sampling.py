@@ -1,20 +1,40 @@
-"""Sampling: which calls the judge sees, and with what probability."""
+"""Sampling: the decision about one call, by rates, rules and budgets."""
 
 from __future__ import annotations
 
 import random
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from opentelemetry.trace import SpanContext
 
 import ragtrace
-from ragtrace.sampling import included
-from ragtrace.testing import FakeJudge
-from tests.support.watched import GOOD, HALF, ask, watch
+from ragtrace.errors import faults
+from ragtrace.model import Document, Evaluation, RagCall, Result, Score, Unscored
+from ragtrace.sampling import Decision, Sampler, included
+from ragtrace.testing import FakeClock
 
 RANDOM = random.Random(1)
 TRACES = [RANDOM.getrandbits(128) for _ in range(4_000)]
+
+
+CALL = RagCall("q", (Document("text"),), "a", span=SpanContext(TRACES[0], 1, is_remote=False))
+NEVER, ALWAYS = Decision(False, 0.0, "never_rule"), Decision(True, 1.0, "always_rule")
+
+
+def screened(**results: Result) -> Evaluation:
+    return Evaluation("screen", "1", "deterministic", results)
+
+
+def broken(call: RagCall) -> bool:
+    raise RuntimeError("a rule of the user's")
+
+
+async def forgetful(call: RagCall) -> bool:
+    return False
 
 
 def share(probability: float, traces: list[int]) -> float:
@@ -89,35 +109,190 @@ def test_a_rate_given_as_text_becomes_a_number() -> None:
         ({"rate": 0.5, "suspicious_rate": 0.1}, "suspicious_rate must be at least rate"),
     ],
 )
-def test_a_wrong_rate_says_so(rates: dict[str, float], said: str) -> None:
+def test_a_wrong_rate_says_so(rates: dict[str, Any], said: str) -> None:
     """At once, when the object is made."""
     with pytest.raises(ragtrace.SettingsError, match=said):
         ragtrace.Sampling(**rates)
 
 
-def test_every_call_is_accounted_for_by_both_evaluators() -> None:
-    """Those that the judge does not see are sampled out, and each score carries its probability."""
-    screen, judge = FakeJudge(GOOD, name="screen"), FakeJudge(GOOD, name="judge")
-    captured = watch(screen=screen, judge=judge, sampling=ragtrace.Sampling(rate=0.5), capacity=200)
-    for _ in range(40):
-        ask("where?")
-    assert ragtrace.flush(10)
-    tallies = ragtrace.stats().evaluators
-    assert (tallies["screen"].scored, tallies["screen"].offered) == (40, 40)
-    assert tallies["judge"].scored + tallies["judge"].sampled_out["not_sampled"] == 40
-    assert tallies["judge"].scored == len(judge.calls)
-    judged = [root for root in captured.roots() if (root.attributes or {})["ragtrace.eval.evaluator"] == "judge@1"]
-    assert {(root.attributes or {})["ragtrace.eval.probability"] for root in judged} <= {0.5}
-    assert len(judged) == len(judge.calls)
+def test_where_suspicion_begins_can_be_said() -> None:
+    """`suspicious_below` is the first consistency that is ordinary."""
+    sampling = ragtrace.Sampling(rate=0.1, suspicious_rate=0.8, suspicious_below=0.7)
+    assert [sampling.probability(value) for value in (0.69, 0.7)] == [0.8, 0.1]
 
 
-def test_a_suspicious_screen_score_decides_the_probability() -> None:
-    """The screen's consistency of 0.25 raises the rate to 1, and that is what is stored."""
-    judge = FakeJudge(GOOD, name="judge")
-    captured = watch(
-        screen=FakeJudge(HALF, name="screen"), judge=judge, sampling=ragtrace.Sampling(rate=0.0, suspicious_rate=1.0)
-    )
-    ask("where?")
-    assert ragtrace.flush()
-    assert len(judge.calls) == 1
-    assert (captured.root().attributes or {})["ragtrace.eval.probability"] == 1.0
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "call", "screen"),
+    [
+        ("error", replace(CALL, error="ValueError"), None),
+        ("no_contexts", replace(CALL, contexts=()), None),
+        ("no_contexts", replace(CALL, contexts=(Document(" "),)), None),
+        ("contexts_missing", replace(CALL, contexts=None), None),
+        ("abstained", CALL, screened(answered=Score(0.0, label="abstained"))),
+        ("abstained", CALL, screened(consistency=Unscored("abstained"))),
+        ("abandoned", replace(CALL, abandoned=True), None),
+        ("truncated", replace(CALL, cut_chars=7), None),
+    ],
+)
+def test_a_condition_decides_in_both_directions(rule: str, call: RagCall, screen: Evaluation | None) -> None:
+    """It gives probability 1 or 0 to the calls that it is about, and leaves others alone."""
+    wants = Sampler(ragtrace.Sampling(rate=0.0, always=[rule]))
+    refuses = Sampler(ragtrace.Sampling(rate=1.0, never=[rule]))
+    assert (wants.decide(call, screen), refuses.decide(call, screen)) == (ALWAYS, NEVER)
+    assert wants.decide(CALL, screened(answered=Score(1.0, label="answered"))).probability == 0.0
+    assert refuses.decide(CALL, screened(answered=Score(1.0, label="answered"))).probability == 1.0
+
+
+def test_a_function_of_the_user_is_a_rule() -> None:
+    """It sees the call; alone it needs no list."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.0, always=lambda call: call.workflow == "checkout"))  # type: ignore[arg-type]
+    assert sampler.decide(replace(CALL, workflow="checkout"), None) == ALWAYS
+    assert not sampler.decide(CALL, None).included
+
+
+def test_never_goes_before_always() -> None:
+    """A call that both match is not judged."""
+    sampler = Sampler(ragtrace.Sampling(always=["abandoned"], never=["abandoned"]))
+    assert sampler.decide(replace(CALL, abandoned=True), None) == NEVER
+
+
+def test_a_rule_that_raises_does_not_match() -> None:
+    """It is counted as a fault; the rates and the other rules hold."""
+    faults.clear()
+    sampler = Sampler(ragtrace.Sampling(rate=0.0, never=[broken], always=[broken, "truncated"]))
+    assert sampler.decide(CALL, None) == Decision(False, 0.0, "not_sampled")
+    assert sampler.decide(replace(CALL, cut_chars=1), None) == ALWAYS
+    assert faults.counts() == {"a sampling rule": 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"always": ["errors"]}, "no condition named 'errors'.*did you mean 'error'"),
+        ({"never": "abstain"}, "did you mean 'abstained'"),
+        ({"never": [3]}, "neither a condition nor a function.*write for instance never="),
+        ({"always": None}, "always must be a list of conditions, got None"),
+        ({"always": [forgetful]}, "write a plain function"),
+        ({"per_minute": 0}, r"per_minute must be above 0, got 0 .*leave it out for no limit"),
+        ({"usd_per_day": -5}, "usd_per_day must be above 0"),
+        ({"usd_per_day": "a lot"}, "expected a number, got 'a lot'"),
+        ({"replicas": 0}, "replicas must be a whole number of at least 1, got 0"),
+        ({"replicas": 1.5}, "replicas must be a whole number"),
+        ({"suspicious_below": 2}, r"suspicious_below must be between 0 and 1.*for 2% write 0\.02"),
+    ],
+)
+def test_a_wrong_rule_or_budget_says_so(arguments: dict[str, Any], said: str) -> None:
+    """At once, with what to write instead."""
+    with pytest.raises(ragtrace.SettingsError, match=said):
+        ragtrace.Sampling(**arguments)
+
+
+# --- budgets ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_number_of_replicas_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An argument goes before it."""
+    monkeypatch.setenv("RAGTRACE_REPLICAS", "8")
+    assert (ragtrace.Sampling().replicas, ragtrace.Sampling(replicas=2).replicas) == (8, 2)
+
+
+def test_a_wrong_number_of_replicas_in_the_environment_stops_configure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the name of the variable."""
+    monkeypatch.setenv("RAGTRACE_REPLICAS", "many")
+    with pytest.raises(ragtrace.SettingsError, match="got 'many' \\(from RAGTRACE_REPLICAS\\)"):
+        ragtrace.configure(exporter="none")
+
+
+def test_a_refusal_brings_nothing_back() -> None:
+    """With the clock standing still, probabilities only fall, whatever is decided; a `never` changes nothing."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.5, per_minute=30, never=["abandoned"]), FakeClock())
+    found: list[float] = []
+    for trace in TRACES[:500]:
+        call = replace(CALL, span=SpanContext(trace, 1, is_remote=False))
+        found.append(sampler.decide(call, None).probability)
+        sampler.decide(replace(call, abandoned=True), None)
+    assert found == sorted(found, reverse=True)
+    assert found[0] == 0.5
+    assert 0 < found[-1] < 0.05
+
+
+def test_what_the_budget_took_away_is_told_from_what_chance_did() -> None:
+    """`budget` if the rate alone would have included the call."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.5, per_minute=30), FakeClock())
+    for trace in TRACES:
+        decision = sampler.decide(replace(CALL, span=SpanContext(trace, 1, is_remote=False)), None)
+        expected = "sampled" if decision.included else "budget" if included(trace, 0.5) else "not_sampled"
+        assert decision.reason == expected
+        assert decision.included == included(trace, decision.probability)
+
+
+def test_time_brings_the_budget_back() -> None:
+    """After a burst the rate returns within its slack times the logarithm of the overload, as the clock goes."""
+    clock = FakeClock()
+    sampler = Sampler(ragtrace.Sampling(rate=1.0, per_minute=60), clock)
+    for _ in range(1_000):
+        sampler.decide(CALL, None)
+    assert sampler.decide(CALL, None).probability < 0.01
+    clock.advance(40)
+    assert sampler.decide(CALL, None).probability == 1.0
+
+
+def test_a_clock_that_goes_back_takes_nothing_and_gives_nothing() -> None:
+    """Time that was already paid for is not paid twice."""
+    clock = FakeClock(100.0)
+    sampler = Sampler(ragtrace.Sampling(rate=1.0, per_minute=60), clock)
+    for _ in range(100):
+        before = sampler.decide(CALL, None).probability
+    clock.advance(-50)
+    after = sampler.decide(CALL, None).probability
+    clock.advance(50)
+    assert before > after > sampler.decide(CALL, None).probability
+
+
+def test_a_forked_child_starts_its_own_share() -> None:
+    """What the parent had spent ahead is not the child's."""
+    sampler = Sampler(ragtrace.Sampling(rate=1.0, per_minute=6), FakeClock())
+    for _ in range(100):
+        sampler.decide(CALL, None)
+    sampler.reset()
+    assert sampler.decide(CALL, None).probability == 1.0
+
+
+def probability_after(*costs: Any) -> float:
+    """Of the 50th call at once under a dollar a day, after judgements at *costs*."""
+    sampler = Sampler(ragtrace.Sampling(rate=1.0, usd_per_day=1.0), FakeClock())
+    for cost in costs:
+        sampler.spent(cost)
+    for _ in range(49):
+        sampler.decide(CALL, None)
+    return sampler.decide(CALL, None).probability
+
+
+def test_dear_judgements_lower_the_rate() -> None:
+    """Costs are learned from the judge."""
+    assert probability_after(*[0.00001] * 20) > 0.8
+    assert probability_after(*[0.01] * 20) < 0.1
+
+
+def test_one_free_judgement_does_not_open_the_gates() -> None:
+    """A cached one says little about the next."""
+    assert probability_after(0.0) < 0.5
+
+
+@pytest.mark.parametrize("cost", [None, float("nan"), -1.0, float("inf"), "a dollar", True, 10**400])
+def test_a_cost_that_is_none_is_not_learned_from(cost: object) -> None:
+    """The guess stands, and after twenty of them it is said once."""
+    faults.clear()
+    assert probability_after(*[cost] * 19) == probability_after()
+    assert not faults.counts()
+    probability_after(*[cost] * 60)
+    assert faults.counts() == {"judgements without a cost": 1}
+
+
+def test_a_call_without_a_trace_is_left_to_chance() -> None:
+    """There is no id to hash: the rate holds all the same."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.5))
+    assert 40 < sum(sampler.decide(replace(CALL, span=None), None).included for _ in range(200)) < 160

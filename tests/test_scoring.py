@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,8 @@ def run(judge: Any, *metrics: Metric, timeout: float | None = WAIT_S, probabilit
 
 def values(evaluation: Evaluation) -> dict[str, float | str]:
     return {
-        name: result.value if isinstance(result, Score) else result.reason for name, result in evaluation.results.items()
+        name: result.value if isinstance(result, Score) else result.reason
+        for name, result in evaluation.results.items()
     }
 
 
@@ -98,14 +100,14 @@ def test_a_judge_that_returns_rubbish_is_unparsable(rubbish: Any) -> None:
     assert all(type(rubbish).__name__ in (r.explanation or "") for r in evaluation.results.values())
 
 
-def test_a_judge_that_is_no_coroutine_is_unavailable() -> None:
-    """A plain `def judge` is a mistake of the user's, and not fatal."""
+def test_a_judge_may_be_a_plain_function() -> None:
+    """It is asked in a thread, and its labels count."""
 
     class Plain(FakeJudge):
         def judge(self, call: RagCall) -> Judgement:  # type: ignore[override]
-            return GOOD
+            return HALF
 
-    assert set(values(run(Plain(GOOD))).values()) == {"unavailable"}
+    assert values(run(Plain(GOOD)))["faithfulness"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -142,10 +144,8 @@ def test_a_judge_that_refuses_to_be_cancelled_is_given_up_all_the_same() -> None
     class Stubborn(FakeJudge):
         async def judge(self, call: RagCall) -> Judgement:
             for _ in range(3):
-                try:
+                with suppress(asyncio.CancelledError, asyncio.TimeoutError):
                     await asyncio.wait_for(asyncio.Event().wait(), 0.05)
-                except (asyncio.CancelledError, asyncio.TimeoutError):
-                    continue
             return GOOD
 
     assert run(Stubborn(GOOD), timeout=0.01).error == "timeout"
@@ -231,4 +231,9 @@ def test_a_users_metric_need_not_repeat_what_it_says_of_itself() -> None:
     """Name, version and direction are the metric's, not the defaults of `Score`."""
     result = run(FakeJudge(HALF), Custom(lambda: Score(0.5, label="meh"))).results["custom"]
     assert isinstance(result, Score)
-    assert (result.metric, result.metric_version, result.higher_is_better, result.label) == ("custom", "3", False, "meh")
+    assert (result.metric, result.metric_version, result.higher_is_better, result.label) == (
+        "custom",
+        "3",
+        False,
+        "meh",
+    )

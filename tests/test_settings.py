@@ -109,7 +109,7 @@ BAD_VALUES: list[tuple[dict[str, Any], dict[str, str], list[str]]] = [
 def test_a_bad_value_stops_configure_and_starts_nothing(
     keywords: dict[str, Any], environ: Mapping[str, str], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message says what was wrong, where it came from and what to write; no thread, and the runtime is the old one."""
+    """The message says what was wrong, where it came from and what to write; the runtime is the old one."""
     for name, text in environ.items():
         monkeypatch.setenv(name, text)
     before, threads = current(), set(threading.enumerate())
@@ -133,7 +133,9 @@ def test_a_failed_configure_leaves_the_running_one_at_work() -> None:
 @pytest.mark.parametrize("given", [50, 5.0, "50"])
 def test_a_rate_in_per_cent_is_answered_with_the_right_one(given: float | str) -> None:
     """The most common mistake gets the most direct answer."""
-    with pytest.raises(ragtrace.SettingsError, match=r"rate must be between 0 and 1.*(for 50% write 0\.5|for 5% write)"):
+    with pytest.raises(
+        ragtrace.SettingsError, match=r"rate must be between 0 and 1.*(for 50% write 0\.5|for 5% write)"
+    ):
         ragtrace.Sampling(rate=given)  # type: ignore[arg-type]
 
 
@@ -156,7 +158,9 @@ def test_screen_and_judge_must_have_different_ids() -> None:
         ragtrace.configure(screen=FakeJudge(Judgement()), judge=FakeJudge(Judgement()))
 
 
-def test_an_unknown_variable_of_ours_is_warned_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_variable_of_ours_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A typo in a variable's name must not pass silently."""
     monkeypatch.setenv("RAGTRACE_CAPASITY", "7")
     watch()
@@ -166,7 +170,8 @@ def test_an_unknown_variable_of_ours_is_warned_of(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("keywords", "environ"), [({"enabled": False}, {}), ({}, {"OTEL_SDK_DISABLED": "true"}), ({}, {"RAGTRACE_ENABLED": "0"})]
+    ("keywords", "environ"),
+    [({"enabled": False}, {}), ({}, {"OTEL_SDK_DISABLED": "true"}), ({}, {"RAGTRACE_ENABLED": "0"})],
 )
 def test_switched_off_functions_run_as_if_undecorated(
     keywords: dict[str, Any],

@@ -269,7 +269,9 @@ def test_the_background_runs_in_an_empty_context(make: Make) -> None:
     seen: list[tuple[bool, object]] = []
 
     async def handle(item: int) -> None:
-        seen.append((trace.get_current_span().get_span_context().is_valid, context.get_value("suppress_instrumentation")))
+        seen.append(
+            (trace.get_current_span().get_span_context().is_valid, context.get_value("suppress_instrumentation"))
+        )
 
     worker = make(handle)
     with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(1, 2, False))):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from ragtrace.attach.instruments import Instruments
+    from ragtrace.sampling import Decision
     from ragtrace.steps import Step
 
 
@@ -57,16 +58,20 @@ class Attacher:
         evaluations: Sequence[Evaluation],
         hold: HoldProcessor | None,
         status: str | None = None,
+        decision: Decision | None = None,
     ) -> None:
         """Attach everything known about *call* to its root's span, held by *hold* if it is not None.
 
         Args:
             status: overrides the status that follows from *evaluations*.
+            decision: about the judge; on the span of a call that nobody evaluated, it says why.
         """
         target = root.span_context
         scores = score_attributes(evaluations, call, evidence=self._evidence)
         if status is not None:
             scores[semconv.EVAL_STATUS] = status
+        if decision is not None and not decision.included and not evaluations:
+            scores[semconv.EVAL_PROBABILITY], scores[semconv.REASON] = decision.probability, decision.reason
         released = False
         if hold is not None and target is not None:
             released = hold.release(target.span_id, scores)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from ragtrace import semconv
+from ragtrace.judging import STATES, State
 from ragtrace.ledger import Row
 from ragtrace.model import Evaluation, RagCall, Score
 from ragtrace.steps import Step
@@ -23,12 +24,19 @@ _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304
 
 Gauge = Callable[[], int]
 Books = Callable[[], list[Row]]
+States = Callable[[], Mapping[str, State]]
+"""The circuit breaker's state of each judge that has one, by evaluator id."""
 
 
 class Instruments:
     """Creates the instruments once and records into them; safe from any thread."""
 
-    def __init__(self, meter: Meter, *, books: Books, queued: Gauge, held: Gauge) -> None:
+    def __init__(self, meter: Meter, *, books: Books, queued: Gauge, held: Gauge, states: States) -> None:
+        self._books, self._queued, self._held, self._states = books, queued, held, states
+        self.bind(meter)
+
+    def bind(self, meter: Meter) -> None:
+        """Record into *meter* from now on."""
         s, score = semconv, semconv.SCORE_BOUNDS
         self._score = meter.create_histogram(
             s.METRIC_SCORE, "1", "Scores of live calls", explicit_bucket_boundaries_advisory=score
@@ -54,10 +62,17 @@ class Instruments:
         # Read from the books when metrics are collected: nothing is counted on the application's time, and all
         # outcomes of one collection are of one moment.
         meter.create_observable_counter(
-            s.METRIC_CALLS, [_read_books(books)], "{call}", "Calls offered to evaluators, by outcome"
+            s.METRIC_CALLS, [_read_books(self._books)], "{call}", "Calls offered to evaluators, by outcome"
         )
-        meter.create_observable_gauge(s.METRIC_QUEUE_SIZE, [_observe(queued)], "{call}", "Calls waiting to be scored")
-        meter.create_observable_gauge(s.METRIC_HELD_SIZE, [_observe(held)], "{span}", "Spans held for their scores")
+        queued, held = [_observe(self._queued)], [_observe(self._held)]
+        meter.create_observable_gauge(s.METRIC_QUEUE_SIZE, queued, "{call}", "Calls waiting to be scored")
+        meter.create_observable_gauge(s.METRIC_HELD_SIZE, held, "{span}", "Spans held for their scores")
+        meter.create_observable_gauge(
+            s.METRIC_JUDGE_STATE,
+            [_read_states(self._states)],
+            "1",
+            "Circuit breaker of a judge: 1 for the state it is in",
+        )
 
     def evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
         """Record scores, with the scored span as exemplar, and what judging cost."""
@@ -120,6 +135,17 @@ def _observe(read: Gauge) -> Callable[[CallbackOptions], Iterable[Observation]]:
 def _read_books(books: Books) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def callback(_: CallbackOptions) -> Iterable[Observation]:
         return [Observation(row.calls, _row_attributes(row)) for row in books()]
+
+    return callback
+
+
+def _read_states(states: States) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def callback(_: CallbackOptions) -> Iterable[Observation]:
+        return [
+            Observation(int(state == now), {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state})
+            for evaluator, now in states().items()
+            for state in STATES
+        ]
 
     return callback
 

@@ -176,7 +176,7 @@ def _settle(call: Invocation, result: Any) -> Any:
 
 
 def _taken_over(call: Invocation, result: Any) -> Any:
-    if is_mock(type(result)):
+    if is_mock(cast("type[object]", type(result))):
         call.done(result)
         return result
     if isinstance(result, _GENERATOR):

@@ -15,6 +15,7 @@ from collections.abc import Generator, Mapping
 from typing import Final
 
 from ragtrace.judges.evidence import Evidence
+from ragtrace.judges.lexicon import Lexicon
 from ragtrace.judges.reading import (
     SAMPLE_CHARS,
     STEP_CHARS,
@@ -27,7 +28,7 @@ from ragtrace.judges.reading import (
 )
 from ragtrace.judges.statements import Statement
 from ragtrace.judges.support import Finding, consistency, find
-from ragtrace.judges.text import Lexicon, language, pieces
+from ragtrace.judges.text import language, pieces
 from ragtrace.model import AnswerLabel, Claim, EvaluatorType, Judgement, Metric, RagCall
 
 _OFFERED: Final = frozenset({"faithfulness", "hallucination", "consistency", "answered"})
@@ -41,6 +42,8 @@ class EmbeddedJudge:
 
     Safe to share between threads and event loops. Offers `faithfulness`, `hallucination`, `consistency` and `answered`.
     """
+
+    computes = True  # it waits for nothing, and lets others run by itself
 
     def __init__(self) -> None:
         self._lexicons: dict[str, Lexicon] = {}
@@ -91,7 +94,7 @@ class EmbeddedJudge:
         if not (yield from shares_script(reading)):
             return _unscorable(reading)
         asked = yield from read_query(call.query or "", lexicon)
-        evidence = Evidence(reading.numbers, reading.neighbours, lexicon)
+        evidence = Evidence(reading.numbers, reading.followers, lexicon)
         for rank, text in reading.chunks.items():
             yield from evidence.read(rank, text, pieces(text, STEP_CHARS, len(text)))
         findings: dict[int, Finding] = {}
@@ -120,7 +123,7 @@ def _conclude(reading: Reading, findings: Mapping[int, Finding], evidence: Evide
 
 
 def _claim(reading: Reading, statement: Statement, finding: Finding, evidence: Evidence) -> Claim:
-    wanted = {stem: word.weight for stem, (_, _, word) in zip(statement.stems, statement.words, strict=True)}
+    wanted = dict(zip(statement.stems, statement.weights, strict=True))
     closest = _closest(wanted, evidence)
     # Quoting costs as much as everything else done for a claim; a supported one needs no defence.
     quoted = bool(closest) and finding.support != "supported"
@@ -145,7 +148,7 @@ def _closest(wanted: Mapping[int, float], evidence: Evidence) -> tuple[int, ...]
     if not held:
         return ()
     enough = _AS_CLOSE * max(held.values())
-    best = sorted((rank for rank in held if held[rank] >= enough), key=lambda rank: (-held[rank], rank))
+    best = sorted([rank for rank in sorted(held) if held[rank] >= enough], key=held.__getitem__, reverse=True)
     return tuple(best[:_CLOSEST_CHUNKS])
 
 

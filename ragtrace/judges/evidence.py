@@ -6,10 +6,12 @@ Only the answer's own vocabulary is indexed, so that memory grows with the answe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Final, TypeAlias
 
-from ragtrace.judges.text import Lexicon, Word, pieces, words
+from ragtrace.judges.lexicon import NEGATION, Lexicon, stems
+from ragtrace.judges.text import pieces
 
 WINDOW: Final = 8
 """Two words occur together when they lie within this many content words: about a clause. (5 to 20 were seen to make no
@@ -20,27 +22,33 @@ _POSTINGS: Final = 32
 _PIECE_CHARS: Final = MAX_QUOTE_CHARS // 2
 _QUOTED_PIECES: Final = 400
 _SLACK: Final = 1e-9
-_BREAK = re.compile(r"[.!?\u3002\uff01\uff1f][\"'\u201d\u2019)\]]{0,3}\s|[\u3002\uff01\uff1f]|\n")
+# One set of characters comes first, and what each needs behind it later: only so are candidates found at full speed.
+_BREAK = re.compile(
+    r"[.!?\u3002\uff01\uff1f\n](?:(?<=[^\n])[\"'\u201d\u2019)\]]{0,3}\s|(?<=[\u3002\uff01\uff1f\n]))"
+)
+# What is read where the answer has no number for it.
+_ELSEWHERE: Final = -1
+_NEGATION: Final = -2
 
 PLAIN: Final = 1
 NEGATED: Final = 2
 
 _Piece: TypeAlias = "tuple[int, set[int]]"
-"""Offset of a piece of a chunk, and the stems of the answer that occur in it."""
+"""Offset of a piece of a chunk, and the numbers of what was read in it."""
 
 
 class Evidence:
     """Index of the chunks over the vocabulary of one answer."""
 
     def __init__(self, vocabulary: Mapping[str, int], apart: list[set[int]], lexicon: Lexicon) -> None:
-        """*vocabulary*: the answer's stems, numbered from 0. *apart*: for each stem its neighbours there; a pair
-        is taken out when it is found together in a chunk.
+        """*vocabulary*: the answer's stems, numbered from 0. *apart*: for each stem those that follow it there; one
+        is taken out when it is found together with that stem in a chunk.
         """
-        self._vocabulary = vocabulary
+        self._number_of = {**vocabulary, NEGATION: _NEGATION}.get
         self._lexicon = lexicon
         self._pieces: dict[int, list[_Piece]] = {}
         self.apart = apart
-        """For each stem, those of its neighbours that it occurs together with in no chunk."""
+        """For each stem, those of the stems behind it that it occurs together with in no chunk."""
         self.polarity = bytearray(len(vocabulary))
         """For each stem, the or of `PLAIN` and `NEGATED` over its occurrences; 0: it occurs nowhere."""
         self.ranks: list[list[int]] = [[] for _ in vocabulary]
@@ -48,80 +56,91 @@ class Evidence:
 
     def read(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
         """Index the chunk *text* at *rank*, yielding the characters done after each of the *steps* (ranges of it)."""
-        done = self._pieces[rank] = list[_Piece]()
-        line: list[int] = []
+        self._pieces[rank] = []
+        line = [_ELSEWHERE] * (WINDOW - 1)
         negated = False
         for start, end in steps:
-            line = line[-WINDOW:]
-            for first, last in pieces(text, _PIECE_CHARS, end, start):
-                before = len(line)
-                negated = self._read_words(words(text, self._lexicon, first, last), line, negated)
-                done.append((first, set(line[before:])))
-            found = set(line)
-            found.discard(-1)
-            for stem in found:
-                seen = self.ranks[stem]
-                if not seen or (seen[-1] != rank and len(seen) < _POSTINGS):
-                    seen.append(rank)
+            read = self._read_pieces(rank, text, start, end)
+            if negated or _NEGATION in read:
+                read, negated = self._note_negations(read, negated)
+                self._note(rank, set(read), 0)
+            else:
+                self._note(rank, set(read), PLAIN)
+            # The last words are looked at once more, now that those behind them are known.
+            line = line[2 - 2 * WINDOW :] + read
+            self._unite(line)
             yield end - start
 
-    def _read_words(self, spoken: list[Word], line: list[int], negated: bool) -> bool:
-        """Append the numbers of the content words *spoken* to *line*, -1 for those that the answer does not have.
+    def _read_pieces(self, rank: int, text: str, start: int, end: int) -> list[int]:
+        """Numbers of the content words of ``text[start:end]``, `_ELSEWHERE`, and `_NEGATION` for a negation."""
+        found: list[int] = []
+        done, lexicon, number_of = self._pieces[rank], self._lexicon, self._number_of
+        for first, last in pieces(text, _PIECE_CHARS, end, start):
+            numbers = list(map(number_of, stems(text, lexicon, first, last), repeat(_ELSEWHERE)))
+            if len(done) < _QUOTED_PIECES:
+                done.append((first, set(numbers)))
+            found += numbers
+        return found
 
-        *negated*: whether a negation came last before them; returns whether one is the last of them.
-        """
-        # The inner loop of the judge: one look-up a word, the rest only for words of the answer.
-        number_of, polarity, apart = self._vocabulary.get, self.polarity, self.apart
-        for stem, weight, _, _, negation, _, _ in spoken:
-            if not weight:
-                negated = negated or negation
+    def _note(self, rank: int, read: set[int], polarity: int) -> None:
+        read.discard(_ELSEWHERE)
+        polarities, ranks = self.polarity, self.ranks
+        for stem in read:
+            polarities[stem] |= polarity
+            seen = ranks[stem]
+            if not seen or (seen[-1] != rank and len(seen) < _POSTINGS):
+                seen.append(rank)
+
+    def _note_negations(self, read: list[int], negated: bool) -> tuple[list[int], bool]:
+        """Note for each word whether it is *negated*; returns *read* without negations, and if one came last."""
+        words: list[int] = []
+        for number in read:
+            if number == _NEGATION:
+                negated = True
                 continue
-            current = number_of(stem, -1)
-            line.append(current)
-            if current >= 0:
-                polarity[current] |= NEGATED if negated else PLAIN
-                others = apart[current]
-                if others:
-                    for other in others.intersection(line[-WINDOW:-1]):
-                        others.discard(other)
-                        apart[other].discard(current)
+            if number >= 0:
+                self.polarity[number] |= NEGATED if negated else PLAIN
+            words.append(number)
             negated = False
-        return negated
+        return words, negated
+
+    def _unite(self, line: list[int]) -> None:
+        """Take out of `apart` what occurs together in *line*; its first `WINDOW` - 1 words are neighbours only."""
+        apart = self.apart
+        for at, current in enumerate(line[WINDOW - 1 :], WINDOW - 1):
+            if current >= 0 and (others := apart[current]):
+                others.difference_update(line[at - WINDOW + 1 : at + WINDOW])
 
     def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:
         """The excerpt (`MAX_QUOTE_CHARS` at most) of *text*, the chunk at *rank*, with most of the *wanted* stems."""
         best, best_at = 0.0, 0
-        for start, stems in self._pieces[rank][:_QUOTED_PIECES]:
-            held = sum([wanted[stem] for stem in stems.intersection(wanted)])
-            if held > best + _SLACK:
+        for start, read in self._pieces[rank]:
+            common = read.intersection(wanted)
+            # No weight is above 1.
+            if len(common) > best and (held := sum([wanted[stem] for stem in common])) > best + _SLACK:
                 best, best_at = held, start
         return _excerpt(text, best_at)
-
-
-def neighbours(stems: Sequence[int]) -> list[tuple[int, int]]:
-    """Positions of neighbours (next, and next but one) among *stems* that are not the same word."""
-    return [
-        (at, at + step)
-        for step in (1, 2)
-        for at, (one, other) in enumerate(zip(stems, stems[step:], strict=False))
-        if one != other
-    ]
 
 
 def _excerpt(text: str, at: int) -> str:
     """From the start of the sentence around *at* to the last end of a sentence that fits, or to a word's end."""
     start = max(0, at - MAX_QUOTE_CHARS // 3)
-    breaks = [match.end() for match in _BREAK.finditer(text, start, at)]
-    begin = breaks[-1] if breaks else _next_space(text, start, at)
+    begin = _last_break(text, start, at) or _next_space(text, start, at)
     limit = min(len(text), begin + MAX_QUOTE_CHARS)
-    ends = [match.end() for match in _BREAK.finditer(text, max(at, begin), limit)]
-    if limit == len(text):
-        end = limit
-    elif ends:
-        end = ends[-1]
-    else:
-        end = max(text.rfind(" ", begin, limit), at) if text.rfind(" ", begin, limit) > at else limit
+    end = limit
+    if limit < len(text):
+        space = text.rfind(" ", begin, limit)
+        end = _last_break(text, max(at, begin), limit) or (space if space > at else limit)
     return " ".join(text[begin:end].split())
+
+
+def _last_break(text: str, start: int, end: int) -> int:
+    """Where the last sentence that ends in ``text[start:end]`` ends; 0 if none does."""
+    middle = (start + end) // 2  # the later half nearly always has one
+    for first in (middle, start):
+        if breaks := [match.end() for match in _BREAK.finditer(text, first, end)]:
+            return breaks[-1]
+    return 0
 
 
 def _next_space(text: str, start: int, at: int) -> int:

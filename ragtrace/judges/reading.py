@@ -6,14 +6,16 @@ Every generator here yields the number of characters it has just dealt with, so 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
-from ragtrace.judges.evidence import neighbours
+from ragtrace.judges.lexicon import Lexicon, tokens
 from ragtrace.judges.statements import Statement, statements
 from ragtrace.judges.support import Finding
-from ragtrace.judges.text import Lexicon, language, pieces, scripts, spoken_share, tokens
+from ragtrace.judges.text import language, pieces, scripts, spoken_share
 from ragtrace.model import Document, Plain
 
 MAX_ANSWER_CHARS: Final = 50_000
@@ -32,16 +34,20 @@ _ENOUGH_WORDS: Final = 12
 _FOREIGN_SHARE: Final = 0.04
 
 
+def _numbering() -> dict[str, int]:
+    return defaultdict(count().__next__)
+
+
 @dataclass(slots=True)
 class Reading:
     """What is read of one call."""
 
     answer: str
     statements: list[Statement] = field(default_factory=list[Statement])
-    numbers: dict[str, int] = field(default_factory=dict[str, int])
-    """A number for each stem of the answer, in order of appearance."""
-    neighbours: list[set[int]] = field(default_factory=list[set[int]])
-    """For each stem, the stems next to it, or next but one, in a checkable statement."""
+    numbers: dict[str, int] = field(default_factory=_numbering)
+    """A number for each stem of the answer, in order of appearance; a stem looked up for the first time gets the next."""
+    followers: list[set[int]] = field(default_factory=list[set[int]])
+    """For each stem, the stems right behind it, or next but one, in a checkable statement."""
     chunks: dict[int, str] = field(default_factory=dict[int, str])
     """Distinct chunks that are not blank, by their first rank."""
     attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
@@ -66,23 +72,20 @@ def read_answer(reading: Reading, lexicon: Lexicon) -> Iterator[int]:
         if len(reading.statements) == MAX_STATEMENTS:
             end = statement.start
             break
-        stems = statement.stems = [numbers.setdefault(word.stem, len(numbers)) for _, _, word in statement.words]
-        reading.neighbours.extend(set() for _ in range(len(numbers) - len(reading.neighbours)))
+        statement.stems = [numbers[word.stem] for _, _, word in statement.words]
+        reading.followers.extend([set() for _ in range(len(numbers) - len(reading.followers))])
         if statement.checkable:
-            statement.pairs = neighbours(stems)
-            _note(statement, reading.neighbours)
+            _note_followers(statement.stems, reading.followers)
         reading.statements.append(statement)
         yield statement.end - statement.start
     if len(reading.answer) > end:
         reading.attributes["truncated_answer_chars"] = len(reading.answer) - end
 
 
-def _note(statement: Statement, noted: list[set[int]]) -> None:
-    sets = [noted[stem] for stem in statement.stems]
-    stems = statement.stems
-    for one, other in statement.pairs:
-        sets[one].add(stems[other])
-        sets[other].add(stems[one])
+def _note_followers(stems: Sequence[int], noted: list[set[int]]) -> None:
+    for step in (1, 2):
+        for one, other in zip(stems, stems[step:], strict=False):
+            noted[one].add(other)
 
 
 def choose_chunks(reading: Reading, contexts: Iterable[Document]) -> Iterator[int]:
@@ -109,21 +112,31 @@ def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
     """Equal for two chunks that differ in white space only; empty for a blank one."""
     if len(text) <= STEP_CHARS:
         yield len(text) // 8 + 1
-        return " ".join(text.split())
+        return _folded(text)
     digest, blank = hashlib.blake2b(digest_size=16), True
     for start, end in pieces(text, 4 * STEP_CHARS, len(text)):
-        if words := text[start:end].split():
-            digest.update((" ".join(words) + " ").encode("utf-8", "surrogatepass"))
+        if words := _folded(text[start:end]):
+            digest.update((words + " ").encode("utf-8", "surrogatepass"))
             blank = False
         yield (end - start) // 4
     return b"" if blank else digest.digest()
+
+
+def _folded(text: str) -> str:
+    """``" ".join(text.split())``, three times as fast for common text: the only space that is printable is " "."""
+    line = text.replace("\n", " ")
+    if not line.isprintable():
+        return " ".join(text.split())
+    while "  " in line:
+        line = line.replace("  ", " ")
+    return line.strip(" ")
 
 
 def read_query(query: str, lexicon: Lexicon) -> Generator[int, None, frozenset[str]]:
     """The stems the user asked with."""
     found: set[str] = set()
     for start, end in pieces(query, STEP_CHARS, min(len(query), MAX_QUERY_CHARS)):
-        found.update(word.stem for _, _, word in tokens(query, lexicon, start, end))
+        found.update([word.stem for _, _, word in tokens(query, lexicon, start, end)])
         yield end - start
     return frozenset(found)
 

@@ -14,9 +14,13 @@ MAX_SENTENCE_CHARS: Final = 600
 """Longer ones are cut at white space, so that no step on a sentence can be long."""
 
 # A full stop ends a sentence only before white space; the stops of scripts without spaces end one anywhere.
+# One set of all their characters comes first, and what each needs behind it later: only so are they found at full speed.
+_SPACED_STOPS: Final = ".!?\u2026"
+_UNSPACED_STOPS: Final = "\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965"
 _STOP = re.compile(
-    r"[.!?\u2026]{1,16}[\"'\u201d\u2019)\]*_]{0,4}(?=\s|\Z)"
-    r"|[\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965]{1,16}[\"'\u201d\u2019)\]\u300d\u300f\uff09]{0,4}|\n"
+    rf"[{_SPACED_STOPS}{_UNSPACED_STOPS}\n](?:"
+    rf"(?<=[{_SPACED_STOPS}])[{_SPACED_STOPS}]{{0,15}}[\"'\u201d\u2019)\]*_]{{0,4}}(?=\s|\Z)"
+    rf"|(?<=[{_UNSPACED_STOPS}])[{_UNSPACED_STOPS}]{{0,15}}[\"'\u201d\u2019)\]\u300d\u300f\uff09]{{0,4}}|(?<=\n))"
 )
 # "J. Smith" is no list.
 _MARKER = re.compile(
@@ -66,6 +70,8 @@ def _skip(text: str, at: int, end: int) -> int:
 
 def _marker(text: str, at: int, end: int) -> int:
     """Offset after the list marker at *at*, 0 if there is none."""
+    if text[at : at + 2].isalpha():  # a word, as nearly always
+        return 0
     found = _MARKER.match(text, at, end)
     return found.end() if found and found.end() < end else 0
 
@@ -109,6 +115,8 @@ def _line_ends(text: str, start: int, at: int, end: int) -> bool:
 
 
 def _goes_on(text: str, at: int, end: int) -> bool:
+    if text[at : at + 1] == " " and text[at + 1 : min(at + 2, end)].isupper():  # as nearly always
+        return False
     following = _next_word(text, at, end)
     return bool(following) and following[0].islower()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from ragtrace.judges.lexicon import Lexicon, Token, telling_tokens, tokens
 from ragtrace.judges.sentences import sentences
-from ragtrace.judges.text import Lexicon, Token, fold_light, stem, tokens
+from ragtrace.judges.text import fold_light, stem
 from ragtrace.judges.words import CLOSINGS, CONTEXT_NOUNS, DENIALS
 
 # A sentence declines when, close together, it denies that a speaker or the context knows or tells something.
@@ -41,6 +42,7 @@ _DECLINES_ELSEWHERE = re.compile(
     r"|non (?:so|ho|contiene|menziona)|не (?:знаю|содерж|упомина)|нет информации|لا (?:أعرف|توجد معلومات|أعلم)"
 )
 _OTHER_SCRIPT = re.compile(r"[\u0400-\u1fff\u3040-\ud7ff]")
+_NOTHING: Final = frozenset[int]()
 _QUESTION_ENDS: Final = ("?", "\uff1f", "\u061f")
 
 
@@ -50,16 +52,16 @@ class Statement:
 
     start: int
     end: int
-    words: list[Token] = field(default_factory=list[Token])
+    words: Sequence[Token]
     """Its content words only, in order."""
-    stems: list[int] = field(default_factory=list[int])
-    """The number of the stem of each of them among all stems of the answer."""
-    pairs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Positions in `words` of neighbouring words."""
-    negated: set[int] = field(default_factory=set[int])
+    weights: Sequence[float]
+    """The weight of each of them."""
+    negated: frozenset[int]
     """Offsets of the words right behind a negation."""
-    checkable: bool = True
-    declines: bool = False
+    checkable: bool
+    declines: bool
+    stems: Sequence[int] = ()
+    """The number of the stem of each of `words` among all stems of the answer."""
 
 
 def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
@@ -69,27 +71,42 @@ def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
 
 
 def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement:
-    found = Statement(start, end)
-    content = found.words
     text = answer[start:end]
+    words = telling_tokens(answer, lexicon, start, end)
+    negated, denies = _NOTHING, False
     cited = [m.span() for m in _CITATION.finditer(answer, start, end)] if "[" in text or "\u3010" in text else []
-    negated = after_source = denies = False
-    for token in tokens(answer, lexicon, start, end):
-        _, weight, number, _, negation, denial, source = token[2]
-        if weight:
+    if cited or [None for _, _, word in words if word.negation or word.denial or word.source]:
+        denies = any(word.denial for _, _, word in words)
+        words, negated = _content(answer, words, cited, lexicon)
+    declines = (denies and _declines(text)) or _declines_elsewhere(text, lexicon)
+    hidden = declines and not _CONTRAST.search(text)
+    weights = [word.weight for _, _, word in words]
+    checkable = bool(words) and not hidden and not _is_courtesy(text, words, max(weights))
+    return Statement(start, end, words, weights, negated, checkable, declines)
+
+
+def _content(
+    answer: str, telling: list[Token], cited: list[tuple[int, int]], lexicon: Lexicon
+) -> tuple[list[Token], frozenset[int]]:
+    """The content words among those *telling*, and the offsets of those right behind a negation."""
+    content: list[Token] = []
+    behind: list[int] = []
+    negated = False
+    source: Token | None = None
+    for token in telling:
+        word = token[2]
+        if word.weight:
             # "Passage 2" and "[2]" point at a chunk; the number states nothing.
-            if not (number and after_source) and not (cited and _within(token, cited)):
+            pointer = word.number and source is not None and not tokens(answer, lexicon, source[1], token[0])
+            if not pointer and not (cited and _within(token, cited)):
                 content.append(token)
                 if negated:
-                    found.negated.add(token[0])
+                    behind.append(token[0])
             negated = False
-        elif negation:
+        elif word.negation:
             negated = True
-        denies, after_source = denies or denial, source
-    found.declines = (denies and _declines(text)) or _declines_elsewhere(text, lexicon)
-    hidden = found.declines and not _CONTRAST.search(text)
-    found.checkable = bool(found.words) and not hidden and not _is_courtesy(text, found.words)
-    return found
+        source = token if word.source else None
+    return content, frozenset(behind)
 
 
 def _within(token: Token, ranges: list[tuple[int, int]]) -> bool:
@@ -119,11 +136,11 @@ def _denies_telling(words: list[str], at: int) -> bool:
     return bool(_SPEAKERS.intersection(before) or _THE_CONTEXT.intersection(before) or _THE_CONTEXT.intersection(after))
 
 
-def _is_courtesy(text: str, words: list[Token]) -> bool:
+def _is_courtesy(text: str, words: Sequence[Token], heaviest: float) -> bool:
     """Greetings, offers, questions back, frames such as "Here is the answer:"; nothing that could be true or false."""
     if text.endswith(_QUESTION_ENDS):
         return True
-    if all(word.weight < 1 and not word.number for _, _, word in words):
+    if heaviest < 1:
         return len(words) <= 4 or text.endswith(":")
     courteous = _courteous_stems()
     return all(word.stem in courteous for _, _, word in words)

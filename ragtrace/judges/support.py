@@ -21,12 +21,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ragtrace.judges.evidence import NEGATED, PLAIN, Evidence
+from ragtrace.judges.lexicon import Token
 from ragtrace.judges.statements import Statement
-from ragtrace.judges.text import Token
 from ragtrace.model import Support
 
 ASKED: Final = 0.5
@@ -41,8 +40,7 @@ NOT_FOUND: Final = 0.7
 """From this deficit on nothing worth naming is left of a statement."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """How one statement fared."""
 
     weight: float
@@ -56,10 +54,9 @@ class Finding:
 
 def find(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Finding:
     """Hold *statement* against the *evidence*; *asked* are the stems of the query."""
-    words = statement.words
-    weights = [word.weight for _, _, word in words]
+    words, weights = statement.words, statement.weights
     total = sum(weights)
-    missing, apart = _company(statement, weights, evidence)
+    missing, apart = _company(statement, evidence)
     gaps = [0.0] * len(words)
     absent, fact_missing = 0.0, False
     for at in _doubtful(statement, evidence, apart):
@@ -85,19 +82,24 @@ def _doubtful(statement: Statement, evidence: Evidence, apart: Sequence[bool]) -
     ]
 
 
-def _company(statement: Statement, weights: Sequence[float], evidence: Evidence) -> tuple[float | None, list[bool]]:
+def _company(statement: Statement, evidence: Evidence) -> tuple[float | None, list[bool]]:
     """Share of the pairs that occur together nowhere (None: no pair); for each word, if it is near no neighbour."""
-    stems, not_met = statement.stems, evidence.apart
+    stems, weights, not_met = statement.stems, statement.weights, evidence.apart
     tried = missed = 0.0
     alone, near = [False] * len(stems), [False] * len(stems)
-    for one, other in statement.pairs:
-        weight = weights[one] if weights[one] < weights[other] else weights[other]
-        tried += weight
-        if stems[other] in not_met[stems[one]]:
-            missed += weight
-            alone[one] = alone[other] = True
-        else:
-            near[one] = near[other] = True
+    for step in (1, 2):
+        ahead = zip(stems, stems[step:], weights, weights[step:], strict=False)
+        for at, (one, other, weight, other_weight) in enumerate(ahead):
+            if one == other:
+                continue
+            if other_weight < weight:
+                weight = other_weight
+            tried += weight
+            if other in not_met[one]:
+                missed += weight
+                alone[at] = alone[at + step] = True
+            else:
+                near[at] = near[at + step] = True
     return (missed / tried if tried else None), [a and not n for a, n in zip(alone, near, strict=True)]
 
 

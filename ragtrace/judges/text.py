@@ -1,4 +1,4 @@
-"""Words out of text in any script: where they stand, what they fold and stem to, how much they say.
+"""Spellings in any script: how words are found in text, what they fold and stem to, which script and language they are.
 
 No function here looks at more than a bounded piece of text in one go, and no pattern can backtrack: the text is
 whatever a user's application produced.
@@ -9,24 +9,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from itertools import filterfalse
+from typing import Final
 
-from ragtrace.judges.words import (
-    CONTEXT_NOUNS,
-    DENIALS,
-    ENGLISH,
-    FRAMING,
-    FUNCTION_WORDS,
-    GENERIC,
-    NEGATIONS,
-    NUMBER_WORDS,
-)
+from ragtrace.judges.words import ENGLISH, FUNCTION_WORDS
 
 MAX_WORD_CHARS: Final = 64
 """A longer run of letters is read as several words, so that one word can never cost more than this."""
-GENERIC_WEIGHT: Final = 0.25
-"""What a framing word ("certain", "process") counts, against 1 for any other content word."""
-_CACHED_WORDS: Final = 20_000
 
 # Inside a word: soft hyphen and zero-width characters, which hide in copied text and are folded away.
 _HIDDEN = "\u00ad\u200b-\u200d\u2060\ufeff"
@@ -42,26 +31,32 @@ _UNSPACED = (
 _TAIL = r"(?:['\u2019](?:[sStTdDmM]|re|ve|ll|RE|VE|LL)(?![^\W_]))?"
 _NUMBER = r"\d{1,32}(?:[.,]\d{1,32}){0,8}"
 _LAST = MAX_WORD_CHARS - 1
-_ASCII_TOKEN = re.compile(
+ASCII_TOKEN: Final = re.compile(
     rf"[A-Za-z][A-Za-z0-9]{{0,{_LAST}}}(?:'(?:[sStTdDmM]|re|ve|ll|RE|VE|LL)(?![A-Za-z0-9]))?|{_NUMBER}"
 )
 # Every part can only end where its class of characters ends, and nothing has to follow: no match is ever tried twice.
-_TOKEN = re.compile(
+TOKEN: Final = re.compile(
     rf"[{_UNSPACED}]{{1,{MAX_WORD_CHARS}}}|{_NUMBER}"
     rf"|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}]{{0,{_LAST}}}"
     rf"(?:[{_MARKED}{_HIDDEN}]{{1,8}}[^\W_{_UNSPACED}]{{0,{_LAST}}}){{0,16}}{_TAIL}"
 )
-_IS_UNSPACED = re.compile(f"[{_UNSPACED}]")
+IS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
+# A dot, a comma and an apostrophe may stand inside a word or number.
+_SPACED: Final = bytes(code if chr(code).isalnum() or chr(code) in "'.," else 32 for code in range(256))
+# None of these is part of a word, but for the apostrophe, which is read as the straight one.
+_TYPOGRAPHY: Final = (("\u2019", "'"), *((mark, " ") for mark in "\u2018\u201c\u201d\u2013\u2014\u2022\u2026\u00a0"))
 _LETTER = re.compile(r"[^\W\d_]")
 _BEYOND_LATIN = re.compile(r"[\u0370-\u1dff\u1f00-\u1fff\u2c80-\ua71f\ua800-\ufaff\ufb1d-\U000fffff]")
-_SUFFIXES: Final = (
+_ENDINGS: Final = (
     ("ational", "ate", 9), ("ization", "ize", 9), ("isation", "ise", 9), ("ations", "", 8), ("ation", "", 7),
     ("ments", "", 8), ("ment", "", 7), ("ness", "", 7), ("ingly", "", 8), ("edly", "", 7), ("ities", "", 7),
     ("ity", "", 6), ("ings", "", 6), ("ing", "", 6), ("ies", "y", 5), ("ied", "y", 5), ("ers", "", 6), ("er", "", 5),
     ("ed", "", 5), ("ions", "", 7), ("ion", "", 6), ("ally", "", 7), ("ly", "", 5), ("al", "", 6), ("es", "", 5),
     ("s", "", 4),
 )  # fmt: skip
-_PREFIX_CHARS: Final = 6
+# By last letter, which rules out nearly all; the order among those with the same one is kept.
+_SUFFIXES: Final = {last: [ending for ending in _ENDINGS if ending[0][-1] == last] for last in "dglnrsty"}
+_NO_SUFFIXES: Final[list[tuple[str, str, int]]] = []
 _CLEARLY_ENGLISH: Final = 0.25  # no other language here shares nearly so many function words with it
 # First code points of blocks; a letter belongs to the last block that starts at or before it.
 _SCRIPTS: Final = (
@@ -80,25 +75,30 @@ _SCRIPTS: Final = (
 )  # fmt: skip
 
 
-class Word(NamedTuple):
-    """What one spelling means to the judge."""
-
-    stem: str
-    weight: float
-    """0 for function words, `GENERIC_WEIGHT` for framing words, 1 for the rest."""
-    number: bool = False
-    name: bool = False
-    """It starts with a capital: a name, unless it merely starts its sentence."""
-    negation: bool = False
-    denial: bool = False
-    """It may belong to a sentence that declines to answer."""
-    source: bool = False
-    """It may refer to the chunks: "passage", "document"."""
+def plain(text: str) -> str:
+    """*text* with the commonest typographic punctuation in ASCII, of the same length; its words stay the same."""
+    if not text.isascii():
+        for character, instead in _TYPOGRAPHY:
+            text = text.replace(character, instead)
+    return text
 
 
-Token: TypeAlias = tuple[int, int, Word]
-"""One word of a text: the offset of its first character, the one after its last, and what it means. (A plain tuple: a
-named one takes longer to make than all else that is done with a word.)"""
+def spaced(text: str) -> str:
+    """ASCII *text* with a space for whatever is in no word or number, of the same length.
+
+    What is left between spaces is nearly always one word; tables and substrings are several times as fast as a pattern.
+    """
+    return text.encode("ascii").translate(_SPACED).decode("ascii").replace(", ", "  ").replace(". ", "  ")
+
+
+def spellings(text: str) -> list[str]:
+    """The words of *text* as they are written, in any order."""
+    if not text.isascii():
+        return TOKEN.findall(text)
+    runs = spaced(text).split()
+    if max(map(len, runs), default=0) > MAX_WORD_CHARS:
+        return ASCII_TOKEN.findall(text)
+    return [*filter(str.isalpha, runs), *ASCII_TOKEN.findall(" ".join(filterfalse(str.isalpha, runs)))]
 
 
 def fold(word: str) -> str:
@@ -117,7 +117,7 @@ def fold(word: str) -> str:
 def stem(word: str) -> str:
     """A light English stem of a folded *word*: one suffix off, final e and y evened out, doubled consonants single."""
     length = len(word)
-    for suffix, replacement, least in _SUFFIXES:
+    for suffix, replacement, least in _SUFFIXES.get(word[-1:], _NO_SUFFIXES):
         if length >= least and word.endswith(suffix) and not word.endswith("ss"):
             word = word[: -len(suffix)] + replacement
             break
@@ -155,7 +155,7 @@ def script(character: str) -> str:
 
 def scripts(text: str) -> dict[str, int]:
     """How many letters of each script *text* has; where there is only one, its number is not counted out."""
-    if not _BEYOND_LATIN.search(text):
+    if text.isascii() or not _BEYOND_LATIN.search(text):
         return {"latin": 1} if _LETTER.search(text) else {}
     counts: dict[str, int] = {}
     for character in text:
@@ -167,7 +167,7 @@ def scripts(text: str) -> dict[str, int]:
 
 def language(text: str) -> str:
     """Code of the language whose function words dominate *text*; empty where that cannot be said with confidence."""
-    found = [fold_light(word) for word in (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(text)]
+    found = fold_light(" ".join(spellings(text))).split()
     if sum(map(FUNCTION_WORDS["en"].__contains__, found)) >= max(3, _CLEARLY_ENGLISH * len(found)):
         return "en"
     hits = sorted(((sum(map(known.__contains__, found)), code) for code, known in FUNCTION_WORDS.items()), reverse=True)
@@ -180,107 +180,14 @@ def spoken_share(text: str, codes: Iterable[str]) -> tuple[int, float]:
 
     Names and values are left out: a list of them is the same in every language.
     """
-    found = [word for word in _TOKEN.findall(text) if word.islower()]
+    found = [word for word in spellings(text) if word.islower()]
     known = frozenset[str]().union(*(ENGLISH if code == "en" else FUNCTION_WORDS[code] for code in codes))
     return len(found), sum(fold_light(word) in known for word in found) / max(len(found), 1)
 
 
-def fold_light(word: str) -> str:
+def fold_light(text: str) -> str:
     """Lower case and one kind of apostrophe: keeps the accents that function words are told apart by."""
-    return word.lower().replace("\u2019", "'")
-
-
-class Lexicon(dict[str, Word]):
-    """Spelling to `Word`, worked out at first sight and remembered for one language; bounded."""
-
-    def __init__(self, language: str = "en") -> None:
-        super().__init__()
-        self.english = language in ("", "en")
-        self._stop = ENGLISH if self.english else FUNCTION_WORDS.get(language, ENGLISH)
-
-    def __missing__(self, spelling: str) -> Word:
-        if len(self) >= _CACHED_WORDS:
-            self.clear()
-        word = self[spelling] = self._read(spelling)
-        return word
-
-    def _read(self, spelling: str) -> Word:
-        if spelling[0].isdecimal():
-            return Word(number(spelling), 1.0, number=True)
-        if spelling[0] >= "\u0e00" and _IS_UNSPACED.match(spelling):
-            folded = fold(spelling)
-            return Word(folded, self._unspaced_weight(folded))
-        light = fold_light(spelling)
-        base = fold(spelling).removesuffix("'s").replace("'", "")
-        if self.english and base in NUMBER_WORDS:
-            return Word(NUMBER_WORDS[base], 1.0, number=True)
-        root = self._stem(base)
-        return Word(
-            root,
-            self._weight(light, base, root),
-            name=spelling[0].isupper(),
-            negation=light in NEGATIONS,
-            denial=light in DENIALS,
-            source=light in CONTEXT_NOUNS,
-        )
-
-    def _weight(self, light: str, base: str, root: str) -> float:
-        if light in self._stop or not base:
-            return 0.0
-        if not self.english:
-            return 1.0 if len(base) > 1 else 0.0
-        if base in FRAMING or base in self._stop:
-            return 0.0
-        return GENERIC_WEIGHT if len(base) == 1 or root in _generic_stems() else 1.0
-
-    def _unspaced_weight(self, pair: str) -> float:
-        # Hiragana writes endings and particles: it says little of the subject.
-        return GENERIC_WEIGHT if all("\u3040" <= c <= "\u309f" for c in pair) else 1.0
-
-    def _stem(self, base: str) -> str:
-        if self.english and base.isascii():
-            return stem(base)
-        # Arabic writes the article onto the noun; elsewhere the first letters are a stemmer for any alphabet.
-        return base.removeprefix("ال")[:_PREFIX_CHARS]
-
-
-_GENERIC_STEMS: set[str] = set()
-
-
-def _generic_stems() -> set[str]:
-    if not _GENERIC_STEMS:
-        _GENERIC_STEMS.update(stem(word) for word in GENERIC | CONTEXT_NOUNS)
-    return _GENERIC_STEMS
-
-
-def tokens(text: str, lexicon: Lexicon, start: int = 0, end: int | None = None) -> list[Token]:
-    """The words of ``text[start:end]`` with their offsets in *text*; unspaced scripts as overlapping pairs."""
-    end = len(text) if end is None else end
-    if text.isascii():
-        return [(m.start(), m.end(), lexicon[m[0]]) for m in _ASCII_TOKEN.finditer(text, start, end)]
-    found: list[Token] = []
-    for match in _TOKEN.finditer(text, start, end):
-        first, last = match.span()
-        spelling = match[0]
-        if spelling[0] < "\u0e00" or not _IS_UNSPACED.match(spelling):
-            found.append((first, last, lexicon[spelling]))
-            continue
-        ends = range(min(first + 2, last), last + 1)
-        found.extend((max(end - 2, first), end, lexicon[text[max(end - 2, first) : end]]) for end in ends)
-    return found
-
-
-def words(text: str, lexicon: Lexicon, start: int, end: int) -> list[Word]:
-    """The words of ``text[start:end]`` as `tokens` finds them, without their offsets: three times as fast."""
-    if text.isascii():
-        return [lexicon[spelling] for spelling in _ASCII_TOKEN.findall(text, start, end)]
-    found: list[Word] = []
-    for spelling in _TOKEN.findall(text, start, end):
-        if spelling[0] < "\u0e00" or not _IS_UNSPACED.match(spelling):
-            found.append(lexicon[spelling])
-        else:
-            found.extend(lexicon[spelling[at : at + 2]] for at in range(max(len(spelling) - 1, 1)))
-    return found
+    return text.lower().replace("\u2019", "'")
 
 
 def pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:

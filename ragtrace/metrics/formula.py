@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import ClassVar, Final
 
 from ragtrace.model import Judgement, RagCall, Result, Score
 
@@ -28,6 +28,7 @@ class Formula:
     range: tuple[float, float] = (0.0, 1.0)
     threshold: float | None = None
     """A value strictly on the wrong side of it is labelled `fail`, any other `pass`; None: no such label."""
+    computes: ClassVar[bool] = True  # pure arithmetic needs no thread
 
     def __call__(self, call: RagCall, judgement: Judgement) -> Result:
         result = self.compute(call, judgement)

@@ -9,6 +9,7 @@ from ragtrace.errors import UnknownMetricError
 from ragtrace.metrics.answered import answered
 from ragtrace.metrics.claims import faithfulness, hallucination
 from ragtrace.metrics.consistency import consistency
+from ragtrace.metrics.latency import duration_s, time_per_output_token_s, time_to_first_token_s
 from ragtrace.model import Metric
 
 
@@ -67,5 +68,15 @@ def _unknown(name: str, known: tuple[str, ...]) -> str:
     return f"no metric named {name!r}{hint} known: {', '.join(known) or 'none'}"
 
 
-registry: Final = Registry((faithfulness, hallucination, consistency, answered))
+registry: Final = Registry(
+    (
+        faithfulness,
+        hallucination,
+        consistency,
+        answered,
+        time_to_first_token_s,
+        time_per_output_token_s,
+        duration_s,
+    )
+)
 """The metrics that come with ragtrace, and those a user adds."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ragtrace.capture import documents, mark_duplicates
 from ragtrace.errors import SettingsError, faults
+from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.ledger import Stats
 from ragtrace.metrics import registry
 from ragtrace.model import Judge, Metric, RagCall, Result
@@ -18,7 +19,7 @@ from ragtrace.providers import build
 from ragtrace.redact import Redact
 from ragtrace.runtime.engine import Runtime
 from ragtrace.runtime.slot import current, final_stats, install
-from ragtrace.sampling import Sampling
+from ragtrace.sampling import Sampling, heeded, warn_of_unheeded
 from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.settings import Settings, resolve
 
@@ -88,8 +89,9 @@ def configure(
         evidence: put the unsupported claims on the root span too; default False.
         hold_seconds: the longest time a root span waits for its scores; default 10.
         capacity: finished calls that may wait to be scored; more are counted as dropped. Default 2048.
-        judge_timeout: seconds the judge (or the screen) has for a call; default 30.
-        judge_concurrency: calls the judge sees at a time; default 16.
+        judge_timeout: seconds the judge (or a screen that does more than compute) has for a call, waiting and
+            retries included; default 30.
+        judge_concurrency: calls the judge (or such a screen) sees at a time; default 16.
         max_chars: characters of any one text that are kept, if `redact` is not given; default 20,000.
         enabled: False: decorated functions run as if undecorated. Also off with `OTEL_SDK_DISABLED=true`.
         tracer_provider: your own provider; wrap its exporting processor in `HoldProcessor` to get scores on spans.
@@ -109,6 +111,7 @@ def configure(
     settings = resolve(scalars, os.environ)
     _check_type("judge", judge, Judge)
     _check_type("sampling", sampling, Sampling)
+    sampling = sampling or Sampling()
     _check_type("redact", redact, Redact)
     _check_provider("tracer_provider", tracer_provider, "get_tracer")
     _check_provider("meter_provider", meter_provider, "get_meter")
@@ -116,7 +119,9 @@ def configure(
     screen = _embedded() if isinstance(screen, _Default) else screen
     _check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
-    screening, judging = _evaluators(settings, screen, judge, extra)
+    wanted_by_sampling = () if judge is None else heeded(sampling)
+    measuring, screening, judging = _evaluators(settings, screen, judge, extra, wanted_by_sampling)
+    warn_of_unheeded(wanted_by_sampling, () if screening is None else [metric.name for metric in screening.metrics])
     if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
@@ -129,7 +134,13 @@ def configure(
     )
     redact = redact or Redact(max_chars=settings.max_chars)
     runtime = Runtime(
-        settings, telemetry, screen=screening, judge=judging, sampling=sampling or Sampling(), redact=redact
+        settings,
+        telemetry,
+        measure=measuring,
+        screen=screening,
+        judge=judging,
+        sampling=sampling,
+        redact=redact,
     )
     install(runtime, _RECONFIGURE_SECONDS)
 
@@ -284,9 +295,9 @@ def _offered(judge: Judge, wanted: tuple[Metric, ...] | None, origin: str) -> tu
 
 
 def _evaluators(
-    settings: Settings, screen: Judge | None, judge: Judge | None, extra: Sequence[Metric]
-) -> tuple[Evaluator | None, Evaluator | None]:
-    """Give every wanted metric to whoever offers it.
+    settings: Settings, screen: Judge | None, judge: Judge | None, extra: Sequence[Metric], heeded: Sequence[str]
+) -> tuple[Evaluator | None, Evaluator | None, Evaluator | None]:
+    """Give every wanted metric to whoever offers it (stopwatch, screen, judge), and the screen what sampling heeds.
 
     Raises:
         UnknownMetricError: no metric has that name.
@@ -302,10 +313,9 @@ def _evaluators(
     if settings.metrics is not None:
         wanted = tuple(by_name.get(name) or registry.get(name) for name in settings.metrics)
     evaluators: list[Evaluator | None] = []
-    for candidate in (screen, judge):
-        offered = () if candidate is None else _those_offered(candidate, wanted)
-        within = settings.judge_timeout
-        evaluators.append(Evaluator(candidate, offered, within) if candidate is not None and offered else None)
+    for candidate, more in ((Stopwatch(), ()), (screen, heeded), (judge, ())):
+        offered = () if candidate is None else _those_offered(candidate, wanted, more)
+        evaluators.append(_evaluator(settings, candidate, offered) if candidate is not None and offered else None)
     covered = {metric.name for evaluator in evaluators if evaluator for metric in evaluator.metrics}
     for metric in wanted or ():
         if metric.name not in covered:
@@ -313,9 +323,17 @@ def _evaluators(
                 f"metric {metric.name!r} is offered by neither the screen nor the judge; configure a judge that offers "
                 f"it, or leave it out. Offered now: {', '.join(sorted(covered)) or 'none'}"
             )
-    return evaluators[0], evaluators[1]
+    return evaluators[0], evaluators[1], evaluators[2]
 
 
-def _those_offered(judge: Judge, wanted: tuple[Metric, ...] | None) -> tuple[Metric, ...]:
+def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...]) -> Evaluator:
+    return Evaluator(judge, metrics, settings.judge_timeout, concurrency=settings.judge_concurrency)
+
+
+def _those_offered(judge: Judge, wanted: tuple[Metric, ...] | None, more: Sequence[str]) -> tuple[Metric, ...]:
     candidates = tuple(metric for metric in registry.all() if metric.needs) if wanted is None else wanted
-    return tuple(metric for metric in candidates if judge.offers(metric))
+    names = {metric.name for metric in candidates}
+    candidates += tuple(registry.get(name) for name in more if name not in names)
+    # A metric that reads no label is nobody's but the stopwatch's, also where a judge claims to offer all.
+    measures = isinstance(judge, Stopwatch)
+    return tuple(metric for metric in candidates if judge.offers(metric) and bool(metric.needs) is not measures)

@@ -16,13 +16,14 @@ from ragtrace.assemble import Assembly, LooseRetrievals
 from ragtrace.attach import Attacher, HoldProcessor, Instruments, holds
 from ragtrace.capture import mark_duplicates
 from ragtrace.errors import faults, guarded, say
+from ragtrace.judging import Standing
 from ragtrace.ledger import Ledger, Outcome, Stats
-from ragtrace.model import Evaluation, RagCall, Score
+from ragtrace.model import Evaluation, RagCall
 from ragtrace.providers import Telemetry, bounded
 from ragtrace.redact import Redact
 from ragtrace.runtime import exits
 from ragtrace.runtime.redaction import redact_step, unredactable
-from ragtrace.sampling import Sampling, included
+from ragtrace.sampling import Decision, Sampler, Sampling
 from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.settings import Settings
 from ragtrace.spans import SpanWriter
@@ -30,6 +31,7 @@ from ragtrace.steps import Step
 from ragtrace.worker import Worker
 
 _EXIT_SECONDS = 5.0
+_POLL_SECONDS = 0.02
 
 
 def _none_open() -> set[str]:
@@ -55,14 +57,16 @@ class Runtime:
         settings: Settings,
         telemetry: Telemetry,
         *,
+        measure: Evaluator | None,
         screen: Evaluator | None,
         judge: Evaluator | None,
         sampling: Sampling,
         redact: Redact,
     ) -> None:
         self.settings, self._telemetry = settings, telemetry
-        self._screen, self._judge, self._sampling, self._redact = screen, judge, sampling, redact
-        self._evaluators = [evaluator for evaluator in (screen, judge) if evaluator is not None]
+        self._measure, self._screen, self._judge, self._redact = measure, screen, judge, redact
+        self._sampler = Sampler(sampling, monotonic)
+        self._evaluators = [evaluator for evaluator in (measure, screen, judge) if evaluator is not None]
         self.ledger = Ledger()
         self.loose = LooseRetrievals()
         self.worker: Worker[Finished] = Worker(self._handle, capacity=settings.capacity, tick=self._sweep)
@@ -74,11 +78,15 @@ class Runtime:
             capture=settings.capture_content,
         )
         self._instruments = Instruments(
-            telemetry.meter, books=self.ledger.rows, queued=lambda: self.worker.size, held=_held
+            telemetry.meter,
+            books=self.ledger.rows,
+            queued=lambda: self.worker.size,
+            held=_held,
+            states=lambda: {evaluator: standing.state for evaluator, standing in self.standings().items()},
         )
+        telemetry.renewal.then(self._bind_instruments)
         tracer = telemetry.tracer if telemetry.carriers else None
         self._attacher = Attacher(tracer, telemetry.logger, self._instruments, evidence=settings.evidence)
-        self._judging = asyncio.Semaphore(settings.judge_concurrency)
         self._ended = False
         self._adopt_hold()
         reset = WeakMethod(self._reset_after_fork)
@@ -102,6 +110,8 @@ class Runtime:
         self._submit(work)
 
     def _submit(self, work: Finished) -> None:
+        if self._telemetry.renewal.due:
+            self._telemetry.renewal.renew()
         if not self._deferred:
             self._write(work)
             if not work.is_call:
@@ -162,7 +172,17 @@ class Runtime:
         with guarded("metrics of a step"):
             self._instruments.step(work.step)
 
+    async def _room_to_export(self, work: Finished) -> None:
+        """Wait while the queues before the exporters are full: our own queue is where losses are counted by reason."""
+        try:
+            while not self._telemetry.has_room(_held()):  # noqa: ASYNC110 - the exporters' threads know no loop
+                await asyncio.sleep(_POLL_SECONDS)
+        except asyncio.CancelledError:
+            self._drop(work, "shutdown")
+            raise
+
     async def _handle(self, work: Finished) -> None:
+        await self._room_to_export(work)
         if not work.is_call or work.assembly is None:
             self._write(work)
             return
@@ -170,12 +190,13 @@ class Runtime:
         call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)
         evaluations: list[Evaluation] = []
         status: str | None = None
+        decision: Decision | None = None
         try:
             told = self._attacher.expect(work.step)
             self._write(work)
             holding = self._attacher.confirm(work.step, told)
             call = self._call(work.assembly)
-            await self._evaluate(work, call, evaluations, holding)
+            decision = await self._evaluate(work, call, evaluations, holding)
         except asyncio.CancelledError:
             status = semconv.STATUS_DROPPED
             self._settle_open(work, "dropped", "shutdown")
@@ -186,7 +207,7 @@ class Runtime:
             self._settle_open(work, "failed", "internal")
         finally:
             with guarded("attaching scores"):
-                self._attacher.attach(work.step, call, evaluations, holding, status)
+                self._attacher.attach(work.step, call, evaluations, holding, status, decision)
 
     def _call(self, assembly: Assembly) -> RagCall:
         call = assembly.call()
@@ -194,27 +215,32 @@ class Runtime:
 
     async def _evaluate(
         self, work: Finished, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
-    ) -> None:
+    ) -> Decision | None:
+        """Append to *evaluations*; returns what was decided about the judge, None if it did not come to that."""
         if unredactable(call):
             self._settle_open(work, "failed", "redaction")
-            return
+            return None
         skip = self._skip(call)
         if skip:
             self._settle_open(work, "sampled_out", skip)
-            return
-        if self._screen is not None:
-            evaluations.append(await evaluate(self._screen, call))
-            self._settle_evaluation(work, evaluations[-1])
+            return None
+        screened: Evaluation | None = None
+        for evaluator in (self._measure, self._screen):
+            if evaluator is not None:
+                screened = await evaluate(evaluator, call)
+                evaluations.append(screened)
+                self._settle_evaluation(work, screened)
         if self._judge is None:
-            return
-        probability = self._sampling.probability(_consistency(evaluations))
-        if call.span is None or not included(call.span.trace_id, probability):
-            self._settle(work, self._judge.id, "sampled_out", "not_sampled")
-            return
+            return None
+        decision = self._sampler.decide(call, None if self._screen is None else screened)
+        if not decision.included:
+            self._settle(work, self._judge.id, "sampled_out", decision.reason)
+            return decision
         self._attacher.note(call, evaluations, holding)
-        async with self._judging:
-            evaluations.append(await evaluate(self._judge, call, probability))
+        evaluations.append(await evaluate(self._judge, call, decision.probability))
+        self._sampler.spent(evaluations[-1].cost_usd)
         self._settle_evaluation(work, evaluations[-1])
+        return decision
 
     def _settle_evaluation(self, work: Finished, evaluation: Evaluation) -> None:
         outcome, reason = evaluation.outcome
@@ -240,6 +266,10 @@ class Runtime:
     def stats(self) -> Stats:
         """What became of every call so far."""
         return self.ledger.stats(faults.counts())
+
+    def standings(self) -> dict[str, Standing]:
+        """How each judge that does more than compute stands at this moment, by evaluator id."""
+        return {e.id: e.asker.standing for e in self._evaluators if not e.asker.computes}
 
     def flush(self, timeout: float) -> bool:
         """Score and export everything finished so far; False if *timeout* seconds were not enough."""
@@ -284,22 +314,20 @@ class Runtime:
         with guarded("shutdown at exit"):
             self.shutdown(_EXIT_SECONDS)
 
+    def _bind_instruments(self) -> None:
+        self._instruments.bind(self._telemetry.meter)
+
     def _reset_after_fork(self) -> None:
+        self._telemetry.after_fork()
         self.worker.reset()
         self.ledger.reset()
         self.loose.reset()
-        self._judging = asyncio.Semaphore(self.settings.judge_concurrency)
+        self._sampler.reset()
+        for evaluator in self._evaluators:
+            evaluator.reset()
         faults.clear()
         exits.after_fork(self, self._at_exit)
 
 
 def _held() -> int:
     return sum(hold.held for hold in holds())
-
-
-def _consistency(evaluations: Sequence[Evaluation]) -> float | None:
-    for evaluation in evaluations:
-        result = evaluation.results.get("consistency")
-        if isinstance(result, Score):
-            return result.value
-    return None

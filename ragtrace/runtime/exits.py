@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
@@ -26,7 +27,11 @@ def after_fork(owner: object, finish: Callable[[], object]) -> None:
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:
         # multiprocessing forgets what is registered now, and calls this back when it has.
-        util.register_after_fork(owner, lambda _: _before_child_ends(finish))
+        util.register_after_fork(owner, partial(_in_child, finish))
+
+
+def _in_child(finish: Callable[[], object], _: object) -> None:
+    _before_child_ends(finish)
 
 
 def _before_child_ends(finish: Callable[[], object]) -> None:

@@ -7,10 +7,14 @@ are known to look at finished spans only; elsewhere the SDK makes the spans.
 
 from __future__ import annotations
 
+import logging
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import time_ns
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
@@ -30,6 +34,7 @@ from opentelemetry.trace import (
 )
 
 from ragtrace import semconv
+from ragtrace.errors import say
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -38,39 +43,78 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AnyValue, Attributes
 
 T = TypeVar("T")
-_INHERITS = "localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler"
-"""In the description of a sampler that does for a child what was done for its local parent."""
+_INHERITS = ",localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler}"
+"""Ends the description of a `ParentBased` sampler that does for a child what was done for its local parent."""
+_BLIND = re.compile(
+    r"(?:ParentBased|(?:root|(?:remote|local)Parent(?:Not)?Sampled):|AlwaysO(?:n|ff)Sampler|TraceIdRatioBased\{[^{}]*\}|[{},])+"
+)
+"""Matches the description of the SDK's own samplers and of what is put together of them: they look at ids alone."""
+Told: TypeAlias = "Callable[[], tuple[str, Attributes]]"
+"""Gives what the SDK is told when a span starts: its name and first attributes."""
 _UNSET = Status(StatusCode.UNSET)
 
 
-class LightSpan(Span):
-    """A span that is being recorded; ended, it becomes a `ReadableSpan`."""
+@dataclass(slots=True)
+class _Recorded:
+    """What a span says: exactly what an SDK span would, told the same things in the same order."""
 
-    __slots__ = (
-        "_attributes", "_context", "_ended", "_events", "_links", "_maker", "_status", "kind", "name", "parent",
-        "start_time",
-    )  # fmt: skip
+    limits: SpanLimits
+    name: str
+    attributes: BoundedAttributes
+    events: Any
+    """A `BoundedList` of events; the SDK's stub does not say of what. Its lock lets threads add at the same time."""
+    links: Any
+    """The same of links."""
+    status: Status = _UNSET
+
+    def bounded(self, attributes: Attributes, most: int | None) -> BoundedAttributes:
+        """Attributes of an event or a link: copied, cleaned and cut now, as they may change later."""
+        return BoundedAttributes(most, attributes, max_value_len=self.limits.max_attribute_length)
+
+
+def _recorded(limits: SpanLimits, name: str, attributes: Attributes) -> _Recorded:
+    return _Recorded(
+        limits,
+        name,
+        BoundedAttributes(
+            limits.max_span_attributes, attributes, immutable=False, max_value_len=limits.max_span_attribute_length
+        ),
+        BoundedList(limits.max_events),
+        BoundedList(limits.max_links),
+    )
+
+
+class LightSpan(Span):
+    """A span that is being recorded; ended, it becomes a `ReadableSpan`.
+
+    Its name and first attributes are asked for when somebody first touches it, or when it ends.
+    """
+
+    __slots__ = ("_context", "_ended", "_maker", "_records", "_told", "kind", "parent", "start_time")
 
     def __init__(
-        self,
-        maker: LightTracer,
-        name: str,
-        context: SpanContext,
-        parent: SpanContext | None,
-        kind: SpanKind,
-        attributes: Attributes,
+        self, maker: LightTracer, context: SpanContext, parent: SpanContext | None, kind: SpanKind, told: Told
     ) -> None:
-        self._maker, self._context, self._ended = maker, context, False
-        self.name, self.parent, self.kind, self.start_time = name, parent, kind, time_ns()
-        self._attributes: dict[str, AnyValue] = dict(attributes) if attributes else {}
-        self._events: list[Event] = []
-        self._links: list[Link] = []
-        self._status = _UNSET
+        self._maker, self._context, self._told, self._ended = maker, context, told, False
+        self.parent, self.kind, self.start_time = parent, kind, time_ns()
+        self._records: list[_Recorded] = []
+
+    @property
+    def _record(self) -> _Recorded:
+        if not self._records:
+            # Two threads may come here at once: whichever appended first made the record.
+            self._records.append(_recorded(self._maker.limits, *self._told()))
+        return self._records[0]
+
+    @property
+    def name(self) -> str:
+        """As it is now."""
+        return self._record.name
 
     @property
     def attributes(self) -> Mapping[str, AnyValue]:
         """What has been set so far: some instrumentations read it from the SDK's spans."""
-        return self._attributes
+        return MappingProxyType(self._record.attributes)
 
     def get_span_context(self) -> SpanContext:
         """Its identity."""
@@ -80,31 +124,55 @@ class LightSpan(Span):
         """Whether it still takes attributes."""
         return not self._ended
 
+    def _refuses(self, what: str) -> bool:
+        if self._ended:
+            say(logging.WARNING, "%s came too late: on an ended span nothing can be changed", what)
+        return self._ended
+
     def set_attribute(self, key: str, value: AnyValue) -> None:
         """Part of the API."""
-        self._attributes[key] = value
+        if not self._refuses("set_attribute"):
+            self._record.attributes[key] = value
 
     def set_attributes(self, attributes: Mapping[str, AnyValue]) -> None:
         """Part of the API."""
-        self._attributes.update(attributes)
+        if self._refuses("set_attributes"):
+            return
+        made: _Recorded | None = None
+        if not self._records:  # the usual case: nobody has touched it, and all that it says is put in at once
+            name, first = self._told()
+            kept = {key: value for key, value in (first or {}).items() if key not in attributes}
+            made = _recorded(self._maker.limits, name, {**kept, **attributes})
+            self._records.append(made)
+        if self._records[0] is not made:
+            self._records[0].attributes.update(attributes)
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
         """Part of the API."""
-        self._events.append(Event(name, attributes, timestamp or time_ns()))
+        if not self._refuses("add_event"):
+            record = self._record
+            kept = record.bounded(attributes, record.limits.max_event_attributes)
+            record.events.append(Event(name, kept, timestamp))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
-        """Part of the API."""
-        self._links.append(Link(context, attributes))
+        """Part of the API: a link that leads nowhere and says nothing is left out."""
+        if not (context.is_valid or attributes or context.trace_state) or self._refuses("add_link"):
+            return
+        record = self._record
+        record.links.append(Link(context, record.bounded(attributes, record.limits.max_link_attributes)))
 
     def update_name(self, name: str) -> None:
         """Part of the API."""
-        self.name = name
+        if not self._refuses("update_name"):
+            self._record.name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         """Part of the API: OK is final, and nothing returns to UNSET."""
+        if self._refuses("set_status"):
+            return
         new = status if isinstance(status, Status) else Status(status, description)
-        if self._status.status_code is not StatusCode.OK and new.status_code is not StatusCode.UNSET:
-            self._status = new
+        if self._record.status.status_code is not StatusCode.OK and new.status_code is not StatusCode.UNSET:
+            self._record.status = new
 
     def record_exception(
         self,
@@ -129,24 +197,23 @@ class LightSpan(Span):
         if self._ended:
             return
         self._ended = True
-        self._maker.emit(self._readable(end_time or time_ns()))
+        self._maker.emit(self._readable(time_ns() if end_time is None else end_time))
 
     def _readable(self, end_time: int) -> ReadableSpan:
-        maker, limits = self._maker, self._maker.limits
-        most, longest = limits.max_span_attributes, limits.max_span_attribute_length
+        record = self._record
         return ReadableSpan(
-            name=self.name,
+            name=record.name,
             context=self._context,
             parent=self.parent,
-            resource=maker.resource,
-            attributes=BoundedAttributes(most, self._attributes, immutable=True, max_value_len=longest),
-            events=bounded(self._events, limits.max_events),
-            links=bounded(self._links, limits.max_links),
+            resource=self._maker.resource,
+            attributes=record.attributes,
+            events=record.events,
+            links=record.links,
             kind=self.kind,
-            status=self._status,
+            status=record.status,
             start_time=self.start_time,
             end_time=end_time,
-            instrumentation_scope=maker.scope,
+            instrumentation_scope=self._maker.scope,
         )
 
 
@@ -193,53 +260,63 @@ class LightTracer:
     def __init__(self, provider: OwnTracerProvider, processor: SpanProcessor | None, release: str) -> None:
         self._provider = provider
         self.emit: Callable[[ReadableSpan], None] = _nowhere if processor is None else processor.on_end
-        self.limits, self.resource = provider.limits, provider.resource
+        self.limits = provider.limits
         self.scope = InstrumentationScope(semconv.SCOPE, release)
         ids, self._sampler = provider.id_generator, provider.sampler
         self._span_id, self._trace_id = ids.generate_span_id, ids.generate_trace_id
         sampler: Any = self._sampler
-        description = sampler.get_description()
+        description = str(sampler.get_description())
         self._keeps_roots = description == cast("Any", DEFAULT_ON).get_description()
-        self._inherits = self._keeps_roots or _INHERITS in description
-        # Older SDKs do not know this flag.
-        random = getattr(ids, "is_trace_id_random", bool)() and hasattr(TraceFlags, "RANDOM_TRACE_ID")
-        self._random: int = getattr(TraceFlags, "RANDOM_TRACE_ID", 0) if random else 0
+        self._inherits = description.startswith("ParentBased{") and description.endswith(_INHERITS)
+        self._blind = _BLIND.fullmatch(description) is not None
+        # Older SDKs do not know this flag, and other bits that came from afar are not passed on.
+        random_flag: int = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)
+        self._known_flags = TraceFlags.SAMPLED | random_flag
+        self._random = random_flag if getattr(ids, "is_trace_id_random", bool)() else 0
         self._root_flags = TraceFlags(TraceFlags.SAMPLED | self._random)
+
+    @property
+    def resource(self) -> Resource:
+        """The provider's, which changes in a forked child."""
+        return self._provider.resource
 
     def trusted(self) -> bool:
         """Whether nobody has added a processor to the provider: it might want to see spans start."""
         return self._provider.only_ours
 
-    def start_span(self, name: str, context: Context, kind: SpanKind, attributes: Callable[[], Attributes]) -> Span:
+    def start_span(self, context: Context, kind: SpanKind, told: Told) -> Span:
         """Start a span as a child of what is current in *context*.
 
         Args:
-            attributes: what is known already; called only if the sampler needs to see it.
+            told: gives the span's name and what is known of it already; called when somebody wants to know.
         """
         parent = get_current_span(context).get_span_context()
         if not parent.is_valid:
             if self._keeps_roots:
                 identity = SpanContext(self._trace_id(), self._span_id(), False, self._root_flags)
-                return LightSpan(self, name, identity, None, kind, None)
-            return self._sampled(name, context, kind, attributes(), None)
+                return LightSpan(self, identity, None, kind, told)
+            return self._sampled(context, kind, told, None)
         if self._keeps_roots or (self._inherits and not parent.is_remote):
-            identity = SpanContext(parent.trace_id, self._span_id(), False, parent.trace_flags, parent.trace_state)
-            if parent.trace_flags & TraceFlags.SAMPLED:
-                return LightSpan(self, name, identity, parent, kind, None)
+            flags = parent.trace_flags
+            if flags & ~self._known_flags:
+                flags = TraceFlags(flags & self._known_flags)
+            identity = SpanContext(parent.trace_id, self._span_id(), False, flags, parent.trace_state)
+            if flags & TraceFlags.SAMPLED:
+                return LightSpan(self, identity, parent, kind, told)
             return NonRecordingSpan(identity)
-        return self._sampled(name, context, kind, attributes(), parent)
+        return self._sampled(context, kind, told, parent)
 
-    def _sampled(
-        self, name: str, context: Context, kind: SpanKind, attributes: Attributes, parent: SpanContext | None
-    ) -> Span:
-        """Ask the sampler, as the SDK does."""
+    def _sampled(self, context: Context, kind: SpanKind, told: Told, parent: SpanContext | None) -> Span:
+        """Ask the sampler, as the SDK does; one that does not look at name and attributes is not shown them."""
+        name, attributes = ("", None) if self._blind else told()
         trace_id = self._trace_id() if parent is None else parent.trace_id
         result: Any = self._sampler.should_sample(context, trace_id, name, kind, attributes, ())
-        flags = self._random if parent is None else parent.trace_flags & ~TraceFlags.SAMPLED
+        flags = self._random if parent is None else parent.trace_flags & self._known_flags & ~TraceFlags.SAMPLED
         if result.decision.is_sampled():
             flags |= TraceFlags.SAMPLED
         state: TraceState | Any = result.trace_state
         identity = SpanContext(trace_id, self._span_id(), False, TraceFlags(flags), state)
         if not result.decision.is_recording():
             return NonRecordingSpan(identity)
-        return LightSpan(self, name, identity, parent, kind, result.attributes)
+        # A sampler may change the attributes it was shown.
+        return LightSpan(self, identity, parent, kind, told if self._blind else lambda: (name, result.attributes))

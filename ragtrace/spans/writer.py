@@ -60,17 +60,20 @@ class SpanWriter:
         """Start the span of *step* under *context*; returns a context in which it is current and *key* is *value*."""
         kind = SpanKind.INTERNAL if step.kind == "trace" else SpanKind.CLIENT
         if self._light is not None and self._light.trusted():
-            step.span = self._light.start_span(step.kind, context, kind, partial(self._start_attributes, step))
+            step.span = self._light.start_span(context, kind, partial(self._told, step))
         else:
-            attributes = self._start_attributes(step)
-            step.span = self._tracer.start_span(_name(step), context=context, kind=kind, attributes=attributes)
+            name, attributes = self._told(step)
+            step.span = self._tracer.start_span(name, context=context, kind=kind, attributes=attributes)
         return Context({**context, self._span_key: step.span, key: value})
 
-    def _start_attributes(self, step: Step) -> otel.Attributes:
+    def _told(self, step: Step) -> tuple[str, otel.Attributes]:
+        """Name and attributes as they are known when the step begins."""
+        if not step.ended:
+            step.complete()  # somebody wants to know while it runs: then its arguments cannot wait
         attributes: otel.Attributes = {}
         for dialect in self._dialects:
             attributes.update(dialect.start_attributes(step))
-        return attributes
+        return _name(step), attributes
 
     def finish(self, step: Step, *, root: bool) -> None:
         """Write what was captured and end the span, once. *root*: the scores of the call will be looked for on it."""
@@ -86,17 +89,16 @@ class SpanWriter:
             span.end(end_time=step.end_ns)
 
     def _write(self, span: Span, step: Step, *, root: bool) -> None:
-        if self._light is not None:  # a light span began without name and attributes
-            span.update_name(_name(step))
-            span.set_attributes(self._start_attributes(step))
+        attributes: otel.Attributes = {}
         for dialect in self._dialects:
-            span.set_attributes(dialect.end_attributes(step))
+            attributes.update(dialect.end_attributes(step))
             if self._on_span:
-                span.set_attributes(dialect.content_attributes(step))
-        span.set_attributes(_own_attributes(step))
+                attributes.update(dialect.content_attributes(step))
+        attributes.update(_own_attributes(step))
         if root:
             # Overwritten when the span is held; where nothing holds it, "not scored" must not look like "good".
-            span.set_attribute(semconv.EVAL_STATUS, semconv.STATUS_DEFERRED)
+            attributes[semconv.EVAL_STATUS] = semconv.STATUS_DEFERRED
+        span.set_attributes(attributes)
         if step.error is not None:
             _write_error(span, step)
 

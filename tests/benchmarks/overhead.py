@@ -1,7 +1,7 @@
 """What watching costs the application, next to OpenTelemetry by hand, in one run.
 
     python tests/benchmarks/overhead.py [--rounds 9] [--calls 500] [--only request,states,threads,spread,peers,lag]
-                                        [--peers PYTHON] [--quick] [--strict]
+                                        [--peers PYTHON,...] [--quick] [--strict]
 
 Three functions (retrieve, generate, and the workflow around them), a query of 80 characters, 5 contexts of 800, an
 answer of 400. How the rounds are taken and why every subject has a process of its own: `support.py`. The garbage
@@ -12,7 +12,7 @@ three for each call (in a provider that holds nothing back, a fourth carries the
 - states: the same while something behind it is broken, divided by the healthy state.
 - threads: CPU time of all threads until everything is exported over OTLP/HTTP to another process; no scoring.
 - spread: as request, with 2 ms before each call: the background works in between, and the caches are cold.
-- peers: other libraries, where they can be imported (`peers.txt`; `--peers` is the interpreter that has them).
+- peers: other libraries, where they can be imported (`peers.txt`; `--peers`: interpreters that have them).
 - lag: how late an asyncio loop runs what is due, 99th percentile, at 100 calls a second.
 """
 
@@ -69,13 +69,14 @@ THREADS: Final = (
     Row("ragtrace, spans and metrics", "ours:otlp", HAND, 0.7),
 )
 SPREAD: Final = tuple(row for row in REQUEST if "async" not in row.label)
-PEERS: Final = (
-    Row("traceloop-sdk", "peers:traceloop", HAND, spans=None),
-    Row("openinference-instrumentation", "peers:openinference", HAND, spans=None),
-    Row("langfuse", "peers:langfuse", HAND, spans=None),
-    Row("logfire", "peers:logfire", HAND, spans=None),
-    Row("pydantic-evals, online", "peers:pydantic_evals", HAND, spans=None),
-)
+PEERS: Final = {
+    "traceloop": Row("traceloop-sdk", "peers:traceloop", HAND),
+    "openinference.instrumentation": Row("openinference-instrumentation", "peers:openinference", HAND),
+    "langfuse": Row("langfuse", "peers:langfuse", HAND),
+    "logfire": Row("logfire", "peers:logfire", HAND),
+    "pydantic_evals.online": Row("pydantic-evals online, with logfire", "peers:pydantic_evals", HAND, spans=None),
+}
+"""By the module that must be there."""
 LAG: Final = (
     Row(BARE, "application:bare_paced"),
     Row("the same again (noise)", "application:bare_paced", BARE),
@@ -133,7 +134,25 @@ def loop_lag(rounds: int, seconds: float) -> bool:
     return kept
 
 
-def run(groups: Sequence[str], rounds: int, calls: int, seconds: float, peers: str) -> bool:
+def has(python: str, module: str) -> bool:
+    """Whether that interpreter can import *module*."""
+    command = [python, "-c", f"import {module}"]
+    return subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 0
+
+
+def peers(pythons: Sequence[str]) -> list[Row]:
+    """A row for each peer that one of the interpreters has; the others are printed as skipped."""
+    rows: list[Row] = []
+    for module, row in PEERS.items():
+        python = next((python for python in pythons if has(python, module)), None)
+        if python is None:
+            print(f"skipped: {row.label} (no module {module}; see peers.txt)")
+        else:
+            rows.append(replace(row, python=python))
+    return rows
+
+
+def run(groups: Sequence[str], rounds: int, calls: int, seconds: float, pythons: Sequence[str]) -> bool:
     """Measure the groups asked for; whether every bound was kept."""
     tables: list[Line] = []
     kept = True
@@ -147,8 +166,8 @@ def run(groups: Sequence[str], rounds: int, calls: int, seconds: float, peers: s
     if "spread" in groups:
         title = "spread: CPU time of the request's thread, 2 ms before each call"
         tables += measured(title, SPREAD, rounds, measure="spread", calls=calls // 2, pause=0.002)
-    if "peers" in groups:
-        rows = (REQUEST[0], REQUEST[4], *(replace(row, python=peers) for row in PEERS))
+    if "peers" in groups and (found := peers(pythons)):
+        rows = [*REQUEST[:2], *(row for row in REQUEST if row.label == "ragtrace"), *found]
         measured("peers: CPU time of the request's thread", rows, rounds, measure="thread", calls=calls)
     if "lag" in groups:
         kept = loop_lag(rounds, seconds)
@@ -163,7 +182,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="request,states,threads,peers", help=f"of {','.join(GROUPS)}")
     parser.add_argument("--lag", action="store_true", help="also the loop's lag")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a round of the lag")
-    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON", help="interpreter that has the peers")
+    parser.add_argument("--peers", default=sys.executable, metavar="PYTHON,...", help="interpreters that have them")
     parser.add_argument("--quick", action="store_true", help="a smoke test: two short rounds, figures without meaning")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a bound is missed")
     return parser.parse_args()
@@ -177,10 +196,9 @@ def main() -> None:
         raise SystemExit(f"no such table: {', '.join(sorted(unknown))}; known: {', '.join(GROUPS)}")
     rounds, calls, seconds = (2, 50, 1.0) if options.quick else (options.rounds, options.calls, options.seconds)
     load = "/".join(f"{number:.1f}" for number in os.getloadavg()) if hasattr(os, "getloadavg") else "unknown"
-    print(
-        f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load}, {rounds} rounds of {calls} calls"
-    )
-    kept = run(groups, rounds, calls, seconds, options.peers)
+    machine = f"Python {platform.python_version()}, {os.cpu_count()} processors, load {load}"
+    print(f"{machine}, {rounds} rounds of {calls} calls")
+    kept = run(groups, rounds, calls, seconds, options.peers.split(","))
     raise SystemExit(1 if options.strict and not kept else 0)
 
 

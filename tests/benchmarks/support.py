@@ -11,10 +11,12 @@ their memory lies): a subject that is listed twice shows how much.
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
+ANSWER_S: Final = 300.0
+"""How long a process may take to answer before it is ended."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,8 @@ class Process:
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         answer = self._answer()
-        spans, wanted = answer.get("spans"), self.row.spans
-        if spans and wanted is not None and abs(spans - wanted) > 1e-9:
+        spans, wanted = float(answer.get("spans", math.nan)), self.row.spans
+        if wanted is not None and abs(spans - wanted) > 1e-9:  # never true of NaN: this subject does not count
             raise RuntimeError(f"{self.row.label}: exported {spans:g} spans a call instead of {wanted:g}")
         return answer
 
@@ -94,11 +98,13 @@ class Process:
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
+        alarm = threading.Timer(ANSWER_S, self._process.kill)
+        alarm.start()
         line = self._process.stdout.readline()
+        alarm.cancel()
         if not line:
-            raise RuntimeError(
-                f"{self.row.label} ended with {self._process.wait()}; run {self._process.args} to see why"
-            )
+            code, command = self._process.wait(), " ".join(self._command)
+            raise RuntimeError(f"{self.row.label} ended with {code} instead of answering; to see why, run: {command}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -14,7 +14,7 @@ import threading
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -194,14 +194,24 @@ class Receiver(ABC):
 
     def _summary(self) -> str:
         names = {
-            signal: [getattr(item, "name", "") or item.event_name for item in items]
+            signal: dict(Counter(getattr(item, "name", "") or item.event_name for item in items))
             for signal, items in self._items.items()
         }
         return f"{len(self._requests)} exports: {names}"
 
 
 class HttpReceiver(Receiver):
-    """OTLP/HTTP with binary protobuf bodies, plain, gzip or deflate."""
+    """OTLP/HTTP with binary protobuf bodies, plain, gzip or deflate.
+
+    Args:
+        keep_alive: keep connections open, as most backends do. `refusing()` then refuses new ones only.
+    """
+
+    def __init__(self, *, keep_alive: bool = False) -> None:
+        super().__init__()
+        self.keep_alive = keep_alive
+        self.connections = 0
+        """How many were opened so far."""
 
     @property
     def protocol(self) -> str:
@@ -222,7 +232,7 @@ class HttpReceiver(Receiver):
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port: int, receiver: Receiver) -> None:
+    def __init__(self, port: int, receiver: HttpReceiver) -> None:
         super().__init__(("127.0.0.1", port), _HttpHandler)
         self.receiver = receiver
 
@@ -232,6 +242,13 @@ class _HttpServer(ThreadingHTTPServer):
 
 class _HttpHandler(BaseHTTPRequestHandler):
     _SIGNALS: Final = {"/v1/traces": TRACES, "/v1/metrics": METRICS, "/v1/logs": LOGS}
+
+    def setup(self) -> None:
+        server = self.server
+        assert isinstance(server, _HttpServer)
+        server.receiver.connections += 1
+        self.protocol_version = "HTTP/1.1" if server.receiver.keep_alive else "HTTP/1.0"
+        super().setup()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -44,12 +45,14 @@ def folder() -> Path:
 
 
 def require(program: str, package: str = "") -> str:
-    """Path of *program*: of the newest environment of the Python *package*, else on PATH.
+    """Path of *program*: a script or a file of the Python *package* in its newest environment, else on PATH.
 
     Skips the test if there is none, or fails it where the services are required.
     """
-    environments = sorted(folder().glob(f"{package}-*/bin/{program}"), key=_version) if package else []
-    found = str(environments[-1]) if environments else shutil.which(program)
+    places = (f"bin/{program}", f"lib/python*/site-packages/{package}/{program}")
+    environments = sorted(folder().glob(f"{package}-*"), key=_version, reverse=True) if package else []
+    installed = [path for environment in environments for place in places for path in environment.glob(place)]
+    found = str(installed[0]) if installed else shutil.which(program)
     if found:
         return found
     reason = f"no {program} under {folder()} or on PATH; run: .ci/run services"
@@ -58,9 +61,9 @@ def require(program: str, package: str = "") -> str:
     pytest.skip(reason)
 
 
-def _version(program: Path) -> tuple[int, ...]:
-    """The version in `name-1.2.3/bin/program`."""
-    return tuple(int(part) for part in program.parents[1].name.rpartition("-")[2].split(".") if part.isdigit())
+def _version(environment: Path) -> tuple[int, ...]:
+    """The version in `name-1.2.3`."""
+    return tuple(int(part) for part in environment.name.rpartition("-")[2].split(".") if part.isdigit())
 
 
 @contextmanager
@@ -153,3 +156,64 @@ def phoenix(work: Path) -> Iterator[Phoenix]:
         argv = [program, "serve"]
         with running(argv, environ=environ, log=work / "phoenix.log", ready=lambda: answers(f"{base}/healthz")):
             yield Phoenix(http=base, grpc=f"http://127.0.0.1:{grpc_port}")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server program: its base URL, and its first process, which the test may stop or freeze."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def terminate(self, within: float = STOP_S) -> tuple[int, float]:
+        """Send SIGTERM to the first process, as a supervisor does; its exit code and the seconds that it took.
+
+        Raises:
+            AssertionError: it was still there after *within* seconds.
+        """
+        began = time.monotonic()
+        self.process.terminate()
+        try:
+            code = self.process.wait(timeout=within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running {within:g} s after SIGTERM; its log ends:\n{_end(self.log)}") from None
+        return code, time.monotonic() - began
+
+
+@contextmanager
+def web_server(argv: Callable[[int], Sequence[str]], *, environ: Mapping[str, str], work: Path) -> Iterator[Server]:
+    """A web server in *work* that this interpreter can run.
+
+    Args:
+        argv: given a port, the arguments behind `python -m`.
+    """
+    with free_ports(1) as (port,):
+        log = work / "server.log"
+        url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", *argv(port)]
+        with running(command, environ=environ, log=log, ready=lambda: answers(f"{url}/ready")) as process:
+            yield Server(url, process, log)
+
+
+@contextmanager
+def rotel(target: str, work: Path) -> Iterator[Server]:
+    """The collector Rotel, which takes OTLP/HTTP at its URL and passes everything on to *target* by OTLP/HTTP."""
+    program = require("rotel-agent", "rotel")
+    with free_ports(2) as (http_port, grpc_port):
+        environ = {
+            "ROTEL_OTLP_HTTP_ENDPOINT": f"127.0.0.1:{http_port}",
+            "ROTEL_OTLP_GRPC_ENDPOINT": f"127.0.0.1:{grpc_port}",
+            "ROTEL_EXPORTER": "otlp",
+            "ROTEL_OTLP_EXPORTER_ENDPOINT": target,
+            "ROTEL_OTLP_EXPORTER_PROTOCOL": "http",
+        }
+        log = work / "rotel.log"
+        with running([program, "start"], environ=environ, log=log, ready=lambda: _listens(http_port)) as process:
+            yield Server(f"http://127.0.0.1:{http_port}", process, log)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(2)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

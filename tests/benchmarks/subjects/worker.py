@@ -12,6 +12,7 @@ import asyncio
 import gc
 import importlib
 import json
+import math
 import os
 import sys
 import time
@@ -93,7 +94,7 @@ class Worker:
             self._run(calls, time.thread_time)
             self._subject.flush()
             taken = time.process_time() - began
-        return {"value": taken / calls * 1e6, "spans": 0.0}
+        return {"value": taken / calls * 1e6, "spans": math.nan}
 
     def spread(self, calls: int, pause: float) -> dict[str, Any]:
         """CPU time of the thread that serves the request, with a pause before each call."""
@@ -115,8 +116,8 @@ class Worker:
             return self._loop.run_until_complete(_async_burst(self._subject, calls, clock))
         return _burst(self._subject, calls, clock)
 
-    def _spans(self) -> int:
-        return 0 if self._subject.spans is None else self._subject.spans()
+    def _spans(self) -> float:
+        return math.nan if self._subject.spans is None else float(self._subject.spans())
 
 
 async def _paced(subject: Subject, seconds: float, rate: float) -> list[float]:

@@ -1,0 +1,250 @@
+"""The last stretch before an exporter: nothing is lost there without being counted.
+
+The SDK's batch processors have a bounded queue that drops its oldest item for each new one, and give up a batch when
+the exporter does. `Backlog` counts what is in such a queue, so that the background can wait for room in it;
+`BoundedSpans` and `BoundedEvents` let nothing into a queue that is full; `PatientExporter` tries a batch again while
+the backend is away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+
+from ragtrace.errors import faults, say
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import Span
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long a backend that does not answer is waited for before spans and events are given up."""
+_PAUSE_SECONDS: Final = 0.5
+_AT_ONCE_SECONDS: Final = 0.5
+"""An exporter that fails faster was refused, and would be again; one that fails later had nobody to talk to."""
+
+
+class Backlog:
+    """What a batch processor has taken in and its exporter has not yet delivered.
+
+    Args:
+        what: plural name of the items, for the accounts.
+        limit: size of the processor's queue.
+        reserve: places in it that only urgent items may take.
+        patience: seconds without an answer after which nobody waits for room any more.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        limit: int,
+        *,
+        reserve: int = 0,
+        patience: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.what, self.limit = what, limit
+        self._reserve, self._patience, self._clock = reserve, patience, clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Start empty: after a fork the items are the parent's, and its lock may be held for ever."""
+        # Re-entrant: a stream collected as garbage ends its spans wherever this thread happens to be, here included.
+        self._lock = threading.RLock()
+        self._queued = self._in_hand = 0
+        self._unanswered_since: float | None = None
+        self._given_up = False
+
+    @property
+    def size(self) -> int:
+        """Items taken in and neither delivered nor given up."""
+        return self._queued + self._in_hand
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the backend has not answered for so long that waiting for it would cost more than it saves."""
+        since = self._unanswered_since
+        return since is not None and self._clock() - since > self._patience
+
+    def has_room(self, promised: int = 0) -> bool:
+        """Whether an item that can wait may come now; *promised*: items that have a place already."""
+        return self._queued + promised < self.limit - self._reserve or self.stalled
+
+    def enter(self) -> bool:
+        """An item comes; False, and counted as lost, if the queue has no place for it."""
+        with self._lock:
+            room = self._queued < self.limit and not self._given_up
+            self._queued += room
+        if not room:
+            self._lose(1, "after shutdown" if self._given_up else "queue full")
+        return room
+
+    def take(self, count: int) -> None:
+        """The exporter takes a batch of *count* out of the queue."""
+        with self._lock:
+            self._queued = max(0, self._queued - count)
+            self._in_hand += count
+
+    def asking(self) -> None:
+        """The exporter begins to send."""
+        if self._unanswered_since is None:
+            self._unanswered_since = self._clock()
+
+    def settle(self, count: int, *, delivered: bool) -> None:
+        """The batch of *count* that was taken is delivered, or given up."""
+        with self._lock:
+            counted, self._in_hand = min(count, self._in_hand), max(0, self._in_hand - count)
+        if delivered:
+            self._unanswered_since = None
+        elif counted:
+            self._lose(counted, "export failed")
+
+    def give_up(self) -> None:
+        """There is no more time: what is left counts as lost, even if it should still be delivered."""
+        with self._lock:
+            left, self._queued, self._in_hand, self._given_up = self.size, 0, 0, True
+        if left:
+            self._lose(left, "not exported before the end")
+
+    def _lose(self, count: int, why: str) -> None:
+        faults.warn_once(
+            f"lost {self.what}: {why}",
+            "telemetry was lost (%s: %s); every further loss is counted in ragtrace.stats().faults. Is the backend up? "
+            "OTEL_BSP_MAX_QUEUE_SIZE and OTEL_BLRP_MAX_QUEUE_SIZE make the queues larger",
+            self.what,
+            why,
+            count=count,
+        )
+
+
+class PatientExporter:
+    """Wraps the exporter of a batch processor: tries a batch again while the backend is away, counts what is lost.
+
+    A batch whose answer did not come in time may have been stored all the same, and then arrives twice: OTLP promises
+    "at least once", and backends tell spans by their ids.
+
+    Args:
+        exporter: of spans or of log records.
+        backlog: what its batch processor has in its queue.
+        renew: called before the first export of a forked child, which must not use the parent's connections.
+        pause: seconds between two tries.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        exporter: Any,
+        backlog: Backlog,
+        renew: Callable[[], None],
+        *,
+        pause: float = _PAUSE_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.backlog, self._renew, self._pause, self._clock = backlog, renew, pause, clock
+        self.adopt(exporter)
+
+    def adopt(self, exporter: Any) -> None:
+        """Use *exporter* from now on, in this process."""
+        self._exporter, self._pid = exporter, os.getpid()
+        self._closing = threading.Event()
+
+    def export(self, batch: Sequence[Any]) -> Any:
+        """Part of the SDK's interface: returns when *batch* is delivered or given up."""
+        if self._pid != os.getpid():
+            self._renew()
+        if self._pid != os.getpid():  # an exporter that the user made cannot be made anew
+            self.adopt(self._exporter)
+        self.backlog.take(len(batch))
+        delivered = False
+        try:
+            result = self._send(batch)
+            delivered = _succeeded(result)
+        finally:
+            self.backlog.settle(len(batch), delivered=delivered)
+        return result
+
+    def _send(self, batch: Sequence[Any]) -> Any:
+        while True:
+            self.backlog.asking()
+            began = self._clock()
+            result = self._exporter.export(batch)
+            if _succeeded(result) or self._clock() - began < _AT_ONCE_SECONDS or self.backlog.stalled:
+                return result
+            say(logging.INFO, "the backend does not answer; %d %s wait", self.backlog.size, self.backlog.what)
+            if self._closing.wait(self._pause):
+                return result
+
+    def hurry(self) -> None:
+        """Try nothing again any more."""
+        self._closing.set()
+
+    def shutdown(self, *_: object, **__: object) -> None:
+        """Part of the SDK's interface."""
+        self.hurry()
+        if self._pid == os.getpid():
+            self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Part of the SDK's interface: nothing is kept here."""
+        return True
+
+
+def _succeeded(result: object) -> bool:
+    """Spans and log records have each their own enumeration of results."""
+    return getattr(result, "name", None) == "SUCCESS"
+
+
+class BoundedSpans(SpanProcessor):
+    """Wraps a batch processor of spans, which drops its oldest for one too many: refuses that one, and counts it."""
+
+    def __init__(self, inner: SpanProcessor, backlog: Backlog) -> None:
+        self._inner, self._backlog = inner, backlog
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Part of the SDK's interface."""
+        self._inner.on_start(span, parent_context=parent_context)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Part of the SDK's interface; the batch processor itself ignores spans that are not sampled."""
+        context = span.get_span_context()
+        if context is not None and context.trace_flags.sampled and self._backlog.enter():
+            self._inner.on_end(span)
+
+    def shutdown(self) -> None:
+        """Part of the SDK's interface."""
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Part of the SDK's interface."""
+        return self._inner.force_flush(timeout_millis) is not False
+
+
+class BoundedEvents:
+    """The same for a batch processor of log records, whose base class is loaded with the logs SDK only."""
+
+    def __init__(self, inner: Any, backlog: Backlog) -> None:
+        self._inner, self._backlog = inner, backlog
+
+    def on_emit(self, log_record: Any) -> None:
+        """Part of the SDK's interface."""
+        if self._backlog.enter():
+            self._inner.on_emit(log_record)
+
+    def enabled(self, *_: object, **__: object) -> bool:
+        """Part of the SDK's interface."""
+        return True
+
+    def shutdown(self) -> None:
+        """Part of the SDK's interface."""
+        self._inner.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Part of the SDK's interface."""
+        return self._inner.force_flush(timeout_millis) is not False

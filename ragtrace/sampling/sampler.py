@@ -1,0 +1,108 @@
+"""The decision about one call, and its inclusion probability."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import SystemRandom
+from time import monotonic
+from typing import Final
+
+from ragtrace.model import Evaluation, RagCall
+from ragtrace.sampling.budget import Budget
+from ragtrace.sampling.policy import Sampling
+from ragtrace.sampling.prices import Prices
+from ragtrace.sampling.rules import consistency_of, matches
+
+_SALT: Final = b"ragtrace evaluation sampling"
+_MINUTE_SECONDS: Final = 60.0
+_DAY_SECONDS: Final = 86_400.0
+_CALLS_SLACK_SECONDS: Final = 5.0
+_USD_SLACK_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether the judge sees a call."""
+
+    included: bool
+    probability: float
+    """With which it was included, whatever came of it; 0 only by a rule or a rate of 0."""
+    reason: str
+    """Included: `sampled`, `suspicious`, `always_rule`. Not: `not_sampled`, `never_rule`, or `budget` where the rate
+    alone would have included it."""
+
+
+class Sampler:
+    """Decides about the calls of one process, in their order. For one thread.
+
+    Args:
+        sampling: what the user said.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, sampling: Sampling, clock: Callable[[], float] = monotonic) -> None:
+        self._sampling, self._prices = sampling, Prices()
+        ruled, shares = bool(sampling.always), sampling.replicas or 1
+        self._calls = self._usd = None
+        if sampling.per_minute is not None:
+            per_second = sampling.per_minute / _MINUTE_SECONDS / shares
+            self._calls = Budget(per_second, _CALLS_SLACK_SECONDS, ruled=ruled, clock=clock)
+        if sampling.usd_per_day is not None:
+            per_second = sampling.usd_per_day / _DAY_SECONDS / shares
+            self._usd = Budget(per_second, _USD_SLACK_SECONDS, ruled=ruled, clock=clock)
+
+    def decide(self, call: RagCall, screen: Evaluation | None) -> Decision:
+        """Whether the judge sees *call*, of which *screen* is all that is known (None: it was not screened)."""
+        if matches(self._sampling.never, call, screen):
+            return Decision(False, 0.0, "never_rule")
+        if matches(self._sampling.always, call, screen):
+            wanted, why = 1.0, "always_rule"
+        else:
+            consistency = consistency_of(screen)
+            wanted = self._sampling.probability(consistency)
+            why = "suspicious" if self._sampling.suspects(consistency) else "sampled"
+        probability = self._within_budgets(wanted, ruled=why == "always_rule")
+        draw = _draw(call)
+        if draw < probability:
+            return Decision(True, probability, why)
+        return Decision(False, probability, "budget" if draw < wanted else "not_sampled")
+
+    def _within_budgets(self, wanted: float, *, ruled: bool) -> float:
+        costs = ((self._calls, 1.0), (self._usd, self._prices.mean))
+        budgets = [(budget, cost) for budget, cost in costs if budget is not None]
+        probability = wanted * min((budget.factor(cost, ruled=ruled) for budget, cost in budgets), default=1.0)
+        for budget, cost in budgets:
+            budget.charge(probability, cost, ruled=ruled)
+        return probability
+
+    def spent(self, cost_usd: float | None) -> None:
+        """One call was judged at that cost; None: the judge did not say."""
+        if self._usd is not None:
+            self._prices.add(cost_usd)
+
+    def reset(self) -> None:
+        """In a forked child: it starts its share of the budgets level, and keeps what is known of the costs."""
+        for budget in (self._calls, self._usd):
+            if budget is not None:
+                budget.reset()
+
+
+def included(trace_id: int, probability: float) -> bool:
+    """Whether the call of that trace is included: the same answer in every process.
+
+    The hash is salted, so that it is independent of a head sampler that looks at the bits of the trace id.
+    """
+    return _hashed(trace_id) < probability
+
+
+def _hashed(trace_id: int) -> float:
+    """A number in [0, 1): 53 bits, so that the division is exact and never rounds up to 1."""
+    digest = hashlib.blake2b(trace_id.to_bytes(16, "big"), digest_size=8, key=_SALT).digest()
+    return (int.from_bytes(digest, "big") >> 11) / 2**53
+
+
+def _draw(call: RagCall) -> float:
+    """Without a trace there is nothing to agree on with other processes; the system's chance survives a fork."""
+    return SystemRandom().random() if call.span is None or not call.span.is_valid else _hashed(call.span.trace_id)

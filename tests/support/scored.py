@@ -1,0 +1,58 @@
+"""What a scored call leaves on its root span and in its events: whole, to compare with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opentelemetry.sdk.trace import ReadableSpan
+
+import ragtrace
+from ragtrace.testing import Captured, FakeJudge
+from tests.support.watched import HALF
+
+EVERY = ragtrace.Sampling(rate=1.0)
+SCREENED: dict[str, Any] = {
+    "ragtrace.eval.status": "ok",
+    "ragtrace.eval.probability": 1.0,
+    "ragtrace.eval.evaluator": "screen@1",
+    "ragtrace.eval.faithfulness.score": 0.5,
+    "ragtrace.eval.faithfulness.label": "pass",
+    "ragtrace.eval.hallucination.score": 0.5,
+    "ragtrace.eval.hallucination.label": "pass",
+    "ragtrace.eval.consistency.score": 0.25,
+    "ragtrace.eval.consistency.label": "fail",
+    "ragtrace.eval.answered.score": 1.0,
+    "ragtrace.eval.answered.label": "answered",
+}
+"""What a screen that says `HALF` leaves on the root."""
+
+
+def screen() -> FakeJudge:
+    return FakeJudge(HALF, name="screen")
+
+
+def scores(span: ReadableSpan) -> dict[str, Any]:
+    return {key: value for key, value in (span.attributes or {}).items() if key.startswith("ragtrace.eval.")}
+
+
+def events(captured: Captured) -> list[dict[str, Any]]:
+    return [dict(event.log_record.attributes or {}) for event in captured.events]
+
+
+def event(name: str, evaluator: str, **more: Any) -> dict[str, Any]:
+    """A whole evaluation event."""
+    return {
+        "gen_ai.evaluation.name": name,
+        "gen_ai.workflow.name": "guide",
+        "ragtrace.evaluator.id": evaluator,
+        "ragtrace.evaluator.version": "1",
+        "ragtrace.evaluator.type": "llm_judge",
+        "ragtrace.eval.probability": 1.0,
+        "ragtrace.eval.adjusted_count": 1.0,
+        "ragtrace.eval.higher_is_better": name != "hallucination",
+        **more,
+    }
+
+
+def scored_event(name: str, evaluator: str, value: float, label: str) -> dict[str, Any]:
+    return event(name, evaluator, **{"gen_ai.evaluation.score.value": value, "gen_ai.evaluation.score.label": label})

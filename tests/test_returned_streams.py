@@ -1,0 +1,342 @@
+"""Streams of the OpenAI client and of LlamaIndex stay what they are when a decorated function returns them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import openai
+import pytest
+from opentelemetry.trace import StatusCode
+
+import ragtrace
+from ragtrace.errors import faults
+from ragtrace.testing import Captured
+from tests.support.passed import WORDS, seen, span_of
+from tests.support.watched import WAIT_S
+
+with warnings.catch_warnings():  # older ones do not go with every pydantic
+    warnings.simplefilter("ignore")
+    from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
+    from llama_index.core.schema import NodeWithScore, TextNode
+
+
+@pytest.fixture
+def captured() -> Iterator[Captured]:
+    faults.clear()
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals, screen=None)
+    yield captured
+    ragtrace.shutdown()
+
+
+# --- the real OpenAI client against a real server --------------------------------------------------------------------
+
+
+class Completions(BaseHTTPRequestHandler):
+    """Streams a chat completion of `WORDS` as server-sent events; without `stream`, gives it whole."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        common = {"id": "chatcmpl-7", "created": 1, "model": "tiny-2024"}
+        if not asked.get("stream"):
+            message = {"role": "assistant", "content": "".join(WORDS)}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            self._send("application/json", [json.dumps({**common, "object": "chat.completion", "choices": [choice]})])
+            return
+        chunks = [
+            {**common, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": word}}]}
+            for word in WORDS
+        ]
+        self._send("text/event-stream", [*(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks), "data: [DONE]\n\n"])
+
+    def _send(self, kind: str, parts: list[str]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        try:
+            for part in parts:
+                self.wfile.write(part.encode())
+                self.wfile.flush()
+        except OSError:  # the client has gone: part of the tests
+            pass
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the standard library's
+        pass
+
+
+@pytest.fixture(scope="module")
+def base_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Completions)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    server.shutdown()
+    server.server_close()
+    thread.join(WAIT_S)
+
+
+ASKED: Any = {"model": "tiny", "messages": [{"role": "user", "content": "How high is it?"}], "stream": True}
+
+
+@pytest.fixture
+def client(base_url: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def complete(client: openai.OpenAI) -> Callable[[str], Any]:
+    @ragtrace.generate
+    def complete(question: str) -> Any:
+        return client.chat.completions.create(**ASKED)
+
+    return complete
+
+
+def text_of(chunk: Any) -> str:
+    return chunk.choices[0].delta.content or ""
+
+
+def test_an_openai_stream_stays_one(captured: Captured, complete: Callable[[str], Any]) -> None:
+    """Type, attributes and chunks are the client's; the answer, model and id are on the span."""
+    stream = complete("How high is it?")
+    assert isinstance(stream, openai.Stream)
+    assert stream.response.status_code == 200
+    chunks = list(stream)
+    assert [text_of(chunk) for chunk in chunks] == list(WORDS)
+    assert {type(chunk).__name__ for chunk in chunks} == {"ChatCompletionChunk"}
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+    attributes = captured.spans[0].attributes or {}
+    assert attributes["gen_ai.response.model"] == "tiny-2024"
+    assert attributes["gen_ai.response.id"] == "chatcmpl-7"
+    assert attributes["gen_ai.request.stream"] is True
+    assert float(str(attributes["gen_ai.response.time_to_first_chunk"])) > 0
+
+
+def test_an_openai_stream_as_a_context_manager(captured: Captured, complete: Callable[[str], Any]) -> None:
+    """`with` gives the stream itself, and read to its end it is complete."""
+    with complete("How high is it?") as stream:
+        assert isinstance(stream, openai.Stream)
+        assert "".join(text_of(chunk) for chunk in stream) == "".join(WORDS)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+
+
+def test_an_openai_stream_closed_early_was_abandoned(captured: Captured, complete: Callable[[str], Any]) -> None:
+    """What was read is the answer, and the connection is closed."""
+    stream = complete("How high is it?")
+    assert text_of(next(stream)) == "The "
+    stream.close()
+    assert stream.response.is_closed
+    assert seen(captured) == ("The ", True, StatusCode.UNSET)
+
+
+def test_leaving_the_block_of_an_openai_stream_early_abandons_it(
+    captured: Captured, complete: Callable[[str], Any]
+) -> None:
+    """The reader's own error is not the stream's."""
+
+    def leave(stream: Any) -> None:
+        with stream as entered:
+            next(entered)
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        leave(complete("How high is it?"))
+    assert seen(captured) == ("The ", True, StatusCode.UNSET)
+
+
+def test_an_openai_stream_that_is_dropped_was_abandoned(captured: Captured, complete: Callable[[str], Any]) -> None:
+    """A reader that breaks off and forgets the stream leaves no open span."""
+    stream = complete("How high is it?")
+    for _ in stream:
+        break
+    stream.response.close()
+    del stream
+    gc.collect()
+    assert seen(captured) == ("The ", True, StatusCode.UNSET)
+
+
+def test_an_openai_completion_is_returned_as_it_is(captured: Captured, client: openai.OpenAI) -> None:
+    """The very object."""
+    made: list[Any] = []
+
+    @ragtrace.generate
+    def complete(question: str) -> Any:
+        made.append(client.chat.completions.create(model="tiny", messages=ASKED["messages"]))
+        return made[0]
+
+    assert complete("How high is it?") is made[0]
+    assert seen(captured) == ("".join(WORDS), None, StatusCode.UNSET)
+
+
+def test_a_generator_that_passes_openai_chunks_on(captured: Captured, client: openai.OpenAI) -> None:
+    """The usual way to stream: the text is found in the chunks."""
+
+    @ragtrace.generate
+    def complete(question: str) -> Iterator[Any]:
+        yield from client.chat.completions.create(**ASKED)
+
+    assert len(list(complete("How high is it?"))) == len(WORDS)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+
+
+Use = Callable[[Any], Any]
+
+
+def run_async(base_url: str, use: Use, *, coroutine: bool = True) -> Any:
+    """Stream with the asynchronous client out of a decorated function, and let *use* read it."""
+
+    async def main() -> Any:
+        async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+
+            @ragtrace.generate
+            async def complete(question: str) -> Any:
+                return await client.chat.completions.create(**ASKED)
+
+            @ragtrace.generate
+            def complete_later(question: str) -> Any:
+                return client.chat.completions.create(**ASKED)
+
+            stream = await (complete if coroutine else complete_later)("How high is it?")
+            assert isinstance(stream, openai.AsyncStream)
+            return await use(stream)
+
+    return asyncio.run(main())
+
+
+async def read_all(stream: Any) -> str:
+    return "".join([text_of(chunk) async for chunk in stream])
+
+
+async def read_in_a_block(stream: Any) -> str:
+    async with stream as entered:
+        assert isinstance(entered, openai.AsyncStream)
+        return await read_all(entered)
+
+
+async def read_one(stream: Any) -> str:
+    async for chunk in stream:
+        await stream.close()
+        return text_of(chunk)
+    raise AssertionError("empty")
+
+
+async def leave_a_block(stream: Any) -> str:
+    async with stream as entered:
+        return text_of(await entered.__anext__())
+
+
+@pytest.mark.parametrize("coroutine", [True, False], ids=["coroutine function", "function returning a coroutine"])
+@pytest.mark.parametrize(
+    ("use", "answer", "abandoned"),
+    [
+        (read_all, "".join(WORDS), False),
+        (read_in_a_block, "".join(WORDS), False),
+        (read_one, "The ", True),
+        (leave_a_block, "The ", True),
+    ],
+)
+def test_an_asynchronous_openai_stream_stays_one(
+    captured: Captured, base_url: str, use: Use, answer: str, abandoned: bool, coroutine: bool
+) -> None:
+    """Read whole, as a context manager, closed early, left early."""
+    assert run_async(base_url, use, coroutine=coroutine) == answer
+    assert seen(captured) == (answer, abandoned, StatusCode.UNSET)
+
+
+def test_a_cancelled_reader_of_an_openai_stream_ends_the_span(captured: Captured, base_url: str) -> None:
+    """A client that disconnects cancels the task that reads."""
+
+    async def use(stream: Any) -> str:
+        async def read() -> None:
+            await stream.__anext__()
+            task.cancel()
+            await stream.__anext__()
+            await asyncio.sleep(WAIT_S)
+
+        task = asyncio.create_task(read())
+        await asyncio.wait({task})
+        await stream.close()
+        return str(task.cancelled())
+
+    assert run_async(base_url, use) == "True"
+    assert (captured.roots() or [span_of(captured)])[0].end_time is not None
+    text, abandoned, _ = seen(captured)
+    assert (str(text).startswith("The "), abandoned) == (True, True)
+
+
+# --- LlamaIndex ------------------------------------------------------------------------------------------------------
+
+NODES = [NodeWithScore(node=TextNode(text="The tower is 330 metres high.", id_="n1"), score=0.9)]
+
+
+def test_a_llama_index_streaming_response_stays_one(captured: Captured) -> None:
+    """The very object; its generator is observed, and its sources are the contexts."""
+    response = StreamingResponse(response_gen=(word for word in WORDS), source_nodes=NODES)
+
+    @ragtrace.trace
+    def query(question: str) -> StreamingResponse:
+        return response
+
+    found = query("How high is it?")
+    assert found is response
+    assert "".join(str(piece) for piece in found.response_gen) == "".join(WORDS)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+    documents = json.loads(str((captured.spans[0].attributes or {})["gen_ai.retrieval.documents"]))
+    assert documents == [{"id": "n1", "score": 0.9, "content": "The tower is 330 metres high."}]
+
+
+def test_a_llama_index_response_read_by_its_own_method(captured: Captured) -> None:
+    """`get_response` consumes the generator inside."""
+
+    @ragtrace.trace
+    def query(question: str) -> StreamingResponse:
+        return StreamingResponse(response_gen=(word for word in WORDS), source_nodes=NODES)
+
+    assert str(query("How high is it?").get_response()) == "".join(WORDS)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+
+
+def test_an_asynchronous_llama_index_response_stays_one(captured: Captured) -> None:
+    """The same for its asynchronous twin."""
+
+    async def words() -> AsyncIterator[str]:
+        for word in WORDS:
+            yield word
+
+    @ragtrace.trace
+    async def query(question: str) -> AsyncStreamingResponse:
+        return AsyncStreamingResponse(response_gen=words(), source_nodes=NODES)  # type: ignore[arg-type]
+
+    async def main() -> str:
+        response = await query("How high is it?")
+        assert type(response) is AsyncStreamingResponse
+        return "".join([str(piece) async for piece in response.response_gen])
+
+    assert asyncio.run(main()) == "".join(WORDS)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+
+
+def test_a_llama_index_response_that_is_dropped_was_abandoned(captured: Captured) -> None:
+    """Nobody reads it to the end."""
+
+    @ragtrace.trace
+    def query(question: str) -> StreamingResponse:
+        return StreamingResponse(response_gen=(word for word in WORDS), source_nodes=NODES)
+
+    response = query("How high is it?")
+    next(response.response_gen)
+    del response
+    gc.collect()
+    assert seen(captured) == ("The ", True, StatusCode.UNSET)
