@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 60.0
 """How long a backend that does not answer is waited for before spans and events are given up."""
+_parents: list[object] = []
 _PAUSE_SECONDS: Final = 0.5
 _AT_ONCE_SECONDS: Final = 0.5
 """An exporter that fails faster was refused, and would be again; one that fails later had nobody to talk to."""
@@ -61,6 +62,8 @@ class Backlog:
         self._queued = self._in_hand = 0
         self._unanswered_since: float | None = None
         self._given_up = False
+        self.lost = 0
+        """Items that came and were not delivered."""
 
     @property
     def size(self) -> int:
@@ -114,6 +117,8 @@ class Backlog:
             self._lose(left, "not exported before the end")
 
     def _lose(self, count: int, why: str) -> None:
+        with self._lock:
+            self.lost += count
         faults.warn_once(
             f"lost {self.what}: {why}",
             "telemetry was lost (%s: %s); every further loss is counted in ragtrace.stats().faults. Is the backend up? "
@@ -148,10 +153,15 @@ class PatientExporter:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.backlog, self._renew, self._pause, self._clock = backlog, renew, pause, clock
-        self.adopt(exporter)
+        self._use(exporter)
 
     def adopt(self, exporter: Any) -> None:
-        """Use *exporter* from now on, in this process."""
+        """In a forked child: use *exporter* from now on."""
+        # Not collected here: closing the parent's connections is for the parent, which has the threads that drive them.
+        _parents.append(self._exporter)
+        self._use(exporter)
+
+    def _use(self, exporter: Any) -> None:
         self._exporter, self._pid = exporter, os.getpid()
         self._closing = threading.Event()
 

@@ -65,15 +65,20 @@ class Telemetry:
     resource: Callable[[], Resource] | None = None
     """The resource of our own providers, which the SDK may renew after a fork; None: there are none."""
 
+    @property
+    def lost(self) -> int:
+        """Spans and events that were not delivered so far."""
+        return sum(exporter.backlog.lost for exporter in self.exporters.values())
+
     def has_room(self, held: int) -> bool:
         """Whether the queues before our exporters have places beside those for the *held* spans that will come."""
         return all(exporter.backlog.has_room(held if what == SPANS else 0) for what, exporter in self.exporters.items())
 
     def flush(self, timeout: float) -> bool:
-        """Flush all providers within *timeout* seconds; False if one failed or was late."""
-        deadline = monotonic() + timeout
+        """Flush all providers within *timeout* seconds; False if one failed or was late, or anything was lost."""
+        deadline, lost = monotonic() + timeout, self.lost
         done = [bounded(partial(_flush, flush, deadline), deadline) for flush in self.flushes]
-        return all(done)
+        return all(done) and self.lost == lost
 
     def shutdown(self, timeout: float) -> bool:
         """Shut our own providers down within *timeout* seconds; what was not delivered by then is counted as lost."""
@@ -141,12 +146,14 @@ def build(
             "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
         )
     ours = exporter is not None
-    make = partial(signals_of, exporter, settings, os.environ)
+    # Only what goes to a named exporter is for other instrumentations too, not what a test or a program collects.
+    private = ours and not isinstance(exporter, str)
+    make = maker(exporter, settings, os.environ)
     signals, resource = make(), _resource(settings)
     release = version("ragtrace-otel")
     telemetry = Telemetry(trace.NoOpTracer(), metrics.NoOpMeter(semconv.SCOPE), None)
     tracers = tracer_provider or (None if ours else _global_tracers())
-    telemetry.tracer = (tracers or _own_tracers(signals, resource, settings, telemetry, ours)).get_tracer(
+    telemetry.tracer = (tracers or _own_tracers(signals, resource, settings, telemetry, private)).get_tracer(
         semconv.SCOPE, release
     )
     loggers = logger_provider or (None if ours else _global_loggers()) or _own_loggers(signals, resource, telemetry)
@@ -173,8 +180,8 @@ def _renew_meter(telemetry: Telemetry, meters: OwnMeters) -> None:
     telemetry.meter = meters.get_meter(semconv.SCOPE, version("ragtrace-otel"))
 
 
-def signals_of(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Signals:
-    """The signals that *exporter* stands for.
+def maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
+    """What makes the signals that *exporter* stands for; a forked child calls it again.
 
     Raises:
         SettingsError: if it is nothing that can export, or there is no exporter of that name.
@@ -182,22 +189,22 @@ def signals_of(exporter: object, settings: Settings, environ: Mapping[str, str])
     if exporter is None or isinstance(exporter, str):
         return _named(settings.exporter, environ)
     if isinstance(exporter, Signals):
-        return exporter
+        return lambda: exporter
     if callable(getattr(exporter, "export", None)):
-        return Signals(spans=exporter)  # type: ignore[arg-type]
+        return lambda: Signals(spans=cast("SpanExporter", exporter))
     raise SettingsError(
         f"exporter= must be a name, a SpanExporter or ragtrace.Signals, got {type(exporter).__name__}; "
         "write for instance exporter='otlp'"
     )
 
 
-def _named(name: str, environ: Mapping[str, str]) -> Signals:
+def _named(name: str, environ: Mapping[str, str]) -> Callable[[], Signals]:
     found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name == "none":
-        return Signals()
+        return Signals
     choose(name, [*sorted(found), "none"], "exporter", "exporter= or RAGTRACE_EXPORTER")
     load = cast("Callable[[Mapping[str, str]], Signals]", found[name].load())
-    return load(environ)
+    return partial(load, environ)
 
 
 def _resource(settings: Settings) -> Resource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from time import perf_counter
+from typing import NamedTuple
 
 from ragtrace.errors import JudgeError, faults
 from ragtrace.judging import Asker, LateError, NoThreadError, Threads, within
@@ -39,6 +40,15 @@ class Evaluator:
     def id(self) -> str:
         """The judge's id."""
         return self.judge.id
+
+
+class Evaluators(NamedTuple):
+    """Who looks at a call, in this order; None: nobody does."""
+
+    measure: Evaluator | None
+    """The stopwatch: metrics that need no judge."""
+    screen: Evaluator | None
+    judge: Evaluator | None
 
 
 async def evaluate(evaluator: Evaluator, call: RagCall, probability: float = 1.0) -> Evaluation:

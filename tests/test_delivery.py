@@ -237,7 +237,7 @@ def test_a_backend_that_refuses_is_counted_in_the_accounts(
     ragtrace.configure(service="s", screen=FakeJudge(GOOD))
     http_receiver.answer_with(400, times=3)
     ask("where?")
-    ragtrace.flush(WAIT_S)
+    assert not ragtrace.flush(WAIT_S)
     stats = ragtrace.stats()
     assert stats.scored == 1
     assert stats.faults == {"lost spans: export failed": 3, "lost events: export failed": 4}

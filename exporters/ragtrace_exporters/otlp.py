@@ -11,6 +11,7 @@ the Python exporters, `OTEL_EXPORTER_OTLP_TIMEOUT` is in seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
@@ -61,6 +62,7 @@ def _exporter(environ: Mapping[str, str], signal: Signal) -> Any | None:
     )
 
 
+@cache  # looking through all installed distributions takes milliseconds, which a forked child would spend again
 def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
     # OpenTelemetry keeps its log exporters in private modules; the entry points it registers for them are public.
     group, name = f"opentelemetry_{signal}_exporter", _ENTRY_POINTS[protocol]

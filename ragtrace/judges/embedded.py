@@ -11,6 +11,7 @@ tests/benchmarks/README.md lists them with their figures.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Generator, Mapping
 from typing import Final
 
@@ -141,12 +142,12 @@ def _claim(reading: Reading, statement: Statement, finding: Finding, evidence: E
 
 def _closest(wanted: Mapping[int, float], evidence: Evidence) -> tuple[int, ...]:
     """Ranks of the chunks that hold most of the *wanted* stems by weight, best first, the earlier one of equals."""
-    held: dict[int, float] = {}
+    held: dict[int, float] = defaultdict(float)
     for stem, weight in wanted.items():
         for rank in evidence.ranks[stem]:
-            held[rank] = held.get(rank, 0.0) + weight
-    if not held:
-        return ()
+            held[rank] += weight
+    if len(held) < 2:
+        return tuple(held)
     enough = _AS_CLOSE * max(held.values())
     best = sorted([rank for rank in sorted(held) if held[rank] >= enough], key=held.__getitem__, reverse=True)
     return tuple(best[:_CLOSEST_CHUNKS])

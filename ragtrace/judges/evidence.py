@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Final, TypeAlias
 
 from ragtrace.judges.lexicon import NEGATION, Lexicon, stems
-from ragtrace.judges.text import pieces
+from ragtrace.judges.text import one_line, pieces
 
 WINDOW: Final = 8
 """Two words occur together when they lie within this many content words: about a clause. (5 to 20 were seen to make no
@@ -22,9 +22,10 @@ _POSTINGS: Final = 32
 _PIECE_CHARS: Final = MAX_QUOTE_CHARS // 2
 _QUOTED_PIECES: Final = 400
 _SLACK: Final = 1e-9
-# One set of characters comes first, and what each needs behind it later: only so are candidates found at full speed.
-_BREAK = re.compile(
-    r"[.!?\u3002\uff01\uff1f\n](?:(?<=[^\n])[\"'\u201d\u2019)\]]{0,3}\s|(?<=[\u3002\uff01\uff1f\n]))"
+# The end of a sentence, read backwards from the white space behind it. The set of all first characters comes first and
+# what each of them needs later: only so are candidates found at full speed.
+_BREAK_BACKWARDS = re.compile(
+    r"[\s\u3002\uff01\uff1f](?:(?<=[\n\u3002\uff01\uff1f])|[\"'\u201d\u2019)\]]{0,3}[.!?\u3002\uff01\uff1f])"
 )
 # What is read where the answer has no number for it.
 _ELSEWHERE: Final = -1
@@ -131,16 +132,13 @@ def _excerpt(text: str, at: int) -> str:
     if limit < len(text):
         space = text.rfind(" ", begin, limit)
         end = _last_break(text, max(at, begin), limit) or (space if space > at else limit)
-    return " ".join(text[begin:end].split())
+    return one_line(text[begin:end])
 
 
 def _last_break(text: str, start: int, end: int) -> int:
     """Where the last sentence that ends in ``text[start:end]`` ends; 0 if none does."""
-    middle = (start + end) // 2  # the later half nearly always has one
-    for first in (middle, start):
-        if breaks := [match.end() for match in _BREAK.finditer(text, first, end)]:
-            return breaks[-1]
-    return 0
+    found = _BREAK_BACKWARDS.search(text[start:end][::-1])
+    return end - found.start() if found else 0
 
 
 def _next_space(text: str, start: int, at: int) -> int:

@@ -39,6 +39,7 @@ GENERIC_WEIGHT: Final = 0.25
 """What a framing word ("certain", "process") counts, against 1 for any other content word."""
 NEGATION: Final = "not "
 """Stands for a negation among the stems that `stems` returns; no word has this stem, with a space."""
+_SIGNALS: Final = DENIALS | NEGATIONS | CONTEXT_NOUNS
 _CACHED_WORDS: Final = 20_000
 _CACHED_CHARS: Final = 64
 _PREFIX_CHARS: Final = 6
@@ -58,6 +59,8 @@ class Word(NamedTuple):
     """It may belong to a sentence that declines to answer."""
     source: bool = False
     """It may refer to the chunks: "passage", "document"."""
+    signal: bool = False
+    """It is one of the last three."""
 
 
 Token: TypeAlias = tuple[int, int, Word]
@@ -88,12 +91,14 @@ class Lexicon(dict[str, Word]):
             folded = fold(spelling)
             return Word(folded, self._unspaced_weight(folded))
         light = fold_light(spelling)
-        base = fold(spelling).removesuffix("'s").replace("'", "")
+        base = light if spelling.isalpha() and spelling.isascii() else fold(spelling).removesuffix("'s").replace("'", "")
         if self.english and base in NUMBER_WORDS:
             return Word(NUMBER_WORDS[base], 1.0, number=True)
         root = self._stem(base)
         weight, capital = self._weight(light, base, root), spelling[0].isupper()
-        return Word(root, weight, False, capital, light in NEGATIONS, light in DENIALS, light in CONTEXT_NOUNS)
+        if light not in _SIGNALS:
+            return Word(root, weight, False, capital)
+        return Word(root, weight, False, capital, light in NEGATIONS, light in DENIALS, light in CONTEXT_NOUNS, True)
 
     def _weight(self, light: str, base: str, root: str) -> float:
         if light in self._stop or not base:
@@ -132,7 +137,7 @@ class _Runs(dict[str, _T]):
 
 
 def _telling(found: Iterable[Token]) -> tuple[Token, ...]:
-    return tuple([t for t in found if t[2].weight or t[2].negation or t[2].denial or t[2].source])
+    return tuple([token for token in found if token[2].weight or token[2].signal])
 
 
 def _stems(found: Iterable[Token]) -> tuple[str, ...]:

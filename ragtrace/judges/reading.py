@@ -15,7 +15,7 @@ from typing import Final
 from ragtrace.judges.lexicon import Lexicon, tokens
 from ragtrace.judges.statements import Statement, statements
 from ragtrace.judges.support import Finding
-from ragtrace.judges.text import language, pieces, scripts, spoken_share
+from ragtrace.judges.text import language, one_line, pieces, scripts, spoken_share
 from ragtrace.model import Document, Plain
 
 MAX_ANSWER_CHARS: Final = 50_000
@@ -112,24 +112,14 @@ def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
     """Equal for two chunks that differ in white space only; empty for a blank one."""
     if len(text) <= STEP_CHARS:
         yield len(text) // 8 + 1
-        return _folded(text)
+        return one_line(text)
     digest, blank = hashlib.blake2b(digest_size=16), True
     for start, end in pieces(text, 4 * STEP_CHARS, len(text)):
-        if words := _folded(text[start:end]):
+        if words := one_line(text[start:end]):
             digest.update((words + " ").encode("utf-8", "surrogatepass"))
             blank = False
         yield (end - start) // 4
     return b"" if blank else digest.digest()
-
-
-def _folded(text: str) -> str:
-    """``" ".join(text.split())``, three times as fast for common text: the only space that is printable is " "."""
-    line = text.replace("\n", " ")
-    if not line.isprintable():
-        return " ".join(text.split())
-    while "  " in line:
-        line = line.replace("  ", " ")
-    return line.strip(" ")
 
 
 def read_query(query: str, lexicon: Lexicon) -> Generator[int, None, frozenset[str]]:
@@ -163,9 +153,13 @@ def shares_language(reading: Reading, findings: Sequence[Finding], spoken: str) 
     """
     if sum((2 * finding.deficit - 1) * finding.weight for finding in findings) < 0:
         return True
-    samples = [text[:SAMPLE_CHARS] for text in list(reading.chunks.values())[:_SAMPLED_CHUNKS]]
-    known = {code for sample in samples if (code := language(sample))}
-    if not known or spoken in known:
+    known: set[str] = set()
+    for text in list(reading.chunks.values())[:_SAMPLED_CHUNKS]:
+        if code := language(text[:SAMPLE_CHARS]):
+            known.add(code)
+            if code == spoken:
+                return True
+    if not known:
         return True
     if spoken:
         return False

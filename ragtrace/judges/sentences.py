@@ -60,7 +60,7 @@ def sentences(text: str, end: int | None = None) -> Iterator[tuple[int, int]]:
 def _skip(text: str, at: int, end: int) -> int:
     """Past white space, and past a list marker if a line starts here."""
     fresh = at == 0 or text[at - 1] == "\n"
-    while at < end and (space := _SPACE.match(text, at, end)):
+    while at < end and text[at].isspace() and (space := _SPACE.match(text, at, end)):
         fresh = fresh or "\n" in space[0]
         at = space.end()
     if (marker := _marker(text, at, end)) and (fresh or text[at].isdigit()):
@@ -91,15 +91,16 @@ def _end_of_sentence(text: str, start: int, end: int) -> int:
 
 
 def _ends(text: str, start: int, match: re.Match[str], end: int) -> bool:
-    if match[0] == "\n":
+    mark = match[0]
+    if mark == "\n":
         return _line_ends(text, start, match.start(), end)
-    if not match[0].startswith("."):
-        return not _goes_on(text, match.end(), end) or match[0][0] not in "\u2026"
+    if mark[0] != ".":
+        return not _goes_on(text, match.end(), end) or mark[0] not in "\u2026"
     before = _last_word(text, start, match.start())
     last = before.lower()
     if last in _INNER or (len(before) == 1 and before.isupper()):
         return False
-    if last in _OUTER and match[0] == ".":
+    if last in _OUTER and mark == ".":
         following = _next_word(text, match.end(), end)
         return not following or following.lower() in _STARTERS or text.startswith("\n", match.end())
     return not _goes_on(text, match.end(), end)

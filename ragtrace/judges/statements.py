@@ -75,7 +75,7 @@ def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement
     words = telling_tokens(answer, lexicon, start, end)
     negated, denies = _NOTHING, False
     cited = [m.span() for m in _CITATION.finditer(answer, start, end)] if "[" in text or "\u3010" in text else []
-    if cited or [None for _, _, word in words if word.negation or word.denial or word.source]:
+    if cited or [word for _, _, word in words if word.signal]:
         denies = any(word.denial for _, _, word in words)
         words, negated = _content(answer, words, cited, lexicon)
     declines = (denies and _declines(text)) or _declines_elsewhere(text, lexicon)

@@ -84,11 +84,22 @@ def plain(text: str) -> str:
 
 
 def spaced(text: str) -> str:
-    """ASCII *text* with a space for whatever is in no word or number, of the same length.
+    """ASCII *text* with a space for whatever is in no word or number, and one at its end.
 
     What is left between spaces is nearly always one word; tables and substrings are several times as fast as a pattern.
     """
-    return text.encode("ascii").translate(_SPACED).decode("ascii").replace(", ", "  ").replace(". ", "  ")
+    cleared = text.encode("ascii").translate(_SPACED).decode("ascii") + " "
+    return cleared.replace(", ", "  ").replace(". ", "  ")
+
+
+def one_line(text: str) -> str:
+    """``" ".join(text.split())``, in half the time for common text: no other white space than " " is printable."""
+    line = text.replace("\n", " ")
+    if not line.isprintable():
+        return " ".join(text.split())
+    while "  " in line:
+        line = line.replace("  ", " ")
+    return line.strip(" ")
 
 
 def spellings(text: str) -> list[str]:

@@ -20,7 +20,7 @@ from ragtrace.redact import Redact
 from ragtrace.runtime.engine import Runtime
 from ragtrace.runtime.slot import current, final_stats, install
 from ragtrace.sampling import Sampling, heeded, warn_of_unheeded
-from ragtrace.scoring import Evaluator, evaluate
+from ragtrace.scoring import Evaluator, Evaluators, evaluate
 from ragtrace.settings import Settings, resolve
 
 if TYPE_CHECKING:
@@ -120,8 +120,9 @@ def configure(
     _check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
     wanted_by_sampling = () if judge is None else heeded(sampling)
-    measuring, screening, judging = _evaluators(settings, screen, judge, extra, wanted_by_sampling)
-    warn_of_unheeded(wanted_by_sampling, () if screening is None else [metric.name for metric in screening.metrics])
+    evaluators = _evaluators(settings, screen, judge, extra, wanted_by_sampling)
+    screened = () if evaluators.screen is None else evaluators.screen.metrics
+    warn_of_unheeded(wanted_by_sampling, [metric.name for metric in screened])
     if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
@@ -133,16 +134,7 @@ def configure(
         logger_provider=logger_provider,
     )
     redact = redact or Redact(max_chars=settings.max_chars)
-    runtime = Runtime(
-        settings,
-        telemetry,
-        measure=measuring,
-        screen=screening,
-        judge=judging,
-        sampling=sampling,
-        redact=redact,
-    )
-    install(runtime, _RECONFIGURE_SECONDS)
+    install(Runtime(settings, telemetry, evaluators, sampling=sampling, redact=redact), _RECONFIGURE_SECONDS)
 
 
 def flush(timeout: float = 5.0) -> bool:
@@ -296,7 +288,7 @@ def _offered(judge: Judge, wanted: tuple[Metric, ...] | None, origin: str) -> tu
 
 def _evaluators(
     settings: Settings, screen: Judge | None, judge: Judge | None, extra: Sequence[Metric], heeded: Sequence[str]
-) -> tuple[Evaluator | None, Evaluator | None, Evaluator | None]:
+) -> Evaluators:
     """Give every wanted metric to whoever offers it (stopwatch, screen, judge), and the screen what sampling heeds.
 
     Raises:
@@ -312,18 +304,18 @@ def _evaluators(
     wanted = None
     if settings.metrics is not None:
         wanted = tuple(by_name.get(name) or registry.get(name) for name in settings.metrics)
-    evaluators: list[Evaluator | None] = []
+    chosen: list[Evaluator | None] = []
     for candidate, more in ((Stopwatch(), ()), (screen, heeded), (judge, ())):
         offered = () if candidate is None else _those_offered(candidate, wanted, more)
-        evaluators.append(_evaluator(settings, candidate, offered) if candidate is not None and offered else None)
-    covered = {metric.name for evaluator in evaluators if evaluator for metric in evaluator.metrics}
+        chosen.append(_evaluator(settings, candidate, offered) if candidate is not None and offered else None)
+    covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
     for metric in wanted or ():
         if metric.name not in covered:
             raise SettingsError(
                 f"metric {metric.name!r} is offered by neither the screen nor the judge; configure a judge that offers "
                 f"it, or leave it out. Offered now: {', '.join(sorted(covered)) or 'none'}"
             )
-    return evaluators[0], evaluators[1], evaluators[2]
+    return Evaluators(*chosen)
 
 
 def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...]) -> Evaluator:

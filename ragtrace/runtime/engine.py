@@ -24,7 +24,7 @@ from ragtrace.redact import Redact
 from ragtrace.runtime import exits
 from ragtrace.runtime.redaction import redact_step, unredactable
 from ragtrace.sampling import Decision, Sampler, Sampling
-from ragtrace.scoring import Evaluator, evaluate
+from ragtrace.scoring import Evaluators, evaluate
 from ragtrace.settings import Settings
 from ragtrace.spans import SpanWriter
 from ragtrace.steps import Step
@@ -56,17 +56,16 @@ class Runtime:
         self,
         settings: Settings,
         telemetry: Telemetry,
+        evaluators: Evaluators,
         *,
-        measure: Evaluator | None,
-        screen: Evaluator | None,
-        judge: Evaluator | None,
         sampling: Sampling,
         redact: Redact,
     ) -> None:
         self.settings, self._telemetry = settings, telemetry
-        self._measure, self._screen, self._judge, self._redact = measure, screen, judge, redact
+        self._measure, self._screen, self._judge = evaluators
+        self._redact = redact
         self._sampler = Sampler(sampling, monotonic)
-        self._evaluators = [evaluator for evaluator in (measure, screen, judge) if evaluator is not None]
+        self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         self.ledger = Ledger()
         self.loose = LooseRetrievals()
         self.worker: Worker[Finished] = Worker(self._handle, capacity=settings.capacity, tick=self._sweep)
@@ -110,9 +109,8 @@ class Runtime:
         self._submit(work)
 
     def _submit(self, work: Finished) -> None:
-        if self._telemetry.renewal.due:
-            self._telemetry.renewal.renew()
         if not self._deferred:
+            self._telemetry.renewal.renew()
             self._write(work)
             if not work.is_call:
                 return
@@ -182,6 +180,7 @@ class Runtime:
             raise
 
     async def _handle(self, work: Finished) -> None:
+        self._telemetry.renewal.renew()
         await self._room_to_export(work)
         if not work.is_call or work.assembly is None:
             self._write(work)
@@ -306,9 +305,12 @@ class Runtime:
         if lost:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
             say(logging.WARNING, "calls that went unscored since ragtrace was configured: %s", reasons)
-        if not delivered:
+        undelivered = self._telemetry.lost
+        if undelivered:
+            say(logging.WARNING, "spans and events that were lost on their way to the backend: %d", undelivered)
+        elif not delivered:
             say(logging.WARNING, "not everything could be exported before the deadline of ragtrace.shutdown")
-        return delivered and not lost
+        return delivered and not lost and not undelivered
 
     def _at_exit(self) -> None:
         with guarded("shutdown at exit"):

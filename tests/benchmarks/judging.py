@@ -7,6 +7,9 @@ through httpx. Ideal rate: concurrency / latency. Rows:
 
 - *direct*: the judge asked without ragtrace, for comparison: what its client and this machine can do.
 - *latency*: the server answers everything. Bound: 0.9 of the ideal rate.
+- *whole*: the same through a configured ragtrace, whose background also writes the spans: a burst of decorated calls.
+  The rate is that of the middle 80 %: a burst of thousands begins with half a second of the application's own work.
+  Bound: 0.9.
 - *quota*: the server allows four fifths of the ideal rate (a token bucket that holds a second's worth) and refuses the
   rest with 429 and Retry-After 1 s. Bound: 0.7 of what it allows, nothing lost.
 - *chance*: every fifth request, by chance, is refused with 429 and Retry-After 1 s. A client that keeps to the rule
@@ -21,16 +24,20 @@ import asyncio
 import random
 import subprocess
 import sys
+import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
 
+import ragtrace
 from ragtrace.errors import JudgeError
 from ragtrace.judging import Asker
 from ragtrace.model import Document, RagCall
+from ragtrace.testing import Captured
 from tests.support.http_judge import HttpJudge
 from tests.support.judge_server import JudgeServer, Limiter, Reply, Request, Rule, labels, too_many
+from tests.support.watched import ask
 
 LATENCY_S: Final = 0.2
 RETRY_AFTER_S: Final = 1.0
@@ -68,6 +75,7 @@ def rows() -> list[Row]:
         made += [
             Row("direct", concurrency, ideal, None),
             Row("latency", concurrency, ideal, 0.9),
+            Row("whole", concurrency, ideal, 0.9),
             Row("quota", concurrency, kept * ideal, 0.7),
             Row("chance", concurrency, concurrency * kept / (LATENCY_S + RETRY_AFTER_S), 0.7),
         ]
@@ -105,10 +113,12 @@ async def measure(url: str, row: Row, seconds: float) -> Outcome:
     began = monotonic()
     numbers = iter(range(10**9))
 
+    line = asyncio.Semaphore(row.concurrency) if row.kind == "direct" else asker.line
+
     async def ask_on() -> None:
         nonlocal judged
         while True:
-            async with asker.line:
+            async with line:
                 if monotonic() - began >= seconds:
                     return
                 try:
@@ -124,6 +134,38 @@ async def measure(url: str, row: Row, seconds: float) -> Outcome:
     return Outcome(judged, lost, took, max(judged, asker.standing.asked))
 
 
+def measure_whole(url: str, row: Row, seconds: float) -> Outcome:
+    """Make as many decorated calls as the server can judge in *seconds*, and wait until all are settled."""
+    judge, calls = HttpJudge(url, keep_alive=True), int(row.allowed * seconds)
+    every = ragtrace.Sampling(rate=1.0)
+    signals = Captured().signals
+    ragtrace.configure(
+        exporter=signals,
+        screen=None,
+        judge=judge,
+        sampling=every,
+        judge_concurrency=row.concurrency,
+        capacity=calls,
+    )
+    for number in range(calls):
+        ask(f"question {number}")
+    began, first = until_settled(0.1 * calls)
+    ended, last = until_settled(0.9 * calls)
+    ragtrace.flush(timeout=10 * seconds)
+    stats = ragtrace.stats()
+    ragtrace.shutdown()
+    lost = Counter({**stats.failed, **stats.dropped})
+    return Outcome(last - first, lost, ended - began, last - first)
+
+
+def until_settled(calls: float) -> tuple[float, int]:
+    """When at least so many calls were settled, and how many it were."""
+    pause = threading.Event()
+    while (settled := sum(tally.settled for tally in ragtrace.stats().evaluators.values())) < calls:
+        pause.wait(0.01)
+    return monotonic(), settled
+
+
 def run(row: Row, seconds: float) -> Outcome:
     """Measure *row* against a server in a process of its own."""
     command = [sys.executable, "-m", "tests.benchmarks.judging", "--serve", row.kind, "--allowed", str(row.allowed)]
@@ -131,7 +173,8 @@ def run(row: Row, seconds: float) -> Outcome:
     assert server.stdin is not None
     assert server.stdout is not None
     try:
-        return asyncio.run(measure(server.stdout.readline().strip(), row, seconds))
+        url = server.stdout.readline().strip()
+        return measure_whole(url, row, seconds) if row.kind == "whole" else asyncio.run(measure(url, row, seconds))
     finally:
         server.stdin.close()
         server.wait(timeout=10)

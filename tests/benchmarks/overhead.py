@@ -80,6 +80,7 @@ PEERS: Final = {
 LAG: Final = (
     Row(BARE, "application:bare_paced"),
     Row("the same again (noise)", "application:bare_paced", BARE),
+    Row("ragtrace, no scoring", "ours:light_paced_unscored", BARE),
     Row("ragtrace, every call screened", "ours:light_paced", BARE),
 )
 LAG_BOUND_US: Final = 2_000.0

@@ -128,6 +128,12 @@ def light_paced() -> Subject:
     return _subject(ask_paced, a=True)
 
 
+def light_paced_unscored() -> Subject:
+    """The same without scoring."""
+    ragtrace.configure(service=WORKFLOW, exporter=Forgetting(), screen=None)
+    return _subject(ask_paced, a=True)
+
+
 def standard() -> Subject:
     """A user's provider as it is: scores follow as carrier spans."""
     exporter = Forgetting()
