@@ -93,7 +93,7 @@ def batch(exporter: SpanExporter, *, queue: int = 100) -> BatchSpanProcessor:
 
 
 def test_a_full_queue_drops_the_oldest(make: Make) -> None:
-    """Not the newest, and raises nothing. So the background must not hand spans on faster than this queue takes them."""
+    """Not the newest, and raises nothing. The background must not hand spans on faster than this queue takes them."""
     exporter = Exporter(closed=True)
     provider = make(batch(exporter, queue=2))
     end_spans(provider, "a", "b")  # a full batch: the processor's thread takes it, and waits in the exporter
@@ -140,7 +140,7 @@ def test_shutdown_waits_for_a_hanging_exporter(make: Make) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_forked_child_starts_with_an_empty_queue() -> None:
-    """What the parent had queued is exported by the parent alone. So the child's hold and worker start empty as well."""
+    """What the parent had queued is exported by the parent alone. The child's hold and worker start empty as well."""
     program = """
 import os
 from opentelemetry.sdk.trace import TracerProvider
@@ -173,7 +173,7 @@ def test_the_exporters_own_flush_is_never_called(make: Make) -> None:
 
 
 def test_an_unsampled_span_is_recorded_but_not_exported(make: Make) -> None:
-    """The exporting processors look at the sampled flag themselves. The hold lets such spans pass for the same reason."""
+    """Exporting processors look at the sampled flag themselves. The hold lets such spans pass for the same reason."""
     exporter, seen = Exporter(), Seen()
     provider = make(batch(exporter), seen, sampler=RecordOnly())
     end_spans(provider, "a")
@@ -226,7 +226,7 @@ def test_a_later_processor_is_only_appended(make: Make) -> None:
 
 
 def test_all_processors_get_the_same_finished_span(make: Make) -> None:
-    """The hold must therefore copy a span before it puts scores on it: the other processors have the very same object."""
+    """The hold must copy a span before it puts scores on it: the other processors have the very same object."""
     first, second = Seen(), Seen()
     end_spans(make(first, second), "a")
     assert first.spans[0] is second.spans[0]
@@ -359,7 +359,7 @@ def test_a_head_dropped_span_reaches_no_processor(make: Make) -> None:
 
 @pytest.mark.newest
 def test_a_recording_sampler_shows_it_to_processors(make: Make) -> None:
-    """The exception: `AlwaysRecordSampler`. Light spans of unsampled parents are made only where no sampler does this."""
+    """The exception: `AlwaysRecordSampler`. The light tracer asks it about every span, and takes no short cut."""
     from opentelemetry.sdk.trace.sampling import AlwaysRecordSampler
 
     seen = Seen()

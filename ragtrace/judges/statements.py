@@ -115,7 +115,7 @@ def _within(token: Token, ranges: list[tuple[int, int]]) -> bool:
 
 def _declines(text: str) -> bool:
     """Whether the sentence says that the speaker or the context does not know."""
-    words = [fold_light(word) for word in _WORD.findall(text[:400])[:_FIRST_WORDS]]
+    words = fold_light(" ".join(_WORD.findall(text[:400])[:_FIRST_WORDS])).split()
     return any(word in DENIALS and _denies_telling(words, at) for at, word in enumerate(words))
 
 

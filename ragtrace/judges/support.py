@@ -75,32 +75,36 @@ def find(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Fin
 def _doubtful(statement: Statement, evidence: Evidence, apart: Sequence[bool]) -> list[int]:
     """Positions of the words that may be missing: all but those found plainly, in company and not negated here."""
     polarity, negated = evidence.polarity, statement.negated
-    return [
-        at
-        for at, (stem, alone) in enumerate(zip(statement.stems, apart, strict=True))
-        if alone or not polarity[stem] & PLAIN or (negated and statement.words[at][0] in negated)
-    ]
+    doubts = [alone or not polarity[stem] & PLAIN for stem, alone in zip(statement.stems, apart, strict=True)]
+    if negated:
+        doubts = [doubt or word[0] in negated for doubt, word in zip(doubts, statement.words, strict=True)]
+    return [at for at, doubt in enumerate(doubts) if doubt]
 
 
 def _company(statement: Statement, evidence: Evidence) -> tuple[float | None, list[bool]]:
     """Share of the pairs that occur together nowhere (None: no pair); for each word, if it is near no neighbour."""
     stems, weights, not_met = statement.stems, statement.weights, evidence.apart
     tried = missed = 0.0
-    alone, near = [False] * len(stems), [False] * len(stems)
+    alone, twins = [True] * len(stems), False
     for step in (1, 2):
-        ahead = zip(stems, stems[step:], weights, weights[step:], strict=False)
-        for at, (one, other, weight, other_weight) in enumerate(ahead):
+        at = 0
+        for one, other, weight, other_weight in zip(stems, stems[step:], weights, weights[step:], strict=False):
             if one == other:
-                continue
-            if other_weight < weight:
-                weight = other_weight
-            tried += weight
-            if other in not_met[one]:
-                missed += weight
-                alone[at] = alone[at + step] = True
+                twins = True
             else:
-                near[at] = near[at + step] = True
-    return (missed / tried if tried else None), [a and not n for a, n in zip(alone, near, strict=True)]
+                if other_weight < weight:
+                    weight = other_weight
+                tried += weight
+                if other in not_met[one]:
+                    missed += weight
+                else:
+                    alone[at] = alone[at + step] = False
+            at += 1
+    if not missed:
+        return (0.0 if tried else None), [False] * len(stems)
+    if twins:  # a word all of whose neighbours are itself has none
+        alone = [lost and len(set(stems[max(at - 2, 0) : at + 3])) > 1 for at, lost in enumerate(alone)]
+    return missed / tried, alone
 
 
 def _gap(statement: Statement, at: int, evidence: Evidence, asked: frozenset[str], *, stray: bool) -> float:
