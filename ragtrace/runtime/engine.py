@@ -47,6 +47,8 @@ class Finished:
     is_call: bool = False
     open: set[str] = field(default_factory=_none_open)
     """Evaluators whose books still have this call as pending."""
+    dropped: str = ""
+    """Why the call was lost: then only its span remains to be ended, as it is."""
 
 
 class Runtime:
@@ -115,7 +117,14 @@ class Runtime:
             if not work.is_call:
                 return
         if not self.worker.offer(work, small=not work.is_call):
-            self._drop(work, "shutdown" if self._ended else "queue_full")
+            self._refuse(work, "shutdown" if self._ended else "queue_full")
+
+    def _refuse(self, work: Finished, reason: str) -> None:
+        """There was no room for a call: it is counted as lost here, and its span ended in the background if that is."""
+        work.dropped = reason
+        self._settle_open(work, "dropped", reason)
+        if not (work.is_call and self.worker.offer(work, small=True)):
+            self._drop(work, reason)
 
     @property
     def _deferred(self) -> bool:
@@ -182,6 +191,9 @@ class Runtime:
     async def _handle(self, work: Finished) -> None:
         self._telemetry.renewal.renew()
         await self._room_to_export(work)
+        if work.dropped:
+            self._drop(work, work.dropped)
+            return
         if not work.is_call or work.assembly is None:
             self._write(work)
             return
