@@ -14,13 +14,13 @@ Make: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 PIECES = ["one ", "two ", "three"]
 
 
-class Boom(Exception):
+class BoomError(Exception):
     """What the user's functions raise."""
 
 
 def plain(query: str) -> str:
     if query == "boom":
-        raise Boom(query)
+        raise BoomError(query)
     if query == "interrupt":
         raise KeyboardInterrupt
     return "".join(PIECES)
@@ -37,7 +37,7 @@ def generator(query: str) -> Generator[Any, Any, str]:
     heard = []
     for piece in PIECES:
         if query == "boom" and piece == PIECES[1]:
-            raise Boom(query)
+            raise BoomError(query)
         if query == "interrupt" and piece == PIECES[1]:
             raise KeyboardInterrupt
         try:
@@ -51,7 +51,7 @@ async def async_generator(query: str) -> AsyncGenerator[Any, Any]:
     for piece in PIECES:
         await asyncio.sleep(0)
         if query == "boom" and piece == PIECES[1]:
-            raise Boom(query)
+            raise BoomError(query)
         if query == "interrupt" and piece == PIECES[1]:
             raise KeyboardInterrupt
         if query == "hang" and piece == PIECES[1]:

@@ -1,4 +1,4 @@
-"""The matrix: every kind of function, in every way its caller may treat it, behaves as undecorated and leaves one span."""
+"""The matrix: every kind of function, however its caller treats it, behaves as undecorated and leaves one span."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opentelemetry.trace import StatusCode, get_current_span
 
 import ragtrace
 from ragtrace.testing import Captured
-from tests.functions import KINDS, PIECES, Boom, KindOfFunction, Reader
+from tests.functions import KINDS, PIECES, BoomError, KindOfFunction, Reader
 
 Play = Callable[[Reader], None]
 
@@ -43,7 +43,7 @@ def throw_caught(reader: Reader) -> None:
 
 def throw_uncaught(reader: Reader) -> None:
     reader.next()
-    reader.throw(Boom("thrown"))
+    reader.throw(BoomError("thrown"))
     reader.drain()
 
 
@@ -111,7 +111,7 @@ def answer_on(span: ReadableSpan) -> str:
         (send, None, "ok"),
         (send_too_early, "one two three", "ok"),
         (throw_caught, None, "ok"),
-        (throw_uncaught, "one ", "tests.functions.Boom"),
+        (throw_uncaught, "one ", "tests.functions.BoomError"),
         (throw_exit, "one ", "abandoned"),
         (early_close, "one ", "abandoned"),
         (dropped, "one ", "abandoned"),
@@ -136,8 +136,8 @@ def test_a_caller_sees_no_difference(
     if not kind.stream:
         assert span.status.status_code is StatusCode.UNSET
         return
-    assert span.status.status_code is (StatusCode.ERROR if "Boom" in outcome else StatusCode.UNSET)
-    assert attributes.get("error.type") == (outcome if "Boom" in outcome else None)
+    assert span.status.status_code is (StatusCode.ERROR if "BoomError" in outcome else StatusCode.UNSET)
+    assert attributes.get("error.type") == (outcome if "BoomError" in outcome else None)
     assert attributes["ragtrace.abandoned"] is (outcome == "abandoned")
     if streamed is not None:
         assert streamed in answer_on(span)
@@ -152,10 +152,10 @@ def test_an_exception_of_the_function_is_raised_untouched_and_recorded(
     expected.drain()
     seen.drain()
     assert seen.log == expected.log
-    assert any(entry[1:3] == ("raised", Boom) for entry in seen.log)
+    assert any(entry[1:3] == ("raised", BoomError) for entry in seen.log)
     span = one_span(captured)
     assert span.status.status_code is StatusCode.ERROR
-    assert (span.attributes or {})["error.type"] == "tests.functions.Boom"
+    assert (span.attributes or {})["error.type"] == "tests.functions.BoomError"
     assert [event.name for event in span.events] == ["exception"]
 
 

@@ -183,7 +183,9 @@ def test_results_carry_the_judgements_metadata() -> None:
 def test_formulas_are_metrics() -> None:
     """What the registry holds fulfils the protocol."""
     assert all(isinstance(metric, Metric) for metric in registry.all())
-    assert registry.names() == ("faithfulness", "hallucination", "consistency", "answered")
+    labelled = [metric.name for metric in registry.all() if metric.needs]
+    assert labelled == ["faithfulness", "hallucination", "consistency", "answered"]
+    assert set(registry.names()) - set(labelled) == {"time_to_first_token_s", "time_per_output_token_s", "duration_s"}
 
 
 def test_an_unknown_metric_is_named_with_near_misses() -> None:

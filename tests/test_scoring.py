@@ -20,6 +20,8 @@ from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, WaitingJudge
 
 CALL = RagCall(query="where?", contexts=(Document("Paris is a big city."), Document("Mars.")), answer=ANSWER)
 
+LABELLED = tuple(metric for metric in registry.all() if metric.needs)
+
 
 @dataclass(frozen=True)
 class Custom:
@@ -42,7 +44,7 @@ def _no_faults_before() -> None:
 
 
 def run(judge: Any, *metrics: Metric, timeout: float | None = WAIT_S, probability: float = 1.0) -> Evaluation:
-    evaluator = Evaluator(judge, metrics or registry.all(), timeout)
+    evaluator = Evaluator(judge, metrics or LABELLED, timeout)
     return asyncio.run(evaluate(evaluator, CALL, probability))
 
 
@@ -165,7 +167,7 @@ def test_our_own_cancellation_is_not_taken_for_the_judges() -> None:
                     stopped.set()
                 return GOOD
 
-        task = asyncio.create_task(evaluate(Evaluator(Watching(GOOD), registry.all(), WAIT_S), CALL))
+        task = asyncio.create_task(evaluate(Evaluator(Watching(GOOD), LABELLED, WAIT_S), CALL))
         for _ in range(5):
             await asyncio.sleep(0)
         task.cancel()
@@ -182,7 +184,7 @@ def test_a_metric_that_raises_leaves_the_others_alone() -> None:
     def fail() -> object:
         raise ZeroDivisionError
 
-    evaluation = run(FakeJudge(HALF), Custom(fail), *registry.all())
+    evaluation = run(FakeJudge(HALF), Custom(fail), *LABELLED)
     assert values(evaluation) == {
         "custom": "metric_error",
         "faithfulness": 0.5,
