@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragtrace.judges.lexicon import NEGATION, Lexicon, stems, telling_tokens, tokens
 from ragtrace.judges.sentences import MAX_SENTENCE_CHARS, sentences
-from ragtrace.judges.text import Lexicon, fold, language, number, scripts, tokens, words
+from ragtrace.judges.text import ASCII_TOKEN, fold, language, number, one_line, scripts, spellings
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=400)  # lone surrogates and controls included
 PROSE = st.text(st.sampled_from("aB1. !?,\n-*()[]\"'…。？今あ٣é\u200b"), max_size=400)
+
+
+# Where a run of characters between spaces is not simply one word.
+RUNS = st.lists(
+    st.sampled_from(["a", "B", "1", "not", "n't", "'s", "'Re", "don’t", "é", *" .,'’“…\n\u00a0-_"]), max_size=40
+).map("".join)
 
 
 def split(text: str) -> list[str]:
@@ -87,12 +94,35 @@ def test_sentences_lose_no_word(text: str) -> None:
 
 @given(ANY_TEXT | PROSE)
 def test_tokens_are_slices_of_the_text(text: str) -> None:
-    """Offsets of words always slice back to the spelling, and `words` sees the same words."""
+    """Offsets of words always slice back to the spelling."""
     lexicon = Lexicon()
     found = tokens(text, lexicon)
     assert all(0 <= start < end <= len(text) for start, end, _ in found)
-    assert [word for _, _, word in found] == words(text, lexicon, 0, len(text))
     assert all(word == lexicon[text[start:end]] for start, end, word in found)
+
+
+@given(ANY_TEXT | PROSE | RUNS, st.sampled_from(["en", "es"]))
+def test_both_ways_of_reading_find_the_same_words(text: str, code: str) -> None:
+    """Run by run or by a pattern: the same words at the same places, whatever the text."""
+    lexicon = Lexicon(code)
+    found = tokens(text, lexicon)
+    telling = [(start, end, word) for start, end, word in found if word.weight or word.signal]
+    counted = [word.stem if word.weight else NEGATION for _, _, word in found if word.weight or word.negation]
+    assert telling_tokens(text, lexicon, 0, len(text)) == telling
+    assert list(stems(text, lexicon, 0, len(text))) == counted
+
+
+@given(PROSE | RUNS | st.text("ab'1", min_size=60, max_size=90))
+def test_spellings_are_those_a_pattern_finds(text: str) -> None:
+    """All of them, in some order, also of words that are too long."""
+    ascii_only = text.encode("ascii", "ignore").decode()
+    assert sorted(spellings(ascii_only)) == sorted(ASCII_TOKEN.findall(ascii_only))
+
+
+@given(st.text(st.sampled_from("ab \n\t\r\x1c\x85\u00a0\u2028\u3000\u200b"), max_size=40))
+def test_one_line_is_a_split_and_a_join(text: str) -> None:
+    """Every kind of white space becomes one space, none is left at the ends."""
+    assert one_line(text) == " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -150,4 +180,6 @@ def test_the_word_cache_is_bounded() -> None:
     lexicon = Lexicon()
     for at in range(45_000):
         lexicon[f"w{at}"]
-    assert len(lexicon) <= 20_000
+        lexicon.stems[f"w{at}"]
+        lexicon.telling[f"w{at}"]
+    assert max(len(lexicon), len(lexicon.stems), len(lexicon.telling)) <= 20_000

@@ -22,17 +22,14 @@ _POSTINGS: Final = 32
 _PIECE_CHARS: Final = MAX_QUOTE_CHARS // 2
 _QUOTED_PIECES: Final = 400
 _SLACK: Final = 1e-9
-# The end of a sentence, read backwards from the white space behind it. The set of all first characters comes first and
-# what each of them needs later: only so are candidates found at full speed.
+# The end of a sentence, read backwards from the white space behind it. The set of all first characters comes first,
+# what each of them needs later: only so are they found quickly.
 _BREAK_BACKWARDS = re.compile(
     r"[\s\u3002\uff01\uff1f](?:(?<=[\n\u3002\uff01\uff1f])|[\"'\u201d\u2019)\]]{0,3}[.!?\u3002\uff01\uff1f])"
 )
 # What is read where the answer has no number for it.
 _ELSEWHERE: Final = -1
 _NEGATION: Final = -2
-
-PLAIN: Final = 1
-NEGATED: Final = 2
 
 _Piece: TypeAlias = "tuple[int, set[int]]"
 """Offset of a piece of a chunk, and the numbers of what was read in it."""
@@ -41,7 +38,7 @@ _Piece: TypeAlias = "tuple[int, set[int]]"
 class Evidence:
     """Index of the chunks over the vocabulary of one answer."""
 
-    def __init__(self, vocabulary: Mapping[str, int], apart: list[set[int]], lexicon: Lexicon) -> None:
+    def __init__(self, vocabulary: Mapping[str, int], apart: dict[int, set[int]], lexicon: Lexicon) -> None:
         """*vocabulary*: the answer's stems, numbered from 0. *apart*: for each stem those that follow it there; one
         is taken out when it is found together with that stem in a chunk.
         """
@@ -50,8 +47,10 @@ class Evidence:
         self._pieces: dict[int, list[_Piece]] = {}
         self.apart = apart
         """For each stem, those of the stems behind it that it occurs together with in no chunk."""
-        self.polarity = bytearray(len(vocabulary))
-        """For each stem, the or of `PLAIN` and `NEGATED` over its occurrences; 0: it occurs nowhere."""
+        self.plain: set[int] = set()
+        """Stems that occur without a negation right before them; numbers below 0 in it mean nothing."""
+        self.negated: set[int] = set()
+        """Stems that occur right behind a negation; likewise."""
         self.ranks: list[list[int]] = [[] for _ in vocabulary]
         """For each stem, the ranks of the first chunks it occurs in."""
 
@@ -64,9 +63,9 @@ class Evidence:
             read = self._read_pieces(rank, text, start, end)
             if negated or _NEGATION in read:
                 read, negated = self._note_negations(read, negated)
-                self._note(rank, set(read), 0)
             else:
-                self._note(rank, set(read), PLAIN)
+                self.plain.update(read)
+            self._note_rank(rank, set(read))
             # The last words are looked at once more, now that those behind them are known.
             line = line[2 - 2 * WINDOW :] + read
             self._unite(line)
@@ -83,11 +82,10 @@ class Evidence:
             found += numbers
         return found
 
-    def _note(self, rank: int, read: set[int], polarity: int) -> None:
+    def _note_rank(self, rank: int, read: set[int]) -> None:
         read.discard(_ELSEWHERE)
-        polarities, ranks = self.polarity, self.ranks
+        ranks = self.ranks
         for stem in read:
-            polarities[stem] |= polarity
             seen = ranks[stem]
             if not seen or (seen[-1] != rank and len(seen) < _POSTINGS):
                 seen.append(rank)
@@ -99,17 +97,16 @@ class Evidence:
             if number == _NEGATION:
                 negated = True
                 continue
-            if number >= 0:
-                self.polarity[number] |= NEGATED if negated else PLAIN
+            (self.negated if negated else self.plain).add(number)
             words.append(number)
             negated = False
         return words, negated
 
     def _unite(self, line: list[int]) -> None:
         """Take out of `apart` what occurs together in *line*; its first `WINDOW` - 1 words are neighbours only."""
-        apart = self.apart
+        followers_of = self.apart.get
         for at, current in enumerate(line[WINDOW - 1 :], WINDOW - 1):
-            if current >= 0 and (others := apart[current]):
+            if others := followers_of(current):
                 others.difference_update(line[at - WINDOW + 1 : at + WINDOW])
 
     def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:

@@ -37,8 +37,8 @@ _T = TypeVar("_T")
 
 GENERIC_WEIGHT: Final = 0.25
 """What a framing word ("certain", "process") counts, against 1 for any other content word."""
-NEGATION: Final = "not "
-"""Stands for a negation among the stems that `stems` returns; no word has this stem, with a space."""
+NEGATION: Final = "\0"
+"""Stands for a negation among the stems that `stems` returns. No folding yields it; even "not " is one word's stem."""
 _SIGNALS: Final = DENIALS | NEGATIONS | CONTEXT_NOUNS
 _CACHED_WORDS: Final = 20_000
 _CACHED_CHARS: Final = 64
@@ -90,8 +90,9 @@ class Lexicon(dict[str, Word]):
         if spelling[0] >= "\u0e00" and IS_UNSPACED.match(spelling):
             folded = fold(spelling)
             return Word(folded, self._unspaced_weight(folded))
-        light = fold_light(spelling)
-        base = light if spelling.isalpha() and spelling.isascii() else fold(spelling).removesuffix("'s").replace("'", "")
+        light = base = fold_light(spelling)
+        if not (spelling.isalpha() and spelling.isascii()):
+            base = fold(spelling).removesuffix("'s").replace("'", "")
         if self.english and base in NUMBER_WORDS:
             return Word(NUMBER_WORDS[base], 1.0, number=True)
         root = self._stem(base)
@@ -121,7 +122,7 @@ class Lexicon(dict[str, Word]):
 
 
 class _Runs(dict[str, _T]):
-    """Run to what *read* makes of its words; bounded."""
+    """What *read* makes of the words of a run, remembered; bounded."""
 
     def __init__(self, lexicon: Lexicon, read: Callable[[Iterable[Token]], _T]) -> None:
         super().__init__()
@@ -172,7 +173,8 @@ def tokens(text: str, lexicon: Lexicon, start: int = 0, end: int | None = None) 
 
 def telling_tokens(text: str, lexicon: Lexicon, start: int, end: int) -> list[Token]:
     """As `tokens`, without mere function words."""
-    part = plain(text[start:end])
+    part = text[start:end]
+    part = part if part.isascii() else plain(part)
     if not part.isascii():
         return list(_telling(tokens(text, lexicon, start, end)))
     found: list[Token] = []
@@ -187,7 +189,8 @@ def telling_tokens(text: str, lexicon: Lexicon, start: int, end: int) -> list[To
 
 def stems(text: str, lexicon: Lexicon, start: int, end: int) -> Iterable[str]:
     """The stems of the content words of ``text[start:end]``, and `NEGATION` for each negation, in order."""
-    part = plain(text[start:end])
+    part = text[start:end]
+    part = part if part.isascii() else plain(part)
     if part.isascii():
         # The inner loop of the judge: no step of it runs in the interpreter.
         return chain.from_iterable(map(lexicon.stems.__getitem__, spaced(part).split()))

@@ -45,9 +45,9 @@ class Reading:
     answer: str
     statements: list[Statement] = field(default_factory=list[Statement])
     numbers: dict[str, int] = field(default_factory=_numbering)
-    """A number for each stem of the answer, in order of appearance; a stem looked up for the first time gets the next."""
-    followers: list[set[int]] = field(default_factory=list[set[int]])
-    """For each stem, the stems right behind it, or next but one, in a checkable statement."""
+    """A number for each stem of the answer, in order of appearance: who looks up a new one gives it the next."""
+    followers: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    """For stems of checkable statements, the stems right behind it there, or next but one."""
     chunks: dict[int, str] = field(default_factory=dict[int, str])
     """Distinct chunks that are not blank, by their first rank."""
     attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
@@ -73,7 +73,6 @@ def read_answer(reading: Reading, lexicon: Lexicon) -> Iterator[int]:
             end = statement.start
             break
         statement.stems = [numbers[word.stem] for _, _, word in statement.words]
-        reading.followers.extend([set() for _ in range(len(numbers) - len(reading.followers))])
         if statement.checkable:
             _note_followers(statement.stems, reading.followers)
         reading.statements.append(statement)
@@ -82,10 +81,14 @@ def read_answer(reading: Reading, lexicon: Lexicon) -> Iterator[int]:
         reading.attributes["truncated_answer_chars"] = len(reading.answer) - end
 
 
-def _note_followers(stems: Sequence[int], noted: list[set[int]]) -> None:
-    for step in (1, 2):
-        for one, other in zip(stems, stems[step:], strict=False):
-            noted[one].add(other)
+def _note_followers(stems: Sequence[int], noted: dict[int, set[int]]) -> None:
+    for one, second, third in zip(stems, stems[1:], stems[2:], strict=False):
+        if one in noted:
+            noted[one].update((second, third))
+        else:
+            noted[one] = {second, third}
+    if len(stems) > 1:
+        noted.setdefault(stems[-2], set()).add(stems[-1])
 
 
 def choose_chunks(reading: Reading, contexts: Iterable[Document]) -> Iterator[int]:

@@ -14,7 +14,7 @@ MAX_SENTENCE_CHARS: Final = 600
 """Longer ones are cut at white space, so that no step on a sentence can be long."""
 
 # A full stop ends a sentence only before white space; the stops of scripts without spaces end one anywhere.
-# One set of all their characters comes first, and what each needs behind it later: only so are they found at full speed.
+# The set of all their first characters comes first, what each needs behind it later: only so are they found quickly.
 _SPACED_STOPS: Final = ".!?\u2026"
 _UNSPACED_STOPS: Final = "\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965"
 _STOP = re.compile(

@@ -75,8 +75,9 @@ def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement
     words = telling_tokens(answer, lexicon, start, end)
     negated, denies = _NOTHING, False
     cited = [m.span() for m in _CITATION.finditer(answer, start, end)] if "[" in text or "\u3010" in text else []
-    if cited or [word for _, _, word in words if word.signal]:
-        denies = any(word.denial for _, _, word in words)
+    signals = [word for _, _, word in words if word.signal]
+    if cited or signals:
+        denies = any(word.denial for word in signals)
         words, negated = _content(answer, words, cited, lexicon)
     declines = (denies and _declines(text)) or _declines_elsewhere(text, lexicon)
     hidden = declines and not _CONTRAST.search(text)
@@ -142,8 +143,7 @@ def _is_courtesy(text: str, words: Sequence[Token], heaviest: float) -> bool:
         return True
     if heaviest < 1:
         return len(words) <= 4 or text.endswith(":")
-    courteous = _courteous_stems()
-    return all(word.stem in courteous for _, _, word in words)
+    return _courteous_stems().issuperset([word.stem for _, _, word in words])
 
 
 _COURTEOUS: set[str] = set()

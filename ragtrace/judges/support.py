@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import count
 from typing import Final, NamedTuple
 
-from ragtrace.judges.evidence import NEGATED, PLAIN, Evidence
+from ragtrace.judges.evidence import Evidence
 from ragtrace.judges.lexicon import Token
 from ragtrace.judges.statements import Statement
 from ragtrace.model import Support
@@ -56,29 +57,35 @@ def find(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Fin
     """Hold *statement* against the *evidence*; *asked* are the stems of the query."""
     words, weights = statement.words, statement.weights
     total = sum(weights)
-    missing, apart = _company(statement, evidence)
-    gaps = [0.0] * len(words)
+    mismatched, apart = _company(statement, evidence)
+    missing: list[int] = []
     absent, fact_missing = 0.0, False
     for at in _doubtful(statement, evidence, apart):
-        gap = gaps[at] = _gap(statement, at, evidence, asked, stray=apart[at])
-        absent += weights[at] * gap
-        fact_missing = fact_missing or (gap > 0 and _is_fact(words[at], statement))
+        if gap := _gap(statement, at, evidence, asked, stray=apart[at]):
+            absent += weights[at] * gap
+            fact_missing = fact_missing or _is_fact(words[at], statement)
+            if weights[at] == 1:
+                missing.append(at)
     absent /= total
-    deficit = absent if missing is None else (absent + missing) / 2
+    deficit = absent if mismatched is None else (absent + mismatched) / 2
     support = _label(deficit, fact_missing)
     if fact_missing:
         deficit = (1 + deficit) / 2
-    unsupported = () if support == "supported" else _ranges(words, gaps, apart)
-    return Finding(total, deficit, support, unsupported)
+    if support == "supported":
+        return Finding(total, deficit, support, ())
+    # Where no word is missing, the words in wrong company are shown.
+    shown = missing or [at for at, alone in enumerate(apart) if alone] or range(len(words))
+    return Finding(total, deficit, support, _ranges(words, shown))
 
 
 def _doubtful(statement: Statement, evidence: Evidence, apart: Sequence[bool]) -> list[int]:
     """Positions of the words that may be missing: all but those found plainly, in company and not negated here."""
-    polarity, negated = evidence.polarity, statement.negated
-    doubts = [alone or not polarity[stem] & PLAIN for stem, alone in zip(statement.stems, apart, strict=True)]
-    if negated:
-        doubts = [doubt or word[0] in negated for doubt, word in zip(doubts, statement.words, strict=True)]
-    return [at for at, doubt in enumerate(doubts) if doubt]
+    plain, negated, words = evidence.plain, statement.negated, statement.words
+    return [
+        at
+        for at, stem in enumerate(statement.stems)
+        if apart[at] or stem not in plain or (negated and words[at][0] in negated)
+    ]
 
 
 def _company(statement: Statement, evidence: Evidence) -> tuple[float | None, list[bool]]:
@@ -87,8 +94,8 @@ def _company(statement: Statement, evidence: Evidence) -> tuple[float | None, li
     tried = missed = 0.0
     alone, twins = [True] * len(stems), False
     for step in (1, 2):
-        at = 0
-        for one, other, weight, other_weight in zip(stems, stems[step:], weights, weights[step:], strict=False):
+        ahead = zip(count(), stems, stems[step:], weights, weights[step:], strict=False)
+        for at, one, other, weight, other_weight in ahead:
             if one == other:
                 twins = True
             else:
@@ -99,7 +106,6 @@ def _company(statement: Statement, evidence: Evidence) -> tuple[float | None, li
                     missed += weight
                 else:
                     alone[at] = alone[at + step] = False
-            at += 1
     if not missed:
         return (0.0 if tried else None), [False] * len(stems)
     if twins:  # a word all of whose neighbours are itself has none
@@ -110,12 +116,11 @@ def _company(statement: Statement, evidence: Evidence) -> tuple[float | None, li
 def _gap(statement: Statement, at: int, evidence: Evidence, asked: frozenset[str], *, stray: bool) -> float:
     """How much of the word at position *at* is missing from the chunks: 0, `ASKED` or 1."""
     start, _, word = statement.words[at]
-    polarity = evidence.polarity[statement.stems[at]]
-    if not polarity:
-        return ASKED if word.stem in asked else 1.0
-    if not polarity & (NEGATED if start in statement.negated else PLAIN):
-        return 1.0
-    return 1.0 if stray and word.number else 0.0
+    stem = statement.stems[at]
+    if stem in (evidence.negated if start in statement.negated else evidence.plain):
+        return 1.0 if stray and word.number else 0.0
+    occurs = stem in evidence.plain or stem in evidence.negated
+    return ASKED if not occurs and word.stem in asked else 1.0
 
 
 def _is_fact(token: Token, statement: Statement) -> bool:
@@ -130,17 +135,13 @@ def _label(deficit: float, fact_missing: bool) -> Support:
     return "partial" if fact_missing or deficit > SUPPORTED else "supported"
 
 
-def _ranges(words: Sequence[Token], gaps: Sequence[float], apart: Sequence[bool]) -> tuple[tuple[int, int], ...]:
-    """The missing words, neighbours joined; where none is missing, the words in wrong company."""
-    marked = [word.weight == 1 and gap > 0 for (_, _, word), gap in zip(words, gaps, strict=True)]
-    if not any(marked):
-        marked = list(apart) if any(apart) else [True] * len(words)
+def _ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Where the words at these *positions* stand in the answer, neighbours joined."""
     ranges: list[tuple[int, int]] = []
     previous = -2
-    for at, (start, end, _) in enumerate(words):
-        if not marked[at]:
-            continue
-        if ranges and at == previous + 1 and start - ranges[-1][1] <= 1:
+    for at in positions:
+        start, end, _ = words[at]
+        if at == previous + 1 and start - ranges[-1][1] <= 1:
             ranges[-1] = (ranges[-1][0], end)
         else:
             ranges.append((start, end))

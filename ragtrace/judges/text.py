@@ -54,9 +54,10 @@ _ENDINGS: Final = (
     ("ed", "", 5), ("ions", "", 7), ("ion", "", 6), ("ally", "", 7), ("ly", "", 5), ("al", "", 6), ("es", "", 5),
     ("s", "", 4),
 )  # fmt: skip
-# By last letter, which rules out nearly all; the order among those with the same one is kept.
-_SUFFIXES: Final = {last: [ending for ending in _ENDINGS if ending[0][-1] == last] for last in "dglnrsty"}
-_NO_SUFFIXES: Final[list[tuple[str, str, int]]] = []
+# By last letter, which rules out most; those with the same one keep their order.
+_SUFFIXES: Final = {
+    last: tuple(ending for ending in _ENDINGS if ending[0].endswith(last)) for last in {e[0][-1] for e in _ENDINGS}
+}
 _CLEARLY_ENGLISH: Final = 0.25  # no other language here shares nearly so many function words with it
 # First code points of blocks; a letter belongs to the last block that starts at or before it.
 _SCRIPTS: Final = (
@@ -77,9 +78,8 @@ _SCRIPTS: Final = (
 
 def plain(text: str) -> str:
     """*text* with the commonest typographic punctuation in ASCII, of the same length; its words stay the same."""
-    if not text.isascii():
-        for character, instead in _TYPOGRAPHY:
-            text = text.replace(character, instead)
+    for character, instead in _TYPOGRAPHY:
+        text = text.replace(character, instead)
     return text
 
 
@@ -128,7 +128,7 @@ def fold(word: str) -> str:
 def stem(word: str) -> str:
     """A light English stem of a folded *word*: one suffix off, final e and y evened out, doubled consonants single."""
     length = len(word)
-    for suffix, replacement, least in _SUFFIXES.get(word[-1:], _NO_SUFFIXES):
+    for suffix, replacement, least in _SUFFIXES.get(word[-1:], ()):
         if length >= least and word.endswith(suffix) and not word.endswith("ss"):
             word = word[: -len(suffix)] + replacement
             break
