@@ -49,6 +49,8 @@ class Settings:
     """Seconds."""
     judge_concurrency: int
     max_chars: int
+    sample_rate: float
+    """Probability with which the judge sees an ordinary call, where `sampling=` is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
         judge_timeout=source.read("judge_timeout", 30.0, _seconds),
         judge_concurrency=source.read("judge_concurrency", 16, _count),
         max_chars=source.read("max_chars", 20_000, _count),
+        sample_rate=source.read("sample_rate", 0.05, lambda value: _rate(value, "sample_rate")),
     )
 
 
@@ -161,7 +164,10 @@ def rate(value: object, name: str) -> float:
     Raises:
         SettingsError: if it is not a number in [0, 1].
     """
-    seen = _Value(value, f"{name}=")
+    return _rate(_Value(value, f"{name}="), name)
+
+
+def _rate(seen: _Value, name: str) -> float:
     number = _number(seen)
     if not 0 <= number <= 1:
         advice = f"for {number:g}% write {number / 100:g}" if 1 < number <= 100 else "write for instance 0.05"

@@ -62,6 +62,7 @@ def test_every_setting_has_a_variable_that_is_read() -> None:
         "judge_timeout": ("3", 3.0),
         "judge_concurrency": ("2", 2),
         "max_chars": ("100", 100),
+        "sample_rate": ("0.25", 0.25),
     }
     assert set(values) == set(Settings.__dataclass_fields__)
     settings = resolve({}, {f"RAGTRACE_{name.upper()}": text for name, (text, _) in values.items()})
@@ -219,3 +220,24 @@ def test_a_metric_object_can_be_given_beside_names() -> None:
     ask("where?")
     assert ragtrace.flush()
     assert (captured.root().attributes or {})["ragtrace.eval.short.score"] == 1.0
+
+
+def test_the_sample_rate_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the rate of the default sampling; one given in code goes before it."""
+    judge = FakeJudge(Judgement(answer_label="answered"), metrics=["answered"])
+    monkeypatch.setenv("RAGTRACE_SAMPLE_RATE", "1.0")
+    ragtrace.configure(screen=None, judge=judge, exporter=Captured().signals)
+    ask("sampled?")
+    assert ragtrace.flush()
+    assert len(judge.calls) == 1
+    ragtrace.configure(screen=None, judge=judge, exporter=Captured().signals, sampling=ragtrace.Sampling(rate=0.0))
+    ask("not sampled?")
+    assert ragtrace.flush()
+    assert len(judge.calls) == 1
+
+
+def test_a_percentage_for_a_rate_is_answered_with_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the variable and what to write instead."""
+    monkeypatch.setenv("RAGTRACE_SAMPLE_RATE", "50")
+    with pytest.raises(ragtrace.SettingsError, match=r"got '50' \(from RAGTRACE_SAMPLE_RATE\); for 50% write 0\.5"):
+        ragtrace.configure()

@@ -77,6 +77,7 @@ class Lexicon(dict[str, Word]):
         self.telling = _Runs(self, _telling)
         self.stems = _Runs(self, _stems)
         self._stop = ENGLISH if self.english else FUNCTION_WORDS.get(language, ENGLISH)
+        self._empty = self._stop | FRAMING
 
     def __missing__(self, spelling: str) -> Word:
         if len(self) >= _CACHED_WORDS:
@@ -106,7 +107,7 @@ class Lexicon(dict[str, Word]):
             return 0.0
         if not self.english:
             return 1.0 if len(base) > 1 else 0.0
-        if base in FRAMING or base in self._stop:
+        if base in self._empty:
             return 0.0
         return GENERIC_WEIGHT if len(base) == 1 or root in _generic_stems() else 1.0
 

@@ -54,9 +54,10 @@ _ENDINGS: Final = (
     ("ed", "", 5), ("ions", "", 7), ("ion", "", 6), ("ally", "", 7), ("ly", "", 5), ("al", "", 6), ("es", "", 5),
     ("s", "", 4),
 )  # fmt: skip
-# By last letter, which rules out most; those with the same one keep their order.
+# By the last two letters, which leaves one to four to try, in their order; "s" stands for all other words in -s.
 _SUFFIXES: Final = {
-    last: tuple(ending for ending in _ENDINGS if ending[0].endswith(last)) for last in {e[0][-1] for e in _ENDINGS}
+    last: tuple(ending for ending in _ENDINGS if ending[0][-2:] == last or last.endswith(ending[0]))
+    for last in {ending[0][-2:] for ending in _ENDINGS}
 }
 _CLEARLY_ENGLISH: Final = 0.25  # no other language here shares nearly so many function words with it
 # First code points of blocks; a letter belongs to the last block that starts at or before it.
@@ -128,7 +129,7 @@ def fold(word: str) -> str:
 def stem(word: str) -> str:
     """A light English stem of a folded *word*: one suffix off, final e and y evened out, doubled consonants single."""
     length = len(word)
-    for suffix, replacement, least in _SUFFIXES.get(word[-1:], ()):
+    for suffix, replacement, least in _SUFFIXES.get(word[-2:]) or _SUFFIXES.get(word[-1:], ()):
         if length >= least and word.endswith(suffix) and not word.endswith("ss"):
             word = word[: -len(suffix)] + replacement
             break

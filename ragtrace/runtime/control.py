@@ -81,7 +81,7 @@ def configure(
         screen: a cheap judge that sees every call; default `EmbeddedJudge()`; None: off.
         judge: a judge that sees a sample of the calls; default: none.
         metrics: names or `Metric` objects; default: all that screen and judge offer.
-        sampling: how often the judge looks; default `Sampling()`.
+        sampling: how often the judge looks; default `Sampling()`, with `RAGTRACE_SAMPLE_RATE` as its rate.
         redact: what to take out of texts before anything else sees them; default: nothing but over-long texts.
         dialects: attribute conventions of the spans: "otel" (default), "openinference", or both.
         capture_content: NO_CONTENT, SPAN_ONLY (default), EVENT_ONLY or SPAN_AND_EVENT; also read from
@@ -111,7 +111,7 @@ def configure(
     settings = resolve(scalars, os.environ)
     _check_type("judge", judge, Judge)
     _check_type("sampling", sampling, Sampling)
-    sampling = sampling or Sampling()
+    sampling = sampling or Sampling(rate=settings.sample_rate)
     _check_type("redact", redact, Redact)
     _check_provider("tracer_provider", tracer_provider, "get_tracer")
     _check_provider("meter_provider", meter_provider, "get_meter")
