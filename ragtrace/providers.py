@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,10 +15,11 @@ from opentelemetry import _logs, metrics, trace
 from ragtrace import semconv
 from ragtrace.attach import HoldProcessor
 from ragtrace.delivery import Backlog, BoundedEvents, BoundedSpans, PatientExporter
-from ragtrace.errors import SettingsError, guarded
+from ragtrace.errors import SettingsError
 from ragtrace.model import Signals
 from ragtrace.renewal import OwnMeters, Renewal, with_new_identity
 from ragtrace.settings import Settings, choose
+from ragtrace.spare import bounded
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, LoggerProvider
@@ -99,28 +99,6 @@ class Telemetry:
 
 def _flush(flush: Callable[[int], object], deadline: float) -> object:
     return flush(max(1, int((deadline - monotonic()) * 1000)))
-
-
-def bounded(action: Callable[[], object], deadline: float) -> bool:
-    """Run *action* on a thread of its own until *deadline*: the SDK's `force_flush` and `shutdown` keep to no time-out.
-
-    Returns:
-        Whether it came back in time, and neither raised nor returned False.
-    """
-    outcome: list[object] = []
-
-    def run() -> None:
-        with guarded("flush of a provider"):
-            outcome.append(action())
-
-    thread = threading.Thread(target=run, name="ragtrace-flush", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter is shutting down and starts no more threads
-        run()
-    else:
-        thread.join(max(0.0, deadline - monotonic()))
-    return bool(outcome) and outcome[0] is not False
 
 
 def build(

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from opentelemetry.context import attach, set_value
 
 from ragtrace.errors import faults
+from ragtrace.spare import prepare
 
 T = TypeVar("T")
 _GATHER_SECONDS = 0.02
@@ -147,6 +148,8 @@ class Worker(Generic[T]):
         except RuntimeError as error:  # the machine has no room for a thread, or the interpreter is shutting down
             faults.record("start of the background thread", error)
             self._thread = None
+        else:
+            prepare()  # now: the interpreter may already be shutting down when the new thread first runs
         return self._thread is not None
 
     def _run(self) -> None:

@@ -20,7 +20,7 @@ EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
 LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"errors", "model", "semconv"}),
     frozenset({"settings", "steps"}),
-    frozenset({"drive", "capture", "redact", "ledger"}),
+    frozenset({"drive", "capture", "redact", "ledger", "spare"}),
     frozenset({"arguments"}),
     frozenset({"sampling", "worker", "judging", "judges", "metrics", "spans", "assemble"}),
     frozenset({"scoring", "record", "attach", "estimate", "alerts", "delivery"}),

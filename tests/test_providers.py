@@ -18,7 +18,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import ragtrace
 from ragtrace.errors import faults
 from ragtrace.model import Signals
-from ragtrace.providers import Telemetry, bounded
+from ragtrace.providers import Telemetry
+from ragtrace.spare import bounded
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.watched import GOOD, WAIT_S, ask, watch
 

@@ -40,6 +40,8 @@ GENERIC_WEIGHT: Final = 0.25
 NEGATION: Final = "\0"
 """Stands for a negation among the stems that `stems` returns. No folding yields it; even "not " is one word's stem."""
 _SIGNALS: Final = DENIALS | NEGATIONS | CONTEXT_NOUNS
+_PARTICULAR: Final = _SIGNALS | ENGLISH | FRAMING | NUMBER_WORDS.keys()
+"""English words of which more is to be said than their stem and weight."""
 _CACHED_WORDS: Final = 20_000
 _CACHED_CHARS: Final = 64
 _PREFIX_CHARS: Final = 6
@@ -86,14 +88,18 @@ class Lexicon(dict[str, Word]):
         return word
 
     def _read(self, spelling: str) -> Word:
+        lower = spelling.lower()
+        if self.english and spelling.isalpha() and spelling.isascii() and lower not in _PARTICULAR:
+            # A shorter way to what is said below, for nearly all new words.
+            root = stem(lower)
+            return Word(root, _content_weight(lower, root), False, spelling[0] != lower[0])
         if spelling[0].isdecimal():
             return Word(number(spelling), 1.0, number=True)
         if spelling[0] >= "\u0e00" and IS_UNSPACED.match(spelling):
             folded = fold(spelling)
             return Word(folded, self._unspaced_weight(folded))
-        light = base = fold_light(spelling)
-        if not (spelling.isalpha() and spelling.isascii()):
-            base = fold(spelling).removesuffix("'s").replace("'", "")
+        light = fold_light(spelling)
+        base = fold(spelling).removesuffix("'s").replace("'", "")
         if self.english and base in NUMBER_WORDS:
             return Word(NUMBER_WORDS[base], 1.0, number=True)
         root = self._stem(base)
@@ -109,7 +115,7 @@ class Lexicon(dict[str, Word]):
             return 1.0 if len(base) > 1 else 0.0
         if base in self._empty:
             return 0.0
-        return GENERIC_WEIGHT if len(base) == 1 or root in _generic_stems() else 1.0
+        return _content_weight(base, root)
 
     def _unspaced_weight(self, pair: str) -> float:
         # Hiragana writes endings and particles: it says little of the subject.
@@ -133,7 +139,8 @@ class _Runs(dict[str, _T]):
         if len(self) >= _CACHED_WORDS:
             self.clear()
         if run.isalpha() and len(run) <= MAX_WORD_CHARS:
-            return self.setdefault(run, self._read([(0, len(run), self._lexicon[run])]))
+            found = self[run] = self._read(((0, len(run), self._lexicon[run]),))
+            return found
         found = self._read(tokens(run, self._lexicon))
         return self.setdefault(run, found) if len(run) <= _CACHED_CHARS else found
 
@@ -144,6 +151,10 @@ def _telling(found: Iterable[Token]) -> tuple[Token, ...]:
 
 def _stems(found: Iterable[Token]) -> tuple[str, ...]:
     return tuple([word.stem if word.weight else NEGATION for _, _, word in found if word.weight or word.negation])
+
+
+def _content_weight(base: str, root: str) -> float:
+    return GENERIC_WEIGHT if len(base) == 1 or root in _generic_stems() else 1.0
 
 
 _GENERIC_STEMS: set[str] = set()

@@ -19,7 +19,7 @@ from ragtrace.errors import faults, guarded, say
 from ragtrace.judging import Standing
 from ragtrace.ledger import Ledger, Outcome, Stats
 from ragtrace.model import Evaluation, RagCall
-from ragtrace.providers import Telemetry, bounded
+from ragtrace.providers import Telemetry
 from ragtrace.redact import Redact
 from ragtrace.runtime import exits
 from ragtrace.runtime.redaction import redact_step, unredactable
@@ -27,6 +27,7 @@ from ragtrace.sampling import Decision, Sampler, Sampling
 from ragtrace.scoring import Evaluators, evaluate
 from ragtrace.settings import Settings
 from ragtrace.spans import SpanWriter
+from ragtrace.spare import bounded
 from ragtrace.steps import Step
 from ragtrace.worker import Worker
 
