@@ -25,7 +25,7 @@ from ragtrace.spare import bounded
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, LoggerProvider
-    from opentelemetry.metrics import Meter, MeterProvider
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk._logs import LogRecordProcessor
     from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.resources import Resource
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Tracer, TracerProvider
 
+    from ragtrace.meters import Instrumented
     from ragtrace.spans.light import LightTracer
     from ragtrace.store.history import History
 
@@ -50,7 +51,7 @@ class Telemetry:
     """What ragtrace writes to, and what of it is ours to flush and shut down."""
 
     tracer: Tracer
-    meter: Meter
+    meter: Instrumented
     logger: Logger | None
     hold: HoldProcessor | None = None
     """Of our own provider, if it exports anything."""

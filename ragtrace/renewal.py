@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from ragtrace import semconv
 from ragtrace.errors import guarded
+from ragtrace.meters import Book, LightMeter
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import Meter
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.resources import Resource
 
     from ragtrace.delivery import PatientExporter
+    from ragtrace.meters import Instrumented
     from ragtrace.model import Signals
 
 
@@ -57,11 +58,18 @@ class OwnMeters:
             [reader], resource=self._resource, shutdown_on_exit=False
         )
 
-    def get_meter(self, name: str, release: str) -> Meter:
-        """A meter of the provider that this process has now."""
+    def get_meter(self, name: str, release: str) -> Instrumented:
+        """A meter of the provider that this process has now; a light one if its reader knows how to export it."""
+        from ragtrace.meters.reader import LightReader
+
         if self._provider is None:
             raise RuntimeError("the meter provider is the parent's; a forked child must be renewed first")
-        return self._provider.get_meter(name, release)
+        meter = self._provider.get_meter(name, release)
+        if not isinstance(self._reader, LightReader):
+            return meter
+        book = Book()
+        self._reader.book, self._reader.scope = book, name
+        return LightMeter(meter, book)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Flush the provider of this process, if it has got one."""

@@ -20,7 +20,7 @@ EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
 LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"endpoints", "errors", "labels", "native", "reasons", "semconv"}),
     frozenset({"model"}),
-    frozenset({"settings", "steps"}),
+    frozenset({"settings", "steps", "meters"}),
     frozenset({"account", "drive", "capture", "redact", "ledger", "pacing", "places", "spare", "spool"}),
     frozenset({"arguments"}),
     frozenset(
@@ -48,7 +48,9 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )
-EXPORTERS_MAY_IMPORT: Final = frozenset({"endpoints", "errors", "labels", "model", "native", "reasons", "semconv"})
+EXPORTERS_MAY_IMPORT: Final = frozenset(
+    {"endpoints", "errors", "labels", "meters", "model", "native", "reasons", "semconv"}
+)
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.
 PUBLIC_DESPITE_THEIR_NAME: Final = ("opentelemetry._logs", "opentelemetry.sdk._logs", "opentelemetry.sdk._logs.export")

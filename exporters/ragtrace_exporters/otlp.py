@@ -127,7 +127,9 @@ def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
 def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    return PeriodicExportingMetricReader(
+    from ragtrace.meters.reader import LightReader, usual
+
+    return (LightReader if usual(environ) else PeriodicExportingMetricReader)(
         exporter,
         export_interval_millis=_positive(environ, "OTEL_METRIC_EXPORT_INTERVAL", "milliseconds"),
         export_timeout_millis=_positive(environ, "OTEL_METRIC_EXPORT_TIMEOUT", "milliseconds"),

@@ -16,7 +16,8 @@ from ragtrace.steps import Step
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Meter
+
+    from ragtrace.meters import Instrumented
 
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Bounds that the GenAI conventions recommend for durations."""
@@ -55,7 +56,7 @@ class Instruments:
 
     def __init__(
         self,
-        meter: Meter,
+        meter: Instrumented,
         *,
         books: Books,
         moments: Sums,
@@ -69,7 +70,7 @@ class Instruments:
         self._posted, self._alerts = posted, alerts
         self.bind(meter)
 
-    def bind(self, meter: Meter) -> None:
+    def bind(self, meter: Instrumented) -> None:
         """Record into *meter* from now on."""
         self._silent = isinstance(meter, NoOpMeter)
         s, score = semconv, semconv.SCORE_BOUNDS
