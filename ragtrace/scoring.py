@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import replace
 from time import perf_counter
@@ -13,6 +14,8 @@ from ragtrace.model import Closable, Evaluation, Judge, Judgement, Metric, RagCa
 from ragtrace.redact import encodable
 
 _SLACK = 1e-9
+_TURNS = 4
+"""Of the event loop, until a judge whose place came free has been asked the next question."""
 
 
 class Evaluator:
@@ -83,6 +86,10 @@ async def _evaluate(evaluator: Evaluator, call: RagCall, probability: float) -> 
     reason = ""
     try:
         judgement = await evaluator.asker.ask(call)
+        if not evaluator.asker.computes:
+            # Many judgements come at the same time, and what we make of them takes ours: first the next are asked for.
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
         results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
     except JudgeError as error:
         judgement, reason = _spent(error), error.reason

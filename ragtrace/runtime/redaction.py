@@ -19,6 +19,8 @@ def redact_step(step: Step, redact: Redact) -> None:
     if step.redacted:
         return
     step.redacted = True
+    if step.error is None and redact.leaves(_texts(step)):
+        return
     _make_encodable(step)
     captured = (step.query, step.answer, step.reference, step.documents, step.error)
     # If redaction itself fails, nothing unredacted may be left behind.
@@ -37,6 +39,23 @@ def redact_step(step: Step, redact: Redact) -> None:
         step.error = replace(
             error, message=redact.text(error.message).text, stacktrace=redact.text(error.stacktrace).text
         )
+
+
+def _texts(step: Step) -> list[str]:
+    """Everything in *step* that is a text of the application's."""
+    texts = [
+        text
+        for text in (
+            *(step.query, step.answer, step.reference, step.conversation_id, step.user_id),
+            *(step.request_model, step.response_model, step.response_id),
+        )
+        if text is not None
+    ]
+    for document in step.documents or ():
+        texts.append(document.text)
+        if document.id is not None:
+            texts.append(document.id)
+    return texts
 
 
 def _text(step: Step, redact: Redact, text: str) -> str:

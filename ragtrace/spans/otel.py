@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from json.encoder import encode_basestring as _text
 
 from ragtrace import semconv
 from ragtrace.model import Document
@@ -125,7 +126,7 @@ def content_attributes(step: Step) -> Attributes:
 
 def message_json(role: str, text: str) -> str:
     """`message` as JSON."""
-    return f'[{{"role":"{role}","parts":[{{"type":"text","content":{_json(text)}}}]}}]'
+    return f'[{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}]'
 
 
 def documents_json(documents: Sequence[Document]) -> str:
@@ -135,5 +136,5 @@ def documents_json(documents: Sequence[Document]) -> str:
 
 def _document_json(document: Document) -> str:
     if document.id is None and document.score is None:
-        return f'{{"content":{_json(document.text)}}}'
+        return f'{{"content":{_text(document.text)}}}'
     return _json(document_records((document,))[0])
