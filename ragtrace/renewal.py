@@ -60,6 +60,8 @@ class OwnMeters:
 
     def get_meter(self, name: str, release: str) -> Instrumented:
         """A meter of the provider that this process has now; a light one if its reader knows how to export it."""
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
         from ragtrace.meters.reader import LightReader
 
         if self._provider is None:
@@ -68,7 +70,7 @@ class OwnMeters:
         if not isinstance(self._reader, LightReader):
             return meter
         book = Book()
-        self._reader.book, self._reader.scope = book, name
+        self._reader.book, self._reader.scope = book, InstrumentationScope(name, release)
         return LightMeter(meter, book)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:

@@ -62,7 +62,7 @@ class HistogramPoint:
             explicit_bounds=tuple(self._bounds),
             min=self._min,
             max=self._max,
-            exemplars=[_as_told(exemplars[bucket]) for bucket in sorted(exemplars)],
+            exemplars=[_as_told(exemplars[bucket], attributes) for bucket in sorted(exemplars)],
         )
 
 
@@ -91,7 +91,7 @@ class SumPoint:
             start_time_unix_nano=self._start,
             time_unix_nano=now,
             value=self._sum,
-            exemplars=[] if exemplar is None else [_as_told(exemplar)],
+            exemplars=[] if exemplar is None else [_as_told(exemplar, attributes)],
         )
 
 
@@ -101,11 +101,12 @@ def _exemplar(value: float, context: Context | None) -> _ExemplarOf | None:
     return (value, time_ns(), around.trace_id, around.span_id) if around.trace_flags.sampled else None
 
 
-def _as_told(exemplar: _ExemplarOf) -> Exemplar:
+def _as_told(exemplar: _ExemplarOf, attributes: Mapping[str, object]) -> Exemplar:
     from opentelemetry.sdk.metrics import Exemplar
 
     value, at, trace_id, span_id = exemplar
-    return Exemplar({}, value, at, span_id, trace_id)
+    # No attribute is left out of the series, so there are none for the exemplar.
+    return Exemplar({} if attributes else None, value, at, span_id, trace_id)
 
 
 PointT = TypeVar("PointT", HistogramPoint, SumPoint)

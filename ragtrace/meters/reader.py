@@ -13,6 +13,7 @@ from opentelemetry.sdk.metrics.export import (
     ResourceMetrics,
     ScopeMetrics,
 )
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from ragtrace.meters.book import Book
 
@@ -33,8 +34,8 @@ class LightReader(PeriodicExportingMetricReader):
 
     book: Book | None = None
     """Of the light instruments, once there are any."""
-    scope = ""
-    """Name of the instrumentation scope that they belong to."""
+    scope = InstrumentationScope("")
+    """That they belong to."""
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
         added = [] if self.book is None else self.book.collect()
@@ -42,14 +43,14 @@ class LightReader(PeriodicExportingMetricReader):
         super()._receive_metrics(data, timeout_millis=timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType]
 
 
-def _with(data: MetricsData, scope: str, added: list[Metric]) -> MetricsData:
-    """*data* with *added* in the given instrumentation scope, which the SDK's own instruments have put there."""
+def _with(data: MetricsData, scope: InstrumentationScope, added: list[Metric]) -> MetricsData:
+    """*data* with *added* in the given instrumentation scope, where the SDK's own instruments may be already."""
     return replace(data, resource_metrics=[_with_scope(each, scope, added) for each in data.resource_metrics])
 
 
-def _with_scope(data: ResourceMetrics, scope: str, added: list[Metric]) -> ResourceMetrics:
-    scopes: list[ScopeMetrics] = [
-        replace(each, metrics=[*each.metrics, *added]) if each.scope.name == scope else each
-        for each in data.scope_metrics
-    ]
-    return replace(data, scope_metrics=scopes)
+def _with_scope(data: ResourceMetrics, scope: InstrumentationScope, added: list[Metric]) -> ResourceMetrics:
+    others = [each for each in data.scope_metrics if each.scope.name != scope.name]
+    same = [each for each in data.scope_metrics if each.scope.name == scope.name]
+    ours = same[0] if same else ScopeMetrics(scope, [], "")
+    together = replace(ours, metrics=[*ours.metrics, *added])
+    return replace(data, scope_metrics=[*others, together, *same[1:]])

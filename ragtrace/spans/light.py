@@ -311,6 +311,8 @@ class LightTracer:
         if around is None:
             if self._keeps_roots:
                 return LightSpan(self, (self._trace_id(), self._root_flags, None), None, kind, told)
+            if self._drops_roots:
+                return NonRecordingSpan(SpanContext(self._trace_id(), self.span_id(), False, self._unsampled))
         elif type(around) is LightSpan and self._inherits and around.trace[1] & _SAMPLED:
             return LightSpan(self, around.trace, around, kind, told)
         parent = get_current_span(context).get_span_context()
