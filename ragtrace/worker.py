@@ -36,6 +36,8 @@ _ROUND_SECONDS: Final = 0.005
 _SHORT_ROUND_SECONDS: Final = 0.001
 """The same while judges have enough to do: a request comes back to the loop half a dozen times."""
 _MANY_TASKS: Final = 256
+_MOST_TAKEN: Final = 8
+"""Items that are taken in at a time: weighing a few is done in far less than a slice of work."""
 _CLOSE_SECONDS: Final = 0.5
 _MOST_BUSY: Final = 128
 """Tasks that count as waiting for the processor; others wait for somebody else."""
@@ -273,19 +275,25 @@ class Worker(Generic[T]):
 
     def _take_in(self, until: float) -> None:
         while self._items and monotonic() < until:
+            with self._lock:  # for several at a time: who offers the next one waits for it
+                many = min(_MOST_TAKEN, len(self._items))
+                entries = [_Entry(*self._items.popleft(), 0) for _ in range(many)]
+                self._taken.extend(entries)
+            weights = [self._weighed(entry.item) for entry in entries]
             with self._lock:
-                if not self._items:
-                    return
-                item, small = self._items.popleft()
-                self._taken.append(entry := _Entry(item, small, 0))
-            weight = self._weighed(item)
-            entry.weight = weight
-            if not self._places.has_room_for(weight):
-                entry.weight = 0
-                self._reject(item)
-            with self._lock:
-                self._places.weigh(weight, entry.weight)
+                refused = [
+                    entry for entry, weight in zip(entries, weights, strict=True) if not self._admit(entry, weight)
+                ]
+            for entry in refused:
+                self._reject(entry.item)
             self.pace.breathe()
+
+    def _admit(self, entry: _Entry[T], weight: int) -> bool:
+        """Whether an item that is in may be as heavy as it proved to be."""
+        room = self._places.has_room_for(weight)
+        entry.weight = weight if room else 0
+        self._places.weigh(weight, entry.weight)
+        return room
 
     def _weighed(self, item: T) -> int:
         try:
@@ -333,7 +341,7 @@ class Worker(Generic[T]):
         with self._lock:
             del self._in_hand[id(entry)]
             self._places.leave(entry.small, entry.weight)
-            if not self.size:
+            if self._waiting and not self.size:
                 self._changed.notify_all()
 
     def _run_tick(self) -> None:
