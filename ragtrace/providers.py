@@ -59,6 +59,8 @@ class Telemetry:
     """Makes spans of our own provider at little cost."""
     owned: bool = False
     """Whether the tracer provider is ours: then nothing but us ends or flushes its spans."""
+    drops_children: bool = False
+    """Whether the tracer provider is known to drop every span whose local parent it has dropped."""
     carriers: bool = True
     """Whether a carrier span would get anywhere."""
     flushes: list[Callable[[int], object]] = field(default_factory=list[Callable[[int], object]])
@@ -181,9 +183,9 @@ def build(
         service = str(resource.attributes.get(semconv.SERVICE_NAME, ""))
         telemetry.posters.append(ScorePoster(signals.scores, service=service, evidence=settings.evidence))
     tracers = tracer_provider or (None if ours else _global_tracers())
-    telemetry.tracer = (tracers or _own_tracers(signals, resource, settings, telemetry, private)).get_tracer(
-        semconv.SCOPE, release
-    )
+    making = tracers or _own_tracers(signals, resource, settings, telemetry, private)
+    telemetry.tracer = making.get_tracer(semconv.SCOPE, release)
+    telemetry.drops_children = _drops_children(making)
     loggers = logger_provider or (None if ours else _global_loggers()) or _own_loggers(signals, resource, telemetry)
     if loggers is not None:
         telemetry.logger = loggers.get_logger(semconv.SCOPE, release)
@@ -202,6 +204,12 @@ def build(
         if flush is not None and flush not in telemetry.flushes:
             telemetry.flushes.append(partial(_unhurried, flush) if provider is meters else flush)
     return telemetry
+
+
+def _drops_children(provider: TracerProvider) -> bool:
+    from ragtrace.spans.light import drops_children
+
+    return drops_children(getattr(provider, "sampler", None))
 
 
 def _unhurried(flush: Callable[[float], object], timeout_millis: float) -> object:

@@ -141,12 +141,16 @@ class Recording(Step):
     def _begin_light(self, light: LightTracer, outside: Context) -> Context:
         self.span = span = light.start_span(outside, SPAN_KINDS[self.kind], self._told)
         if not span.is_recording() and light.drops_children and not self._engine.scores_head_dropped:
-            self._dropped, self._given = True, None
-            self._counts = self.kind != "retrieve" and current_step(outside) is None
-            return Context({**outside, SPAN_KEY: span, FRAME: Dropped(span)})
+            return self._drop(span, outside)
         self._place(outside)
         self._note_arguments()
         return Context({**outside, SPAN_KEY: span, FRAME: self})
+
+    def _drop(self, span: Span, outside: Context) -> Context:
+        """The head sampler does not want it, nor what is below it: count it when it is over, and record nothing."""
+        self._dropped, self._given = True, None
+        self._counts = self.kind != "retrieve" and current_step(outside) is None
+        return Context({**outside, SPAN_KEY: span, FRAME: Dropped(span)})
 
     def _told(self) -> tuple[str, Attributes]:
         return self._engine.writer.told(self)
@@ -154,8 +158,12 @@ class Recording(Step):
     def _begin_ordinary(self, outside: Context) -> Context:
         self._note_arguments()
         self.complete()  # the SDK wants to know everything now
+        writer = self._engine.writer
+        self.span = span = writer.start_ordinary(self, outside)
+        if writer.drops_children and not span.is_recording() and not self._engine.scores_head_dropped:
+            self.forget()
+            return self._drop(span, outside)
         self._place(outside)
-        self.span = span = self._engine.writer.start_ordinary(self, outside)
         return Context({**outside, SPAN_KEY: span, FRAME: self})
 
     def piece(self, piece: object) -> None:

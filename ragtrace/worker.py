@@ -36,8 +36,7 @@ _ROUND_SECONDS: Final = 0.005
 _SHORT_ROUND_SECONDS: Final = 0.001
 """The same while judges have enough to do: a request comes back to the loop half a dozen times."""
 _MANY_TASKS: Final = 256
-_MOST_TAKEN: Final = 8
-"""Items that are taken in at a time: weighing a few is done in far less than a slice of work."""
+_MOST_TAKEN: Final = 8  # at a time: weighing a few is done in far less than a slice of work
 _CLOSE_SECONDS: Final = 0.5
 _MOST_BUSY: Final = 128
 """Tasks that count as waiting for the processor; others wait for somebody else."""
@@ -276,24 +275,20 @@ class Worker(Generic[T]):
     def _take_in(self, until: float) -> None:
         while self._items and monotonic() < until:
             with self._lock:  # for several at a time: who offers the next one waits for it
-                many = min(_MOST_TAKEN, len(self._items))
-                entries = [_Entry(*self._items.popleft(), 0) for _ in range(many)]
+                entries = [_Entry(*self._items.popleft(), 0) for _ in range(min(_MOST_TAKEN, len(self._items)))]
                 self._taken.extend(entries)
             weights = [self._weighed(entry.item) for entry in entries]
             with self._lock:
-                refused = [
-                    entry for entry, weight in zip(entries, weights, strict=True) if not self._admit(entry, weight)
-                ]
-            for entry in refused:
+                heavy = [one for one, weight in zip(entries, weights, strict=True) if self._is_too_heavy(one, weight)]
+            for entry in heavy:
                 self._reject(entry.item)
             self.pace.breathe()
 
-    def _admit(self, entry: _Entry[T], weight: int) -> bool:
-        """Whether an item that is in may be as heavy as it proved to be."""
-        room = self._places.has_room_for(weight)
-        entry.weight = weight if room else 0
+    def _is_too_heavy(self, entry: _Entry[T], weight: int) -> bool:
+        """Whether an item that is in may not be as heavy as it proved to be."""
+        entry.weight = weight if self._places.has_room_for(weight) else 0
         self._places.weigh(weight, entry.weight)
-        return room
+        return entry.weight != weight
 
     def _weighed(self, item: T) -> int:
         try:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from opentelemetry.context import Context
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -12,7 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, ParentBased, Sampler, SamplingResult
 
 import ragtrace
 from ragtrace.testing import FakeJudge
@@ -124,3 +126,35 @@ def test_a_switch_must_be_one() -> None:
     """A string that is neither true nor false is refused."""
     with pytest.raises(ragtrace.SettingsError, match="score_head_dropped="):
         ragtrace.Sampling(score_head_dropped="perhaps")  # type: ignore[arg-type]
+
+
+class Picky(Sampler):
+    """A user's own sampler, which drops the root and wants what is below it."""
+
+    def should_sample(self, parent_context: Context | None, trace_id: int, name: str, *_: Any, **__: Any) -> Any:
+        """Part of the SDK's interface."""
+        wanted = not name.startswith("invoke_workflow")
+        return SamplingResult(Decision.RECORD_AND_SAMPLE if wanted else Decision.DROP)
+
+    def get_description(self) -> str:
+        """Part of the SDK's interface."""
+        return "Picky"
+
+
+@pytest.mark.parametrize(
+    ("sampler", "names"),
+    [(ALWAYS_OFF, []), (ParentBased(ALWAYS_OFF), []), (Picky(), ["retrieval places", "chat tiny"])],
+)
+def test_a_users_sampler_decides_about_what_is_below(sampler: Sampler, names: list[str]) -> None:
+    """It is asked again unless it is known to say the same, and the call is counted once either way."""
+    spans = InMemorySpanExporter()
+    tracers = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(spans))
+    ragtrace.configure(tracer_provider=tracers)
+    assert ask("where?") == ANSWER
+    assert ragtrace.flush()
+    [tally] = ragtrace.stats().evaluators.values()
+    assert (tally.offered, tally.sampled_out) == (1, {"head_dropped": 1})
+    assert [span.name for span in spans.get_finished_spans()] == names
+    ragtrace.shutdown()
+    tracers.shutdown()

@@ -84,6 +84,7 @@ class Runtime:
             telemetry.light,
             dialects=telemetry.dialects or settings.dialects,
             capture=settings.capture_content,
+            drops_children=telemetry.drops_children,
         )
         self._instruments = self._make_instruments()
         telemetry.renewal.then(self._bind_instruments)

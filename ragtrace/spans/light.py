@@ -59,6 +59,14 @@ _SIMPLE = frozenset({str, bool, int, float})
 _SAMPLED = int(TraceFlags.SAMPLED)
 
 
+def drops_children(sampler: object) -> bool:
+    """Whether *sampler* is known to drop every span whose local parent it has dropped."""
+    describe: Any = getattr(sampler, "get_description", str)
+    description = str(describe())
+    inherits = description.startswith("ParentBased{") and description.endswith(_INHERITS)
+    return inherits or description == "AlwaysOffSampler" or bool(_RATIO.fullmatch(description))
+
+
 class LightSpan(Span):
     """A span that is being recorded; ended, it becomes a `ReadableSpan`.
 
@@ -276,7 +284,7 @@ class LightTracer:
         self._drops_roots = description == "AlwaysOffSampler" or (
             self._inherits and description.startswith("ParentBased{root:AlwaysOffSampler,")
         )
-        self.drops_children = self._inherits or description == "AlwaysOffSampler" or bool(_RATIO.fullmatch(description))
+        self.drops_children = drops_children(self._sampler)
         """Whether a span is dropped where its local parent was."""
         # Older SDKs do not know this flag, and other bits that came from afar are not passed on.
         random_flag: int = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)

@@ -42,8 +42,11 @@ class SpanWriter:
         *,
         dialects: tuple[str, ...],
         capture: str,
+        drops_children: bool = False,
     ) -> None:
         self._tracer, self._logger, self._light = tracer, logger, light
+        self.drops_children = drops_children
+        """Whether a span is dropped where its local parent was."""
         self._dialects = [_DIALECTS[name] for name in dialects]
         self._on_span = capture in ("SPAN_ONLY", "SPAN_AND_EVENT")
         self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
