@@ -207,9 +207,9 @@ def build(
 
 
 def _drops_children(provider: TracerProvider) -> bool:
-    from ragtrace.spans.light import drops_children
+    from ragtrace.spans.deciding import of_sampler
 
-    return drops_children(getattr(provider, "sampler", None))
+    return of_sampler(getattr(provider, "sampler", None)).drops_children
 
 
 def _unhurried(flush: Callable[[float], object], timeout_millis: float) -> object:

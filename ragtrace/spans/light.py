@@ -8,15 +8,13 @@ are known to look at finished spans only; elsewhere the SDK makes the spans.
 from __future__ import annotations
 
 import logging
-import re
 import traceback
 from collections.abc import Callable, Mapping
 from time import time_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
-from opentelemetry.sdk.trace.sampling import DEFAULT_ON
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
@@ -33,6 +31,7 @@ from opentelemetry.trace import (
 from ragtrace import semconv
 from ragtrace.errors import say
 from ragtrace.spans.current import SPAN_KEY
+from ragtrace.spans.deciding import of_sampler
 from ragtrace.spans.recorded import UNSET, Recorded, recorded
 
 if TYPE_CHECKING:
@@ -43,28 +42,12 @@ if TYPE_CHECKING:
 
     from ragtrace.spans.provider import OwnTracerProvider
 
-_INHERITS = ",localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler}"
-"""Ends the description of a `ParentBased` sampler that does for a child what was done for its local parent."""
-_BLIND = re.compile(
-    r"(?:ParentBased|(?:root|(?:remote|local)Parent(?:Not)?Sampled):|AlwaysO(?:n|ff)Sampler|TraceIdRatioBased\{[^{}]*\}|[{},])+"
-)
-"""Matches the description of the SDK's own samplers and of what is put together of them: they look at ids alone."""
-_RATIO = re.compile(r"TraceIdRatioBased\{[^{}]*\}")
-"""Matches the description of the sampler whose decision rests on the trace's id alone: one for all spans of a trace."""
 Told: TypeAlias = "Callable[[], tuple[str, Attributes]]"
 """Gives what the SDK is told when a span starts: its name and first attributes."""
 Trace: TypeAlias = "tuple[int, TraceFlags, TraceState | None]"
 """What all spans of a trace share in this process: its id, flags and state."""
 _SIMPLE = frozenset({str, bool, int, float})
 _SAMPLED = int(TraceFlags.SAMPLED)
-
-
-def drops_children(sampler: object) -> bool:
-    """Whether *sampler* is known to drop every span whose local parent it has dropped."""
-    describe: Any = getattr(sampler, "get_description", str)
-    description = str(describe())
-    inherits = description.startswith("ParentBased{") and description.endswith(_INHERITS)
-    return inherits or description == "AlwaysOffSampler" or bool(_RATIO.fullmatch(description))
 
 
 class LightSpan(Span):
@@ -276,15 +259,8 @@ class LightTracer:
         self.scope = InstrumentationScope(semconv.SCOPE, release)
         ids, self._sampler = provider.id_generator, provider.sampler
         self.span_id, self._trace_id = ids.generate_span_id, ids.generate_trace_id
-        sampler: Any = self._sampler
-        description = str(sampler.get_description())
-        self._keeps_roots = description == cast("Any", DEFAULT_ON).get_description()
-        self._inherits = description.startswith("ParentBased{") and description.endswith(_INHERITS)
-        self._blind = _BLIND.fullmatch(description) is not None
-        self._drops_roots = description == "AlwaysOffSampler" or (
-            self._inherits and description.startswith("ParentBased{root:AlwaysOffSampler,")
-        )
-        self.drops_children = drops_children(self._sampler)
+        self._known = known = of_sampler(self._sampler)
+        self.drops_children = known.drops_children
         """Whether a span is dropped where its local parent was."""
         # Older SDKs do not know this flag, and other bits that came from afar are not passed on.
         random_flag: int = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)
@@ -317,20 +293,20 @@ class LightTracer:
         """
         around = context.get(SPAN_KEY)
         if around is None:
-            if self._keeps_roots:
+            if self._known.keeps_roots:
                 return LightSpan(self, (self._trace_id(), self._root_flags, None), None, kind, told)
-            if self._drops_roots:
+            if self._known.drops_roots:
                 return NonRecordingSpan(SpanContext(self._trace_id(), self.span_id(), False, self._unsampled))
-        elif type(around) is LightSpan and self._inherits and around.trace[1] & _SAMPLED:
+        elif type(around) is LightSpan and self._known.inherits and around.trace[1] & _SAMPLED:
             return LightSpan(self, around.trace, around, kind, told)
         parent = get_current_span(context).get_span_context()
         if not parent.is_valid:
-            if self._keeps_roots:
+            if self._known.keeps_roots:
                 return LightSpan(self, (self._trace_id(), self._root_flags, None), None, kind, told)
-            if self._drops_roots:
+            if self._known.drops_roots:
                 return NonRecordingSpan(SpanContext(self._trace_id(), self.span_id(), False, self._unsampled))
             return self._sampled(context, kind, told, None)
-        if self._keeps_roots or (self._inherits and not parent.is_remote):
+        if self._known.keeps_roots or (self._known.inherits and not parent.is_remote):
             flags = parent.trace_flags
             if flags & ~self._known_flags:
                 flags = TraceFlags(flags & self._known_flags)
@@ -341,7 +317,7 @@ class LightTracer:
 
     def _sampled(self, context: Context, kind: SpanKind, told: Told, parent: SpanContext | None) -> Span:
         """Ask the sampler, as the SDK does; one that does not look at name and attributes is not shown them."""
-        name, attributes = ("", None) if self._blind else told()
+        name, attributes = ("", None) if self._known.blind else told()
         trace_id = self._trace_id() if parent is None else parent.trace_id
         result: Any = self._sampler.should_sample(context, trace_id, name, kind, attributes, ())
         flags = self._random if parent is None else parent.trace_flags & self._known_flags & ~TraceFlags.SAMPLED
@@ -351,5 +327,5 @@ class LightTracer:
         if not result.decision.is_recording():
             return NonRecordingSpan(SpanContext(trace_id, self.span_id(), False, TraceFlags(flags), state))
         # A sampler may change the attributes it was shown.
-        known = told if self._blind else lambda: (name, result.attributes)
+        known = told if self._known.blind else lambda: (name, result.attributes)
         return LightSpan(self, (trace_id, TraceFlags(flags), state), parent, kind, known)
