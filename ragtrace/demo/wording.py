@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from ragtrace.demo.outcome import Alarm, Backend, Call, Destination, Half, Outcome
+from ragtrace.report.problems import merged
 
 WORST = 3
 """How many of the worst answers are shown."""
@@ -85,17 +86,6 @@ def marked(call: Call) -> tuple[str, list[tuple[int, int]]]:
     shift = len(head) - start
     kept = [(max(a, start) + shift, min(b, end) + shift) for a, b in ranges if a < end and b > start]
     return head + call.answer[start:end] + tail, kept
-
-
-def merged(ranges: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """*ranges* inside [0, length), in order, overlapping ones joined."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted((max(0, start), min(length, end)) for start, end in ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
-        elif start < end:
-            joined.append((start, end))
-    return joined
 
 
 def quote(call: Call) -> str:
