@@ -422,7 +422,7 @@ def test_calls_that_are_never_judged_are_in_no_estimate() -> None:
 
 
 def test_the_moments_are_exported_whole() -> None:
-    """All fifteen, zeros too, with metric, workflow, evaluator and nothing else."""
+    """All of them, zeros too, with metric, workflow, evaluator and nothing else."""
     captured = watch(screen=screen(), judge=FakeJudge(BAD, name="judge"), sampling=EVERY, metrics=["hallucination"])
     ask("a")
     ask("b")
@@ -432,6 +432,7 @@ def test_the_moments_are_exported_whole() -> None:
         "n": 2.0, "f": 1.0, "ff": 0.5,
         "w": 2.0, "wy": 2.0, "wf": 1.0, "wyy": 2.0, "wyf": 1.0, "wff": 0.5,
         "ww": 2.0, "wwy": 2.0, "wwf": 1.0, "wwyy": 2.0, "wwyf": 1.0, "wwff": 0.5,
+            "c": 2.0, "cy": 2.0, "cf": 1.0, "cyy": 2.0, "cyf": 1.0, "cff": 0.5, "www": 2.0,
     }  # fmt: skip
     for point in points:
         assert {key: value for key, value in point.attributes.items() if key != "ragtrace.moment"} == {
