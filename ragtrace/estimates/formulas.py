@@ -173,7 +173,7 @@ def _known(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
 
 def _overrepresented(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
     """The sums of the products over the judged calls, each counting u."""
-    inverse = a.let("inverse", a.ratio(sums["ww"], sums["www"], unit * 0.0, 0.0))
+    inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
 
     def unlike(product: str) -> Q:
         """The sum of (1 - w/H)^2 times *product*."""
