@@ -126,9 +126,8 @@ def test_every_rule_stands_on_those_before_it() -> None:
 def test_a_selector_is_in_every_sum() -> None:
     """And only there."""
     rules = recording_rules("bot", "10m", selector='service_name="bot"')
-    assert [rule.expr.count('service_name="bot"') for rule in rules] == [1] * len(NAMES) + [0] * (
-        len(rules) - len(NAMES)
-    )
+    found = [rule.expr.count('service_name="bot"') for rule in rules]
+    assert found == [1] * len(NAMES) + [0] * (len(rules) - len(NAMES))
 
 
 def test_scores_of_two_evaluators_are_never_summed() -> None:

@@ -7,16 +7,17 @@ judged calls of w^2 (y - m)^2, to which two imagined calls are added, one with y
 W and counted k times:
     S2 = wwyy - 2m wwy + m^2 ww + k W^2 ((1 - m)^2 + m^2),  S1 the same with w for w^2 and W for W^2.
 They stand for the bad (or good) call of full weight that the sample happens to lack: with unequal weights the plain
-variance is far too small exactly then. How likely such a call is depends on how well the screen tells bad from good,
-and that the heavy calls must not be asked, as theirs is the bad call that may be missing. So it is looked for among the
-calls that are judged more often than others: a judged call counts
+variance is far too small exactly then. How likely such a call is depends on how well the screen tells bad from good.
+The heavy calls must not be asked for that: where their bad call is missing, they make any screen look perfect. So it is
+read from the calls that were judged more often than others; a judged call counts
     u = (1 - w/H)^2 + w/W ALIKE / (ALIKE + sum of (1 - w/H)^2),  H = www / ww (about the heaviest weight),
-which is next to nothing for the heavy ones, and all alike where all weights are. With IMAGINED calls each of y = 1 and
-y = 0 in the middle of the screen's scores, lest few look separate by chance (or because all of them are bad), the
+which is next to nothing for the heavy ones, but alike for all where all weights are. With IMAGINED calls each of y = 1
+and y = 0 in the middle of the screen's scores, lest few look separate by chance or because all of them are bad, the
 separation is the squared distance, in standard deviations, of the screen's scores of bad and of good calls:
-    d2 = c^2 / (v_y (v_y v_f - c^2)), v_y, v_f, c the variances and covariance of y and f, each call counting u,
+    d2 = b^2 / (v_y (v_y v_f - b^2)), v_y, v_f, b the variances and covariance of y and f, each call counting u,
     k = max(FLOOR, PSEUDO / (1 + (d2 / SEPARATED)^2)), and PSEUDO where nothing varies.
-Sums without c and www, as of a version that did not record them, are taken with u = w/W and SEPARATED_BLIND.
+Sums without c and www, as of a version that did not record them, are taken with u = w/W and SEPARATED_BLIND, and the
+calls that happened with UNSEEN.
 
 **Plain interval.** A Wilson score interval with continuity correction on the effective number of judged calls
     e = m (1 - m) w (w + 2kW) / S2  (the number itself where all weights are equal and y is 0 or 1)

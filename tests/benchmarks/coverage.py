@@ -6,8 +6,8 @@ Prints one line a kind of population, method and target, and below it every cell
 93 % coverage and a mean width of at most 1.5 times the oracle's where ten or more bad and ten or more good judged calls
 are expected, 90 % elsewhere. The oracle is the normal interval with the true standard deviation of the weighted mean.
 
-The lowest of thousands of coverages is low by chance (over 2,000 replicates their standard deviation is 0.6 %). So a cell
-that is near its bound is simulated once more, on another seed with more replicates, and that is what is reported.
+The lowest of thousands of coverages is low by chance: over 2,000 replicates they vary by 0.6 %. So a cell that is near
+its bound is simulated once more, on another seed with more replicates, and that is what is reported.
 """
 
 from __future__ import annotations
