@@ -213,7 +213,7 @@ def older(moments: Moments) -> Moments:
     return Moments(*(value if name in OLDEST else 0.0 for name, value in zip(NAMES, moments.values(), strict=True)))
 
 
-def test_sums_of_an_older_version_give_the_same_value() -> None:
+def test_sums_of_an_older_version_give_the_same_mean() -> None:
     """With an interval around it, which no longer knows where bad calls may hide."""
     total = judged(*[0.0] * 30, p=0.05, f=0.1) + judged(*[1.0] * 10, *[0.0] * 5, p=0.5, f=0.7)
     low, value, high = ends(from_moments(older(total), method="weighted"))

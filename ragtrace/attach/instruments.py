@@ -192,7 +192,7 @@ def _read_books(books: Books) -> Callable[[CallbackOptions], Iterable[Observatio
 
 def _read_moments(moments: Sums) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def callback(_: CallbackOptions) -> Iterable[Observation]:
-        # All of them, zeros too: a query that multiplies two of them needs both.
+        # All fifteen, zeros too: a query that multiplies two of them needs both.
         return [
             Observation(
                 value,

@@ -38,8 +38,8 @@ class Moments:
     wwyf: float = 0.0
     wwff: float = 0.0
     c: float = 0.0
-    """The number of judged calls; with it come the sums without weights, and that of w^3. They choose the width of an
-    interval alone: where an older version has not recorded them, they may be 0."""
+    """The number of judged calls; with it come the sums without weights, and that of w^3. They decide how wide the
+    interval is and how far the screen is relied on: where an older version has not recorded them, they may be 0."""
     cy: float = 0.0
     cf: float = 0.0
     cyy: float = 0.0
