@@ -30,6 +30,7 @@ from ragtrace.estimates import (
     of_judged,
     of_seen,
 )
+from ragtrace.estimates.moments import OLDEST
 from ragtrace.estimates.running import MOST_SERIES
 from ragtrace.model import Evaluation, Judgement, RagCall, Score, Unscored
 from ragtrace.testing import FakeClock, FakeJudge
@@ -205,6 +206,43 @@ def test_good_and_bad_are_treated_alike(found: list[tuple[float, float, float, b
         if here.value is not None:
             low, value, high = ends(there)
             assert ends(here) == pytest.approx((1.0 - high, 1.0 - value, 1.0 - low), abs=1e-6)
+
+
+def older(moments: Moments) -> Moments:
+    """As a version has recorded them that did not know the sums without weights."""
+    return Moments(*(value if name in OLDEST else 0.0 for name, value in zip(NAMES, moments.values(), strict=True)))
+
+
+def test_sums_of_an_older_version_give_the_same_mean() -> None:
+    """With an interval around it, which no longer knows where bad calls may hide."""
+    total = judged(*[0.0] * 30, p=0.05, f=0.1) + judged(*[1.0] * 10, *[0.0] * 5, p=0.5, f=0.7)
+    low, value, high = ends(from_moments(older(total), method="weighted"))
+    assert value == ends(from_moments(total, method="weighted"))[1]
+    assert low < value < high
+
+
+def test_a_bad_call_may_hide_where_calls_are_seldom_judged() -> None:
+    """All suspicious calls bad, no other: the screen's word for it counts less than where it told them apart itself."""
+    others = judged(*[0.0] * 30, p=0.05, f=0.1)
+    all_bad = others + judged(*[1.0] * 10, p=0.5, f=0.9)
+    told_apart = others + judged(*[1.0] * 10, p=0.5, f=0.9) + judged(*[0.0] * 20, p=0.5, f=0.3)
+    found = [ends(from_moments(moments, method="weighted")) for moments in (all_bad, told_apart)]
+    upper = [high - value for _, value, high in found]
+    assert upper[0] > 1.5 * upper[1]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("target", TARGETS)
+@given(found=calls, mixed=st.booleans())
+def test_a_fleet_of_two_versions_has_an_interval(
+    method: Method, target: Target, found: list[tuple[float, float, float, bool]], mixed: bool
+) -> None:
+    """Whether all replicas are of the older one or some: finite and ordered."""
+    half = len(found) // 2 if mixed else len(found)
+    estimate = from_moments(older(moments_of(found[:half])) + moments_of(found[half:]), method=method, of=target)
+    if estimate.value is not None:
+        low, value, high = ends(estimate)
+        assert 0.0 <= low <= value <= high <= 1.0
 
 
 def test_numbers_that_no_calls_can_have_are_refused() -> None:
@@ -422,7 +460,7 @@ def test_calls_that_are_never_judged_are_in_no_estimate() -> None:
 
 
 def test_the_moments_are_exported_whole() -> None:
-    """All fifteen, zeros too, with metric, workflow, evaluator and nothing else."""
+    """All of them, zeros too, with metric, workflow, evaluator and nothing else."""
     captured = watch(screen=screen(), judge=FakeJudge(BAD, name="judge"), sampling=EVERY, metrics=["hallucination"])
     ask("a")
     ask("b")
@@ -432,6 +470,7 @@ def test_the_moments_are_exported_whole() -> None:
         "n": 2.0, "f": 1.0, "ff": 0.5,
         "w": 2.0, "wy": 2.0, "wf": 1.0, "wyy": 2.0, "wyf": 1.0, "wff": 0.5,
         "ww": 2.0, "wwy": 2.0, "wwf": 1.0, "wwyy": 2.0, "wwyf": 1.0, "wwff": 0.5,
+            "c": 2.0, "cy": 2.0, "cf": 1.0, "cyy": 2.0, "cyf": 1.0, "cff": 0.5, "www": 2.0,
     }  # fmt: skip
     for point in points:
         assert {key: value for key, value in point.attributes.items() if key != "ragtrace.moment"} == {

@@ -1,4 +1,4 @@
-"""The estimates and their intervals, from the fifteen moments: the algebra, written once for every arithmetic.
+"""The estimates and their intervals, from the additive moments: the algebra, written once for every arithmetic.
 
 **Mean.** t = wy / w, the weighted (Hajek) mean.
 
@@ -8,9 +8,16 @@ W and counted k times:
     S2 = wwyy - 2m wwy + m^2 ww + k W^2 ((1 - m)^2 + m^2),  S1 the same with w for w^2 and W for W^2.
 They stand for the bad (or good) call of full weight that the sample happens to lack: with unequal weights the plain
 variance is far too small exactly then. How likely such a call is depends on how well the screen tells bad from good.
-Its separation is the squared distance, in standard deviations, of the screen's scores of bad and of good calls:
-    d2 = c^2 / (v_y (v_y v_f - c^2)), v_y, v_f, c the weighted variances and covariance of y and f,
+The heavy calls must not be asked for that: where their bad call is missing, they make any screen look perfect. So it is
+read from the calls that were judged more often than others; a judged call counts
+    u = (1 - w/H)^2 + w/W ALIKE / (ALIKE + sum of (1 - w/H)^2),  H = www / ww (about the heaviest weight),
+which is next to nothing for the heavy ones, but alike for all where all weights are. With IMAGINED calls each of y = 1
+and y = 0 in the middle of the screen's scores, lest few look separate by chance or because all of them are bad, the
+separation is the squared distance, in standard deviations, of the screen's scores of bad and of good calls:
+    d2 = b^2 / (v_y (v_y v_f - b^2)), v_y, v_f, b the variances and covariance of y and f, each call counting u,
     k = max(FLOOR, PSEUDO / (1 + (d2 / SEPARATED)^2)), and PSEUDO where nothing varies.
+Sums without c and www, as of a version that did not record them, are taken with u = w/W and SEPARATED_BLIND, and the
+calls that happened with UNSEEN.
 
 **Plain interval.** A Wilson score interval with continuity correction on the effective number of judged calls
     e = m (1 - m) w (w + 2kW) / S2  (the number itself where all weights are equal and y is 0 or 1)
@@ -21,14 +28,16 @@ The part of S2 that is due to sampling is S2 - S1; L f takes 2 L C - L^2 F off i
     C = sum of (w^2 - w)(y - t)(f - f'), F = sum of (w^2 - w)(f - f')^2, f' = wf / w.
 L = C / F is the best; few judged calls do not tell it well: it is drawn towards 0, L = C / F x^2 / (x^2 + SHRINK), and
 what it leaves is rated higher, A = (S2 - S1 - (2 L C - L^2 F)) (1 + PENALTY / x^2), both by the number x of judged
-calls of the rarer kind: x = min(e, w/W) m (1 - m).
+calls of the rarer kind that C and F stand on: x = min(e, q) m (1 - m) sqrt(q / c), q the effective number of judged
+calls of which each counts w^2 - w,
+    q = (ww - w)^3 / ((www - ww) (www - 2 ww + w))  (c itself where all weights are equal, w/W if c is not known).
 
 **Its interval** has the arms of the plain one, scaled by the root of V / S2, with V = A + S1 for the rate behind the
 traffic and V = A for the mean of the very calls that happened (nothing is left to chance where all were judged); A is
 what sampling leaves, at most S2 - S1 with the tuned L: so it is never wider than the plain interval. A fixed L = 1 may
 be; there both arms are the longer one, because its errors do not end at t = 0. For the calls that happened the imagined
-ones count PSEUDO times whatever the separation, as there the unseen is all of the error; and while n > w, V is at least
-S2 SPARSE W / w.
+ones count more, max(FLOOR, UNSEEN / (1 + (d2 / SEPARATED_UNSEEN)^2)), as there the unseen is all of the error; and
+while n > w, V is at least S2 SPARSE W / w.
 
 **Sources.** Hajek 1971 (weighted mean); Wilson 1927 and Newcombe 1998 (score interval with continuity correction);
 Fay and Feuer 1997, Statistics in Medicine 16:791 (an added observation of high weight in intervals for weighted sums);
@@ -54,15 +63,22 @@ CONTINUITY: Final = 0.5
 """In judged calls."""
 SMALL: Final = 1.0
 """How much wider few judged calls make the interval, as a quantile of Student's t would."""
-PSEUDO: Final = 1.2
-SEPARATED: Final = 5.5
-FLOOR: Final = 0.09
-SHRINK: Final = 7.5
-PENALTY: Final = 1.3
+PSEUDO: Final = 1.0
+SEPARATED: Final = 1.0
+SEPARATED_BLIND: Final = 5.5
+UNSEEN: Final = 1.3
+SEPARATED_UNSEEN: Final = 3.0
+FLOOR: Final = 0.05
+IMAGINED: Final = 0.5
+ALIKE: Final = 0.005
+SHRINK: Final = 3.0
+PENALTY: Final = 0.7
 SPARSE: Final = 3.0
 """In judged calls: of so few, those with p = 1 may hide all others."""
 _NOTHING: Final = 1e-9
 """Below this a variance, relative to what it is part of, is the rounding of one that is 0."""
+_WHOLE: Final = 1.001
+"""A sum that has less than a thousandth too little is there."""
 _ROUNDING: Final = 1e-30
 """The same for the fourth power of the products of variances below."""
 
@@ -90,6 +106,8 @@ class _Sample(Generic[Q]):
     """W"""
     pseudo: Q
     """k"""
+    unseen: Q
+    """k for the calls that happened."""
     centre: Q
     """m"""
     effective: Q
@@ -131,8 +149,8 @@ def _clamped(value: Q, a: Arithmetic[Q]) -> Q:
 def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
     w = sums["w"]
     mean, screen = a.let("mean", sums["wy"] / w), a.let("screen", sums["wf"] / w)
-    unit = a.let("unit", sums["ww"] / w)
-    pseudo = a.let("pseudo", _pseudo(sums, mean, screen, a))
+    unit, known = a.let("unit", sums["ww"] / w), _known(sums, a)
+    pseudo, unseen = _pseudo(known, _overrepresented(sums, unit, known, a), a)
     imagined = pseudo * unit
     all_weight = w + 2.0 * imagined
     centre = a.let("centre", (sums["wy"] + imagined) / all_weight)
@@ -140,22 +158,69 @@ def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
     spread = a.let("spread", _about(sums, "w", centre) + unit * unit * squares)
     variance = a.let("variance", centre * (1.0 - centre))
     effective = a.let("effective", variance * w * all_weight / spread)
-    rarer = a.let("rarer", a.minimum(effective, w / unit) * variance)
-    return _Sample(mean, screen, unit, pseudo, centre, effective, rarer, spread)
+    sampled = _sampled(sums, unit, known, a)
+    even = a.at_most(a.ratio(sampled, sums["c"], w * 0.0, 1.0), 1.0)
+    rarer = a.let("rarer", a.minimum(effective, sampled) * variance * a.sqrt(even))
+    return _Sample(mean, screen, unit, pseudo, unseen, centre, effective, rarer, spread)
 
 
-def _pseudo(sums: Mapping[str, Q], mean: Q, screen: Q, a: Arithmetic[Q]) -> Q:
-    """k: how often an imagined call counts, from how well the screen tells bad calls from good ones."""
-    w = sums["w"]
-    of_y = a.let("var_y", a.at_least(sums["wyy"] / w - mean * mean, 0.0))
-    of_f = a.let("var_f", a.at_least(sums["wff"] / w - screen * screen, 0.0))
-    both = a.let("covariance", sums["wyf"] / w - mean * screen)
+def _known(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
+    """1 if c and www are there, of all the calls: no positive numbers break these two inequalities. Else 0."""
+    w, ww = sums["w"], sums["ww"]
+    count = sums["c"] * ww * _WHOLE
+    third = sums["www"] * w * _WHOLE
+    return a.let("known", a.ratio(count, count, w * w, 0.0) * a.ratio(third, third, ww * ww, 0.0))
+
+
+def _overrepresented(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
+    """The sums of the products over the judged calls, each counting u."""
+    inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
+
+    def unlike(product: str) -> Q:
+        """The sum of (1 - w/H)^2 times *product*."""
+        both = sums[f"w{product}"] * 2.0 - inverse * sums[f"ww{product}"]
+        return known * a.at_least(sums[f"c{product}"] - inverse * both, 0.0)
+
+    number = a.let("unlike", unlike(""))
+    alike = a.let("alike", ALIKE / (number + ALIKE) / unit)
+    found = {"": a.let("u", number + alike * sums["w"])}
+    for product in ("y", "f", "yy", "yf", "ff"):
+        found[product] = a.let(f"u{product}", unlike(product) + alike * sums[f"w{product}"])
+    return found
+
+
+def _pseudo(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
+    """How often an imagined call counts, from how well the screen tells bad calls from good ones: for either target."""
+    number = u[""] + 2.0 * IMAGINED
+    screen, mean = u["f"] / u[""], a.let("u_mean", (u["y"] + IMAGINED) / number)
+    of_y = a.let("var_y", a.at_least((u["yy"] + IMAGINED) / number - mean * mean, 0.0))
+    of_f = a.let("var_f", a.at_least(u["ff"] - screen * u["f"], 0.0) / number)
+    both = a.let("covariance", (u["yf"] - screen * u["y"]) / number)
     squared = both * both
     unexplained = of_y * a.at_least(of_y * of_f - squared, 0.0)
-    close = a.let("close", unexplained * unexplained)
-    far = a.let("far", squared * squared * (1.0 / (SEPARATED * SEPARATED)))
+    close, far = a.let("close", unexplained * unexplained), a.let("far", squared * squared)
+    pseudo = _falling(close, far * _squares(known, SEPARATED, SEPARATED_BLIND), PSEUDO, a)
+    unseen = _falling(close, far * _squares(known, SEPARATED_UNSEEN, None), UNSEEN, a)
+    return a.let("pseudo", pseudo), a.let("unseen", unseen)
+
+
+def _squares(known: Q, distance: float, blind: float | None) -> Q:
+    """1 / distance^2, or 1 / blind^2 (None: 0) where c is not known."""
+    return known * (1.0 / (distance * distance)) + (1.0 - known) * (0.0 if blind is None else 1.0 / (blind * blind))
+
+
+def _falling(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
     # Where nothing varies, both are rounding: nothing is known of the screen.
-    return a.at_least(PSEUDO * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
+    return a.at_least(most * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
+
+
+def _sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
+    """q: the effective number of judged calls of which each counts w^2 - w."""
+    once, twice = sums["ww"] - sums["w"], sums["www"] - sums["ww"]
+    below = known * twice * (twice - once)
+    least = sums["ww"] * sums["ww"] * _NOTHING
+    any_sampled = a.ratio(below, below, least, 0.0)
+    return a.let("sampled", a.ratio(once * once * once, below, least, 0.0) + (1.0 - any_sampled) * sums["w"] / unit)
 
 
 def _imagined(centre: Q, count: Q) -> Q:
@@ -204,9 +269,8 @@ def _unjudged(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
 def _scale(sums: Mapping[str, Q], sample: _Sample[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool) -> Q:
     """What the arms of the plain interval are multiplied with."""
     m, unit = sample.centre, sample.unit
-    count = sample.pseudo if rate else a.at_least(sample.pseudo, PSEUDO)
-    squares = _imagined(m, count)
-    first = a.let("behind", a.minimum(_about(sums, "", m) + unit * squares, sample.spread))
+    squares = _imagined(m, sample.pseudo if rate else sample.unseen)
+    first = a.let("behind", _about(sums, "", m) + unit * squares)
     second = _about(sums, "w", m) + unit * unit * squares
     sampling = a.let("sampling", a.minimum(a.at_least(second - first, 0.0), sample.spread))
     left = a.at_least(sampling - saved, 0.0)

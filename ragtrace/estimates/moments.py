@@ -10,7 +10,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Fifteen sums over the calls of one metric; those of two processes, or of two times, add up with `+`.
+    """Sums over the calls of one metric; those of two processes, or of two times, add up with `+`.
 
     A judged call with inclusion probability p has the weight w = 1/p, the score y of the evaluator whose mean is
     estimated, and the screen's score f of the same metric, both in [0, 1]. A field is named for the product it sums.
@@ -37,6 +37,15 @@ class Moments:
     wwyy: float = 0.0
     wwyf: float = 0.0
     wwff: float = 0.0
+    c: float = 0.0
+    """The number of judged calls; with it come the sums without weights, and that of w^3. They decide how wide the
+    interval is and how far the screen is relied on: where an older version has not recorded them, they may be 0."""
+    cy: float = 0.0
+    cf: float = 0.0
+    cyy: float = 0.0
+    cyf: float = 0.0
+    cff: float = 0.0
+    www: float = 0.0
 
     def __add__(self, other: Moments) -> Moments:
         return Moments(*map(add, self.values(), other.values()))
@@ -46,7 +55,7 @@ class Moments:
         """From sums by name, as a backend returns them; what is missing is 0.
 
         Raises:
-            ValueError: if a name is none of the fifteen.
+            ValueError: if a name is none of them.
         """
         unknown = sorted(set(sums) - set(NAMES))
         if unknown:
@@ -61,6 +70,8 @@ class Moments:
 
 NAMES: Final = tuple(field.name for field in fields(Moments))
 """The moments by name, in order: the values of their attribute on the wire."""
+OLDEST: Final = NAMES[: NAMES.index("c")]
+"""Those that every version has recorded."""
 _values: Final = attrgetter(*NAMES)
 
 
@@ -89,4 +100,5 @@ def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0
         seen, seen * f, seen * ff,
         w, w * y, w * f, w * yy, w * yf, w * ff,
         v, v * y, v * f, v * yy, v * yf, v * ff,
+        1.0, y, f, yy, yf, ff, v * w,
     )  # fmt: skip

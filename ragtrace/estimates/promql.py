@@ -1,6 +1,6 @@
 """The same estimates as recording rules of Prometheus, rendered from the same formulas.
 
-In order: the fifteen sums over a window, of all replicas; then every named step of the algebra, each from those before
+In order: the additive sums over a window, of all replicas; then every named step of the algebra, each from those before
 it. Rules of one group are evaluated one after the other at one time, so an estimate is of one moment.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from ragtrace import semconv
 from ragtrace.errors import SettingsError
 from ragtrace.estimates.formulas import Method, Target, bounds
-from ragtrace.estimates.moments import NAMES
+from ragtrace.estimates.moments import NAMES, OLDEST
 
 RECORD: Final = "ragtrace:{}:{}"
 """Name of a rule, from the name of the estimate and of the step."""
@@ -151,7 +151,10 @@ def recording_rules(
     sums: dict[str, Expression] = {}
     for each in NAMES:
         matchers = ", ".join(filter(None, [f'{moment}="{each}"', selector]))
-        sums[each] = steps.let(each, Expression(f"sum by ({by}) (increase({metric}{{{matchers}}}[{window}]))"))
+        found = f"sum by ({by}) (increase({metric}{{{matchers}}}[{window}]))"
+        # Replicas of a version that does not export a sum must not end the estimate: it is 0 there.
+        missing = "" if each in OLDEST else f" or {sums['w'].text} * 0.0"
+        sums[each] = steps.let(each, Expression(found + missing))
     # Where nothing was judged in the window there is no estimate: no series, rather than NaN.
     judged = dict(sums)
     judged["w"] = steps.let("judged", Expression(f"{sums['w'].text} > 0"))

@@ -46,10 +46,12 @@ class Track:
         chosen = group >= 0
         group = group[chosen]
         w, n, f = self.weight[chosen], self.counted[chosen], self.f[chosen]
+        c = (w > 0.0).astype(np.float64)
         y = np.nan_to_num(np.clip(self.y[chosen], 0.0, 1.0))
         terms: list[Floats] = [n, n * f, n * f * f]
-        for power in (w, w * w):
+        for power in (w, w * w, c):
             terms += [power, power * y, power * f, power * y * y, power * y * f, power * f * f]
+        terms.append(w * w * w)
         rows = np.array([np.bincount(group, weights=term, minlength=count) for term in terms])
         return [Moments(*column) for column in rows.T.tolist()]
 

@@ -1,10 +1,13 @@
 """How often the 95 % intervals of the estimates cover, and how wide they are, over simulated traffic.
 
-    python -m tests.benchmarks.coverage [--replicates 2000] [--seed 1] [--kind shifted] [--worst 5]
+    python -m tests.benchmarks.coverage [--replicates 2000] [--again 20000] [--seed 1] [--kind shifted] [--worst 5]
 
 Prints one line a kind of population, method and target, and below it every cell that misses a bound, worst first:
 93 % coverage and a mean width of at most 1.5 times the oracle's where ten or more bad and ten or more good judged calls
 are expected, 90 % elsewhere. The oracle is the normal interval with the true standard deviation of the weighted mean.
+
+The lowest of thousands of coverages is low by chance: over 2,000 replicates they vary by 0.6 %. So a cell that is near
+its bound is simulated once more, on another seed with more replicates, and that is what is reported.
 """
 
 from __future__ import annotations
@@ -48,6 +51,11 @@ class Line:
     @property
     def covers(self) -> bool:
         return self.result.coverage >= (0.93 if self.result.ordinary else 0.90)
+
+    @property
+    def near(self) -> bool:
+        """Whether chance may have decided on which side of the bound for coverage it is."""
+        return self.result.coverage < (0.94 if self.result.ordinary else 0.91)
 
     @property
     def narrow(self) -> bool:
@@ -98,14 +106,15 @@ def gains(title: str, tuned: list[Line], plain: list[Line]) -> None:
                 )
 
 
-def _line(cell: Cell, replicates: Replicates, method: Method, target: Target) -> Line:
-    return Line(cell, tried(replicates, method, target), replicates.correlation)
+def _lines(cell: Cell, replicates: Replicates) -> list[Line]:
+    return [Line(cell, tried(replicates, m, t), replicates.correlation) for m, t in product(METHODS, TARGETS)]
 
 
 def main() -> None:
     """Simulate the grid."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicates", type=int, default=2000)
+    parser.add_argument("--again", type=int, default=20_000, help="replicates of a cell near a bound; 0: none")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", choices=get_args(Kind), action="append")
     parser.add_argument("--worst", type=int, default=5)
@@ -113,9 +122,12 @@ def main() -> None:
     for kind in asked.kind or get_args(Kind):
         found: dict[tuple[Method, Target], list[Line]] = {(m, t): [] for m in METHODS for t in TARGETS}
         for number, cell in enumerate(cells(kind)):
-            replicates = simulate(cell, asked.seed * 1_000_003 + number, asked.replicates)
-            for (method, target), lines in found.items():
-                lines.append(_line(cell, replicates, method, target))
+            seed = asked.seed * 1_000_003 + number
+            tries = _lines(cell, simulate(cell, seed, asked.replicates))
+            if asked.again and any(line.near for line in tries):
+                tries = _lines(cell, simulate(cell, seed + 500_009, asked.again))
+            for lines, line in zip(found.values(), tries, strict=True):
+                lines.append(line)
         for (method, target), lines in found.items():
             report(f"{kind} {method} {target}", lines, asked.worst)
         for target in TARGETS:

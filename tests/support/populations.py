@@ -180,6 +180,8 @@ def simulate(cell: Cell, seed: int, replicates: int) -> Replicates:
     for name, product in products.items():
         sums[f"w{name}"] = judged @ (w * product)
         sums[f"ww{name}"] = judged @ (w * w * product)
+        sums[f"c{name}"] = judged @ product
+    sums["www"] = judged @ (w * w * w)
     rate = float((share * y).sum())
     off = share * (y - rate) ** 2
     return Replicates(
