@@ -37,6 +37,7 @@ _SHORT_ROUND_SECONDS: Final = 0.001
 """The same while judges have enough to do: a request comes back to the loop half a dozen times."""
 _MANY_TASKS: Final = 256
 _CLOSE_SECONDS: Final = 0.5
+_LAST_TURNS: Final = 10
 _MOST_BUSY: Final = 128
 """Tasks that count as waiting for the processor; others wait for somebody else."""
 _parents_loops: list[object] = []
@@ -227,7 +228,9 @@ class Worker(Generic[T]):
             if self._over:
                 break
             await self._sleep(loop, wake, busy=bool(self._taken) or monotonic() < busy_until)
-        await asyncio.sleep(0)  # a task that is cancelled before it began could not say what became of its item
+        # A task cancelled before it began could not say what became of its item; one just answered has a way to go.
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
