@@ -18,10 +18,10 @@ EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
 # A module imports only from layers before its own; a package may import within itself. `__init__` is what a user
 # imports, so what stands on the public API (the demo, the command line) comes after it.
 LAYERS: Final[tuple[frozenset[str], ...]] = (
-    frozenset({"endpoints", "errors", "labels", "native", "reasons", "semconv"}),
+    frozenset({"ahead", "endpoints", "errors", "labels", "native", "reasons", "semconv", "sqlite_use"}),
     frozenset({"model"}),
     frozenset({"settings", "steps"}),
-    frozenset({"account", "drive", "capture", "redact", "ledger", "pacing", "places", "spare", "spool"}),
+    frozenset({"account", "drive", "capture", "redact", "ledger", "pacing", "places", "receipts", "spare", "spool"}),
     frozenset({"arguments"}),
     frozenset(
         {
@@ -48,7 +48,9 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )
-EXPORTERS_MAY_IMPORT: Final = frozenset({"endpoints", "errors", "labels", "model", "native", "reasons", "semconv"})
+EXPORTERS_MAY_IMPORT: Final = frozenset(
+    {"ahead", "endpoints", "errors", "labels", "model", "native", "reasons", "semconv"}
+)
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.
 PUBLIC_DESPITE_THEIR_NAME: Final = ("opentelemetry._logs", "opentelemetry.sdk._logs", "opentelemetry.sdk._logs.export")
