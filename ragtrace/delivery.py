@@ -17,8 +17,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 from ragtrace.errors import faults, say
+from ragtrace.receipts import Receipts
 from ragtrace.spans.size import span_bytes
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Backlog:
         most_bytes: memory of the items in it beyond which there is no room for one that can wait.
         patience: seconds without an answer after which nobody waits for room any more.
         clock: monotonic seconds.
+        receipts: told how far each item has come.
     """
 
     def __init__(
@@ -54,8 +57,10 @@ class Backlog:
         most_bytes: int = 1 << 62,
         patience: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = monotonic,
+        receipts: Receipts | None = None,
     ) -> None:
         self.what, self.limit = what, limit
+        self.receipts = receipts or Receipts()
         self._reserve, self._patience, self._clock = reserve, patience, clock
         self._most_bytes = most_bytes
         self.reset()
@@ -128,15 +133,24 @@ class Backlog:
             self._bytes_in_hand *= self._in_hand > 0  # one batch at a time
         if delivered:
             self._unanswered_since = None
-        elif counted:
+        elif counted and not self._given_up:  # else it has been counted
             self._lose(counted, "export failed")
 
-    def give_up(self) -> None:
-        """There is no more time: what is left counts as lost, even if it should still be delivered."""
+    def give_up(self, spared: int = 0) -> None:
+        """There is no more time: what is left counts as lost, even if it should still be delivered.
+
+        Args:
+            spared: items of it that are kept elsewhere and will be sent another time.
+        """
         with self._lock:
             left, self._queued, self._in_hand, self._given_up = self.size, 0, 0, True
-        if left:
-            self._lose(left, "not exported before the end")
+        if left > spared:
+            self._lose(left - spared, "not exported before the end")
+
+    def forgo(self, count: int) -> None:
+        """There is no more time for *count* items to come at all."""
+        if count:
+            self._lose(count, "not exported before the end")
 
     def _lose(self, count: int, why: str) -> None:
         with self._lock:
@@ -185,7 +199,7 @@ class PatientExporter:
 
     def _use(self, exporter: Any) -> None:
         self._exporter, self._pid = exporter, os.getpid()
-        self._closing = threading.Event()
+        self._closing, self._shut = threading.Event(), False
 
     def export(self, batch: Sequence[Any]) -> Any:
         """Part of the SDK's interface: returns when *batch* is delivered or given up."""
@@ -194,11 +208,13 @@ class PatientExporter:
         if self._pid != os.getpid():  # an exporter that the user made cannot be made anew
             self.adopt(self._exporter)
         self.backlog.take(len(batch))
+        allowed = self.backlog.receipts.sending(batch)
         delivered = False
         try:
-            result = self._send(batch)
+            result = self._send(allowed) if allowed else SpanExportResult.FAILURE
             delivered = _succeeded(result)
         finally:
+            self.backlog.receipts.sent(allowed, delivered=delivered)
             self.backlog.settle(len(batch), delivered=delivered)
         return result
 
@@ -218,9 +234,10 @@ class PatientExporter:
         self._closing.set()
 
     def shutdown(self, *_: object, **__: object) -> None:
-        """Part of the SDK's interface."""
+        """Part of the SDK's interface; also breaks off what the exporter itself tries again."""
         self.hurry()
-        if self._pid == os.getpid():
+        if self._pid == os.getpid() and not self._shut:
+            self._shut = True
             self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
@@ -246,7 +263,11 @@ class BoundedSpans(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Part of the SDK's interface; the batch processor itself ignores spans that are not sampled."""
         context = span.get_span_context()
-        if context is not None and context.trace_flags.sampled and self._backlog.enter(span_bytes(span)):
+        if context is None or not context.trace_flags.sampled:
+            return
+        room = self._backlog.enter(span_bytes(span))
+        self._backlog.receipts.entered(span, room=room)
+        if room:
             self._inner.on_end(span)
 
     def shutdown(self) -> None:
@@ -266,7 +287,9 @@ class BoundedEvents:
 
     def on_emit(self, log_record: Any) -> None:
         """Part of the SDK's interface."""
-        if self._backlog.enter():
+        room = self._backlog.enter()
+        self._backlog.receipts.entered(log_record, room=room)
+        if room:
             self._inner.on_emit(log_record)
 
     def enabled(self, *_: object, **__: object) -> bool:

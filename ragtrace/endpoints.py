@@ -27,3 +27,18 @@ class Endpoint:
     """Files with which we show who we are, where the backend asks."""
     insecure: bool = False
     """gRPC without TLS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of metrics that the processes of an application serve: what a function `page(environ)` beside it returns.
+
+    With it `ragtrace doctor` can look whether anybody serves it.
+    """
+
+    url: str
+    origin: str
+    """The variable that its port came from, or `default`."""
+    folder: str
+    """Where the processes put their metrics together."""
+    folder_origin: str

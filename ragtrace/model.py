@@ -213,8 +213,7 @@ Result: TypeAlias = "Score | Unscored"
 class Evaluation:
     """What one evaluator made of one call."""
 
-    evaluator: str
-    """Id of the judge."""
+    evaluator: str  # id of the judge
     version: str
     type: EvaluatorType
     results: Mapping[str, Result]
@@ -228,6 +227,7 @@ class Evaluation:
     cost_usd: float | None = None
     error: str | None = None
     """Reason of the judge's failure, None if it gave labels."""
+    cached: bool = False  # the labels are those of an identical call: nobody was asked
 
     @property
     def failures(self) -> list[str]:

@@ -73,3 +73,17 @@ class ScoreSink(Protocol):
         A score may be posted again after its answer was lost: the backend should be told its id, to keep it once.
         """
         ...
+
+
+@runtime_checkable
+class ProbedSink(Protocol):
+    """A sink that can be asked, from any thread, whether its backend is there and takes our keys; nothing is posted."""
+
+    @property
+    def where(self) -> str:
+        """URL of its API, without secrets."""
+        ...
+
+    def probe(self, timeout: float) -> Refusal | None:
+        """Ask within *timeout* seconds; None: all well."""
+        ...

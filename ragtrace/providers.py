@@ -18,6 +18,7 @@ from ragtrace.delivery import Backlog, BoundedEvents, BoundedSpans, PatientExpor
 from ragtrace.destinations import dialects_of, maker, resource_of
 from ragtrace.errors import SettingsError
 from ragtrace.model import Signals
+from ragtrace.receipts import Receipts
 from ragtrace.renewal import COLLECT_MS, OwnMeters, Renewal
 from ragtrace.settings import Settings
 from ragtrace.sinks import ScorePoster
@@ -42,6 +43,8 @@ _MOST_OF_A_CALL: Final = 32
 """Spans and events that come of one call at once, generously."""
 _POSTERS_SHARE: Final = 0.8
 """Of the time for a shutdown."""
+_BREAK_OFF_SECONDS: Final = 0.02
+"""For an exporter to be told to stop, where it matters whether it has sent something or not."""
 SPANS: Final = "spans"
 EVENTS: Final = "events"
 
@@ -70,6 +73,8 @@ class Telemetry:
 
     exporters: dict[str, PatientExporter] = field(default_factory=dict[str, PatientExporter])
     """Of our own providers of spans and events, if they batch."""
+    receipts: Receipts = field(default_factory=Receipts)
+    """How far the scores of certain calls have come in our own providers."""
     renewal: Renewal = field(default_factory=Renewal)
     """What a forked child needs."""
     resource: Callable[[], Resource] | None = None
@@ -97,6 +102,13 @@ class Telemetry:
             least = min(least, exporter.backlog.room(held if what == SPANS else 0))
         return -(-least // _MOST_OF_A_CALL)
 
+    def lose_spans(self, count: int) -> bool:
+        """These spans will not be ended any more; False if nobody counts what is lost."""
+        if SPANS not in self.exporters:
+            return False
+        self.exporters[SPANS].backlog.forgo(count)
+        return True
+
     def flush(self, timeout: float) -> bool:
         """Flush all providers within *timeout* seconds; False if one failed or was late, or anything was lost."""
         deadline, lost = monotonic() + timeout, self.lost
@@ -119,19 +131,23 @@ class Telemetry:
     def shutdown(self, timeout: float) -> bool:
         """Shut our own providers down within *timeout* seconds; what was not delivered by then is counted as lost."""
         deadline = monotonic() + timeout
-        kept = [history.close(max(0.05, (deadline - monotonic()) * _POSTERS_SHARE)) for history in self.histories]
+        kept = [history.close(max(0.0, (deadline - monotonic()) * _POSTERS_SHARE)) for history in self.histories]
         posted = [poster.close(max(0.0, (deadline - monotonic()) * _POSTERS_SHARE)) for poster in self.posters]
         for exporter in self.exporters.values():
             exporter.hurry()
         done = [bounded(shutdown, deadline) for shutdown in self.shutdowns]
-        for exporter in self.exporters.values():
-            exporter.backlog.give_up()
+        self.receipts.close()
+        for what, exporter in self.exporters.items():
+            if self.receipts.any_sending:
+                bounded(exporter.shutdown, monotonic() + _BREAK_OFF_SECONDS)
+            exporter.backlog.give_up(self.receipts.waiting(carriers=what == SPANS))
         return all(done) and all(posted) and all(kept)
 
     def after_fork(self) -> None:
         """In a forked child: forget what the parent had under way."""
         for exporter in self.exporters.values():
             exporter.backlog.reset()
+        self.receipts.reset()
         for history in self.histories:
             history.reset()
         for poster in self.posters:
@@ -194,11 +210,10 @@ def build(
     meters = users_meters or own_meters
     if meters is not None:
         telemetry.meter = meters.get_meter(semconv.SCOPE, release)
-    if exporter is None or isinstance(exporter, str):
-        spans, events = (telemetry.exporters.get(what) for what in (SPANS, EVENTS))
-        telemetry.renewal.prepare(make, spans, events, own_meters)
-        if own_meters is not None:
-            telemetry.renewal.then(partial(_renew_meter, telemetry, own_meters))
+    spans, events = (telemetry.exporters.get(what) for what in (SPANS, EVENTS))
+    telemetry.renewal.prepare(None if private else make, spans, events, own_meters)
+    if own_meters is not None:
+        telemetry.renewal.then(partial(_renew_meter, telemetry, own_meters))
     for provider in (tracers, meters, loggers):
         flush = getattr(provider, "force_flush", None)
         if flush is not None and flush not in telemetry.flushes:
@@ -250,7 +265,7 @@ def _batched_spans(exporter: SpanExporter, settings: Settings, telemetry: Teleme
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     limit = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
-    backlog = Backlog(SPANS, limit, most_bytes=settings.queue_bytes // 8)
+    backlog = Backlog(SPANS, limit, most_bytes=settings.queue_bytes // 8, receipts=telemetry.receipts)
     patient = telemetry.exporters[SPANS] = PatientExporter(exporter, backlog, telemetry.renewal.renew)
     processor = BatchSpanProcessor(cast("SpanExporter", patient), max_queue_size=backlog.limit)
     return BoundedSpans(processor, backlog)
@@ -284,7 +299,7 @@ def _batched_events(exporter: LogRecordExporter, telemetry: Telemetry) -> LogRec
 
     # A call has several events. Half of the places are kept for those of the calls that are being scored.
     limit = _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
-    backlog = Backlog(EVENTS, limit, reserve=limit // 2)
+    backlog = Backlog(EVENTS, limit, reserve=limit // 2, receipts=telemetry.receipts)
     patient = telemetry.exporters[EVENTS] = PatientExporter(exporter, backlog, telemetry.renewal.renew)
     processor = BatchLogRecordProcessor(cast("LogRecordExporter", patient), max_queue_size=limit)
     return cast("LogRecordProcessor", BoundedEvents(processor, backlog))

@@ -7,11 +7,12 @@ new `service.instance.id`.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ragtrace import semconv
@@ -43,17 +44,18 @@ class OwnMeters:
 
     def __init__(self, reader: MetricReader, resource: Resource, current: Callable[[], Resource]) -> None:
         self._resource, self._current = resource, current
+        self._book: Book | None = None
         self._open(reader)
 
     def _open(self, reader: MetricReader) -> None:
         from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-        self._reader = reader
         # Only the SDK's own reader is known to hold no lock of its own when it collects: any other might wait for ours
         # while we wait for its.
-        in_turn = threading.Lock() if isinstance(reader, PeriodicExportingMetricReader) else nullcontext()
-        vars(reader)["collect"] = partial(_collect, reader.collect, in_turn)
+        self._reader = reader
+        self._collection = _Collection(reader.collect, in_turn=isinstance(reader, PeriodicExportingMetricReader))
+        vars(reader)["collect"] = self._collection
         self._provider: MeterProvider | None = SdkMeterProvider(
             [reader], resource=self._resource, shutdown_on_exit=False
         )
@@ -69,9 +71,9 @@ class OwnMeters:
         meter = self._provider.get_meter(name, release)
         if not isinstance(self._reader, LightReader):
             return meter
-        book = Book()
-        self._reader.book, self._reader.scope = book, InstrumentationScope(name, release)
-        return LightMeter(meter, book)
+        self._book = self._reader.book = Book()
+        self._reader.scope = InstrumentationScope(name, release)
+        return LightMeter(meter, self._book)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Flush the provider of this process, if it has got one."""
@@ -83,10 +85,14 @@ class OwnMeters:
             self._provider.shutdown()
 
     def abandon(self) -> None:
-        """In a forked child: let the parent's provider be."""
-        # The SDK restarts the reader's thread in the child: it would send the parent's figures once more.
-        vars(self._reader)["collect"] = _nothing
+        """In a forked child that will be renewed: let the parent's provider be."""
         self._provider = None
+
+    def carry_on(self) -> None:
+        """In a forked child that has to share the parent's provider: collect here too, now that its books are empty."""
+        if self._book is not None:
+            self._book.reset()
+        self._collection.resume()
 
     def renew(self, reader: MetricReader) -> None:
         """In a forked child: start anew with *reader*."""
@@ -104,20 +110,43 @@ def with_new_identity(resource: Resource) -> Resource:
     return resource.merge(SdkResource({semconv.SERVICE_INSTANCE: str(uuid.uuid4())}))
 
 
-def _nothing(*_: object, **__: object) -> None:
-    """Stands for a collection of metrics."""
+def leave_connections() -> None:
+    """In a forked child: leave the parent's idle connections to the parent, at the end of the child too.
+
+    urllib3 closes its pools at exit, and waits for the lock of each: a thread of the parent may have held it at the
+    fork, as our exporters' do at each request, and then the child would never end.
+    """
+    # The objects themselves are known to nobody else.
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+        known = finalizer.peek()
+        if known is not None and getattr(known[1], "__module__", "") == "urllib3.connectionpool":
+            finalizer.atexit = False
 
 
-def _collect(
-    collect: Callable[[float], None], in_turn: AbstractContextManager[object], timeout_millis: float = 0.0
-) -> None:
-    """A collection of metrics that is neither broken off nor, where *in_turn* is a lock, overtaken.
+class _Collection:
+    """A reader's collection of metrics: never broken off, not overtaken if *in_turn*, and of one process only.
 
     The SDK breaks one off between two instruments, and adds what it had read by then to what it reads the next time: a
     counter is exported with twice its value. And of two at a time, the older might be exported last.
+
+    In a forked child the SDK restarts the reader's thread, before our own hook has run. Where the hooks in between take
+    longer than the reader's interval, that thread would export the parent's figures under the child's new identity.
     """
-    with in_turn:
-        collect(max(timeout_millis, COLLECT_MS))
+
+    def __init__(self, collect: Callable[[float], None], *, in_turn: bool) -> None:
+        self._collect, self._in_turn = collect, in_turn
+        self.resume()
+
+    def resume(self) -> None:
+        """Collect in this process."""
+        self._turn: AbstractContextManager[object] = threading.Lock() if self._in_turn else nullcontext()
+        self._pid = os.getpid()
+
+    def __call__(self, timeout_millis: float = 0.0) -> None:
+        """In the place of the reader's own `collect`."""
+        if self._pid == os.getpid():
+            with self._turn:
+                self._collect(max(timeout_millis, COLLECT_MS))
 
 
 class Renewal:
@@ -133,15 +162,16 @@ class Renewal:
 
     def prepare(
         self,
-        remake: Callable[[], Signals],
+        remake: Callable[[], Signals] | None,
         spans: PatientExporter | None,
         events: PatientExporter | None,
         meters: OwnMeters | None,
     ) -> None:
-        """Say what a child must have anew. Without it the exporters are the user's own objects, which it must share.
+        """Say what a child must have anew.
 
         Args:
-            remake: makes the exporters as they were made in the parent.
+            remake: makes the exporters as they were made in the parent; None: they are the user's own objects, which
+                a child must share.
             spans: our exporter of spans, if there is one.
             events: our exporter of events, if there is one.
             meters: our meter provider, if there is one.
@@ -156,8 +186,9 @@ class Renewal:
         """Note that this process is a child."""
         self._lock = threading.RLock()
         self.due = True
+        leave_connections()
         if self._meters is not None:
-            self._meters.abandon()
+            (self._meters.carry_on if self._remake is None else self._meters.abandon)()
 
     def renew(self) -> None:
         """Make everything anew, if that is due."""

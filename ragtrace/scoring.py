@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from ragtrace.errors import JudgeError, faults
 from ragtrace.judging import Asker, LateError, NoThreadError, Threads, within
+from ragtrace.judging.recall import was_cached
 from ragtrace.model import Closable, Evaluation, Judge, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.redact import encodable
 
@@ -73,15 +75,25 @@ class Evaluators(NamedTuple):
                 await evaluator.aclose()
 
 
-async def evaluate(evaluator: Evaluator, call: RagCall, probability: float = 1.0) -> Evaluation:
-    """Judge *call* and compute all metrics of *evaluator*. Whatever goes wrong is a reason, not an exception."""
+async def evaluate(
+    evaluator: Evaluator, call: RagCall, probability: float = 1.0, begun: Callable[[], object] | None = None
+) -> Evaluation:
+    """Judge *call* and compute all metrics of *evaluator*. Whatever goes wrong is a reason, not an exception.
+
+    Args:
+        begun: called when it is the call's turn.
+    """
     if evaluator.asker.computes:
-        return await _evaluate(evaluator, call, probability)
+        return await _evaluate(evaluator, call, probability, begun)
     async with evaluator.asker.line:  # in a burst, calls wait here, where it costs them none of their time
-        return await _evaluate(evaluator, call, probability)
+        return await _evaluate(evaluator, call, probability, begun)
 
 
-async def _evaluate(evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
+async def _evaluate(
+    evaluator: Evaluator, call: RagCall, probability: float, begun: Callable[[], object] | None
+) -> Evaluation:
+    if begun is not None:
+        begun()
     began = perf_counter()
     reason = ""
     try:
@@ -106,6 +118,7 @@ async def _evaluate(evaluator: Evaluator, call: RagCall, probability: float) -> 
         output_tokens=judgement.output_tokens,
         cost_usd=judgement.cost_usd,
         error=reason or None,
+        cached=was_cached(judgement),
     )
 
 

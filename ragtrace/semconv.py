@@ -164,6 +164,8 @@ def eval_detail(name: str) -> str:
 METRIC_SCORE: Final = "ragtrace.eval.score"
 METRIC_RESULTS: Final = "ragtrace.eval.results"
 METRIC_JUDGE_DURATION: Final = "ragtrace.eval.duration"
+CACHED: Final = "ragtrace.cached"
+"""Attribute of that metric: true where the labels are those of an identical call, from memory; absent otherwise."""
 METRIC_JUDGE_TOKENS: Final = "ragtrace.eval.tokens"
 METRIC_JUDGE_COST: Final = "ragtrace.eval.cost"
 METRIC_MOMENT: Final = "ragtrace.eval.moment"

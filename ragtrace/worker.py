@@ -26,18 +26,16 @@ from ragtrace.places import Places
 from ragtrace.spare import prepare
 
 T = TypeVar("T")
-_GATHER_SECONDS: Final = 0.02
-"""How long the busy thread lets items gather."""
-_LINGER_SECONDS: Final = 1.0
-"""How long without an item until the thread must be woken for the next."""
+_GATHER_SECONDS: Final = 0.02  # for which the busy thread lets items gather
+_LINGER_SECONDS: Final = 1.0  # without an item until the thread must be woken for the next
 _TICK_SECONDS: Final = 0.25
 _ROUND_SECONDS: Final = 0.005
 """How long it works off items, or one of them, before tasks of the event loop get their turn."""
-_SHORT_ROUND_SECONDS: Final = 0.001
-"""The same while judges have enough to do: a request comes back to the loop half a dozen times."""
+_SHORT_ROUND_SECONDS: Final = 0.001  # while judges have enough to do: a request comes back half a dozen times
 _MANY_TASKS: Final = 256
 _MOST_TAKEN: Final = 8  # at a time: weighing a few is done in far less than a slice of work
 _CLOSE_SECONDS: Final = 0.5
+_LAST_TURNS: Final = 16
 _MOST_BUSY: Final = 128
 """Tasks that count as waiting for the processor; others wait for somebody else."""
 _parents_loops: list[object] = []
@@ -228,7 +226,9 @@ class Worker(Generic[T]):
             if self._over:
                 break
             await self._sleep(loop, wake, busy=bool(self._taken) or monotonic() < busy_until)
-        await asyncio.sleep(0)  # a task that is cancelled before it began could not say what became of its item
+        # A task cancelled before it began could not say what became of its item; one just answered has a way to go.
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(0)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import perf_counter
@@ -17,17 +21,26 @@ from typing import Any
 import pytest
 
 import ragtrace
+from ragtrace.alerts import Alertmanager, Webhook
 from ragtrace.cli import main
 from ragtrace.cli.terminal import FAILURE, OK, USAGE
 from ragtrace.endpoints import Endpoint
 from ragtrace.errors import JudgeError, faults
+from ragtrace.native import Refusal, ScoreRecord, ScoreSink
 from ragtrace.runtime.diagnosis import of_environment
 from ragtrace.runtime.diagnosis.asking import Answer, ask, shown
 from ragtrace.runtime.fates import Fate
 from ragtrace.testing import FakeJudge
+from ragtrace_exporters.sinks.datadog import DatadogScores
+from ragtrace_exporters.sinks.http import JsonClient
+from ragtrace_exporters.sinks.langfuse import LangfuseScores
+from ragtrace_exporters.sinks.mlflow import MlflowScores
+from ragtrace_exporters.sinks.opik import OpikScores
+from ragtrace_exporters.sinks.phoenix import PhoenixScores
 from tests.support import watched
 from tests.support.otlp import GrpcReceiver, HttpReceiver
 from tests.support.scored import EVERY
+from tests.support.services import free_ports
 from tests.support.watched import GOOD, HALF, WAIT_S, WaitingJudge, watch
 
 SECRET = "sk-very-secret"
@@ -405,6 +418,260 @@ def test_without_probing_nothing_is_asked() -> None:
     watch(screen=None, judge=judge)
     assert ragtrace.doctor(probe=False).checks == ()
     assert judge.loops == []
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def checks(diagnosis: ragtrace.Diagnosis) -> dict[str, tuple[bool, str]]:
+    """Whether each thing is well, and what was seen."""
+    return {check.what: (check.ok, check.seen) for check in diagnosis.checks}
+
+
+def test_the_files_of_calls_say_what_is_in_them(tmp_path: Path) -> None:
+    """That they can be written to, where they are and from where, and how much room is left."""
+    watch(screen=FakeJudge(HALF, name="screen"), store=tmp_path / "history.db", spool=tmp_path / "spool.db")
+    watched.ask("where?")
+    assert ragtrace.flush()
+    diagnosis = ragtrace.doctor()
+    assert diagnosis.ok, diagnosis.problems
+    found = checks(diagnosis)
+    assert found["store"][1].startswith("can be written to; 1 calls, newest 0 s ago; ")
+    assert found["spool"][1].startswith("can be written to; 0 calls wait, 0 of them taken up; ")
+    assert all(seen.endswith(" free") for _, seen in found.values())
+    assert f"{tmp_path / 'history.db'} (from store=)" in [check.where for check in diagnosis.checks]
+
+
+def test_files_that_are_not_there_yet_are_not_made(tmp_path: Path) -> None:
+    """The environment alone is looked at: that is no time to leave something behind."""
+    environ = {"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(tmp_path / "history.db")}
+    assert checks(of_environment(environ))["store"][1].startswith("not made yet, but it can be; ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_no_directory_is_a_problem(tmp_path: Path) -> None:
+    """With the variable to change."""
+    diagnosis = of_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_SPOOL": str(tmp_path / "gone" / "spool.db")})
+    [problem] = diagnosis.problems
+    assert problem.startswith("spool: there is no such directory at ")
+    assert problem.endswith("write another into RAGTRACE_SPOOL")
+
+
+def test_another_programs_file_is_a_problem(tmp_path: Path) -> None:
+    """And is left as it is."""
+    path = tmp_path / "history.db"
+    path.write_text("dear diary, " * 100)
+    [problem] = of_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(path)}).problems
+    assert "another program's file" in problem
+    assert path.read_text() == "dear diary, " * 100
+
+
+def test_a_file_that_somebody_else_never_lets_go_of_is_a_problem(tmp_path: Path) -> None:
+    """As a process that hangs in the middle of a write does."""
+    path = tmp_path / "history.db"
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("CREATE TABLE calls (at REAL)")
+        other.execute("BEGIN IMMEDIATE")
+        [problem] = of_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(path)}, timeout=0.2).problems
+        other.execute("ROLLBACK")
+    other.close()
+    assert "locked" in problem
+    assert "look for one that hangs" in problem
+
+
+# --- whom it tells ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def api(status: int) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """A server that answers everything with *status*, and writes down what it was asked."""
+    asked: list[tuple[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.command, self.path))
+            self.send_response(status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        do_POST = do_GET  # noqa: N815 - the name is the base class's
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+def scored_by(sink: ScoreSink) -> ragtrace.Diagnosis:
+    """Configured with a backend that gets scores by its own API."""
+    ragtrace.configure(exporter=ragtrace.Signals(scores=sink), service="shop")
+    return ragtrace.doctor(timeout=2.0)
+
+
+@pytest.mark.parametrize("make", [PhoenixScores, MlflowScores, LangfuseScores, OpikScores, DatadogScores])
+def test_a_backends_own_api_is_asked_and_given_nothing(make: Callable[[JsonClient], ScoreSink]) -> None:
+    """One request that reads, with the keys; the report says who and where."""
+    with api(200) as (url, asked):
+        sink = make(JsonClient(url, {"authorization": SECRET}))
+        diagnosis = scored_by(sink)
+    assert diagnosis.ok, diagnosis.problems
+    assert checks(diagnosis)[f"scores for {sink.name}"] == (True, "its API answers; nothing was posted")
+    assert [method for method, _ in asked] == ["GET"]
+    assert ("score_sink", f"{sink.name} at {url}", "exporter=") in [
+        (setting.name, setting.value, setting.origin) for setting in diagnosis.settings
+    ]
+    assert SECRET not in str(diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("status", "seen", "advice"),
+    [
+        (401, "unauthorized: status 401", "keys"),
+        (404, "refused: status 404", "API"),
+        (503, "unavailable: status 503", "up"),
+    ],
+)
+def test_a_backends_own_api_that_refuses_is_a_problem(status: int, seen: str, advice: str) -> None:
+    """With what to do."""
+    with api(status) as (url, _):
+        [problem] = scored_by(PhoenixScores(JsonClient(url, {}))).problems
+    assert seen in problem
+    assert advice in problem.partition(";")[2]
+
+
+def test_a_backends_own_api_that_is_away_is_a_problem(closed: int) -> None:
+    """In the words that one searches for, and what becomes of the scores."""
+    [problem] = scored_by(PhoenixScores(JsonClient(f"http://127.0.0.1:{closed}", {}))).problems
+    assert problem.startswith(f"scores for phoenix: connection refused at http://127.0.0.1:{closed}; ")
+    assert "wait for ten minutes" in problem
+
+
+class Mute:
+    """A sink that cannot be asked, and takes nothing."""
+
+    name, most_at_once = "mute", 10
+
+    def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
+        return {score.id: Refusal("too_large") for score in scores}
+
+
+def test_scores_that_were_not_taken_are_a_problem() -> None:
+    """By reason; that the sink could not be asked is only noted."""
+    ragtrace.configure(exporter=ragtrace.Signals(scores=Mute()), screen=FakeJudge(HALF, name="screen"))
+    watched.ask("where?")
+    ragtrace.flush()
+    diagnosis = ragtrace.doctor()
+    assert [problem for problem in diagnosis.problems if problem.startswith("scores for mute: 4 did not get there")]
+    assert any("'mute' cannot be asked" in note for note in diagnosis.notes)
+    assert "  scores for mute: 0 posted, 0 waiting, failed too_large 4\n" in str(diagnosis)
+
+
+def test_alerts_say_how_they_stand_and_whom_they_tell() -> None:
+    """With the rule behind a name, and nothing secret."""
+    alert = ragtrace.Alert("hallucination", above=0.05, name="made up", notify=Webhook(f"http://localhost/{SECRET}"))
+    watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert])
+    watched.ask("where?")
+    assert ragtrace.flush()
+    diagnosis = ragtrace.doctor(probe=False)
+    assert [(each.name, each.rule, each.states) for each in diagnosis.alerts] == [
+        ("made up", "hallucination above 0.05", ("ok",))
+    ]
+    assert diagnosis.alerts[0].tells == ("the log", "webhook to localhost")
+    assert SECRET not in json.dumps(diagnosis.as_dict())
+    assert ("alerts", "made up", "alerts=") in [(each.name, each.value, each.origin) for each in diagnosis.settings]
+
+
+def test_a_notifier_is_connected_to_and_told_nothing() -> None:
+    """A doctor raises no alarm: not a byte is sent, no function called."""
+    told: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        hook = Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/hook")
+        watch(alerts=[ragtrace.Alert("hallucination", above=0.05, notify=[hook, told.append])])
+        diagnosis = ragtrace.doctor()
+        assert diagnosis.ok, diagnosis.problems
+        connection, _ = server.accept()
+        with connection:
+            assert connection.recv(1) == b""
+    assert checks(diagnosis)["notifier"] == (True, "takes connections; nothing was sent")
+    assert told == []
+    assert any("'list.append' cannot be tried without an alarm" in note for note in diagnosis.notes)
+
+
+def test_a_notifier_that_is_not_there_is_a_problem(closed: int) -> None:
+    """Found before the night in which it is needed."""
+    alert = ragtrace.Alert("hallucination", above=0.05, notify=Alertmanager(f"http://127.0.0.1:{closed}"))
+    watch(alerts=[alert])
+    [problem] = ragtrace.doctor().problems
+    assert problem.startswith(f"notifier: connection refused at Alertmanager at 127.0.0.1:{closed}; ")
+
+
+# --- the page of metrics ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: int) -> int:
+    """A port for it."""
+    with free_ports(1) as (port,):
+        monkeypatch.setenv("RAGTRACE_PROMETHEUS_PORT", str(port))
+        monkeypatch.setenv("RAGTRACE_PROMETHEUS_DIR", str(tmp_path / "page"))
+    return port
+
+
+def test_the_page_of_metrics_is_fetched(page: int, tmp_path: Path) -> None:
+    """As soon as it is served; that there is no endpoint for spans is no problem then."""
+    ragtrace.configure(service="shop", exporter="prometheus")
+    diagnosis = ragtrace.doctor()
+    assert diagnosis.ok, diagnosis.problems
+    ok, seen = checks(diagnosis)["page of metrics"]
+    assert (ok, seen.endswith(" series of 'shop'")) == (True, True)
+    where = {setting.name: (setting.value, setting.origin) for setting in diagnosis.settings}
+    assert where["prometheus_page"] == (f"http://127.0.0.1:{page}/metrics", "RAGTRACE_PROMETHEUS_PORT")
+    assert where["prometheus_folder"] == (str(tmp_path / "page"), "RAGTRACE_PROMETHEUS_DIR")
+
+
+def test_fetching_the_page_takes_nothing_from_prometheus(page: int) -> None:
+    """It still sees a new counter begin at 0."""
+    ragtrace.configure(service="shop", exporter="prometheus", screen=FakeJudge(HALF, name="screen"))
+    watched.ask("where?")
+    assert ragtrace.flush()
+    assert ragtrace.doctor().ok
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{page}/metrics", headers={"Accept": "application/openmetrics-text"}
+    )
+    with urllib.request.urlopen(request, timeout=5) as response:
+        lines = response.read().decode().splitlines()
+    assert {line.split()[-1] for line in lines if line.startswith("ragtrace_calls_total")} == {"0.0"}
+
+
+def test_another_program_at_the_port_of_the_page_is_a_problem(page: int) -> None:
+    """Prometheus would fetch that."""
+    with api(200) as (url, _):
+        port = url.rpartition(":")[2]
+        environ = {**os.environ, "RAGTRACE_EXPORTER": "prometheus", "RAGTRACE_PROMETHEUS_PORT": port}
+        [problem] = of_environment(environ).problems
+    assert "page of metrics: another program answers there" in problem
+    assert "RAGTRACE_PROMETHEUS_PORT" in problem
+
+
+def test_a_page_that_this_process_does_not_get_to_serve_is_a_problem(page: int) -> None:
+    """The port is somebody's who does not answer."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", page))  # and does not listen
+        ragtrace.configure(service="shop", exporter="prometheus")
+        diagnosis = ragtrace.doctor(timeout=0.5)
+    assert checks(diagnosis)["page of metrics"] == (False, "connection refused: nobody serves it")
+    assert any("Prometheus gets nothing" in problem for problem in diagnosis.problems)
+
+
+def test_before_the_application_runs_nobody_serves_its_page(page: int) -> None:
+    """Which is as it should be, where the environment alone is looked at."""
+    diagnosis = of_environment({**os.environ, "RAGTRACE_EXPORTER": "prometheus"})
+    assert diagnosis.ok, diagnosis.problems
+    assert checks(diagnosis)["page of metrics"][1].startswith("nobody serves it now")
+    assert checks(diagnosis)["folder of metrics"][1] == "not made yet"
 
 
 # --- the report ------------------------------------------------------------------------------------------------------

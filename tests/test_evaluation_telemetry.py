@@ -193,6 +193,17 @@ def test_an_unscored_metric_is_in_no_histogram() -> None:
     assert dict(duration.attributes) == {"ragtrace.evaluator.id": "screen", "error.type": "refused"}
 
 
+def test_what_came_from_memory_is_told_apart_from_what_was_judged() -> None:
+    """The second of two identical calls has a series of its own: it says nothing of how fast the judge is."""
+    captured = watch(screen=None, judge=FakeJudge(GOOD, name="judge"), sampling=EVERY)
+    ask("where?")
+    ask("where?")
+    assert ragtrace.flush()
+    points = captured.metrics()["ragtrace.eval.duration"].data_points
+    found = {bool(point.attributes.get("ragtrace.cached")): point.count for point in points}
+    assert found == {False: 1, True: 1}
+
+
 def test_what_judging_costs_is_a_metric_of_its_own() -> None:
     """Tokens by kind, and money, by evaluator."""
     judgement = Judgement(claims=CLAIMS, answer_label="answered", input_tokens=30, output_tokens=7, cost_usd=0.002)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from time import perf_counter
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, use_span
 
 import ragtrace
 from ragtrace.errors import faults
 from ragtrace.testing import FakeJudge
-from tests.support.watched import GOOD, WAIT_S, ask, watch
+from tests.support.watched import ANSWER, GOOD, WAIT_S, ask, watch
 
 HUGE = 50_000_000
 
@@ -273,3 +275,74 @@ def test_a_hundred_thousand_documents_cost_the_application_little() -> None:
     assert look_up("where?", documents) is documents
     assert perf_counter() - began < 2.0
     assert ragtrace.flush(WAIT_S)
+
+
+# --- a span of somebody else's making --------------------------------------------------------------------------------
+
+
+class HostileSpan(NonRecordingSpan):
+    """Whatever is asked of it, it raises."""
+
+    is_recording = get_span_context = set_attribute = set_attributes = add_event = _fail
+    update_name = set_status = record_exception = end = __bool__ = __eq__ = __hash__ = _fail
+
+
+def make_current() -> AbstractContextManager[object]:
+    return use_span(HostileSpan(INVALID_SPAN_CONTEXT), record_exception=False, set_status_on_exception=False)
+
+
+@ragtrace.trace
+def around(question: str) -> str:
+    with make_current():
+        return ask(question)
+
+
+@ragtrace.generate
+async def reply_async(question: str) -> str:
+    await asyncio.sleep(0)
+    return ANSWER
+
+
+@ragtrace.trace
+async def around_async(question: str) -> str:
+    with make_current():
+        return await reply_async(question)
+
+
+def inside(question: str) -> str:
+    with make_current():
+        return around(question)
+
+
+def by_hand(question: str) -> str:
+    @ragtrace.trace
+    def outer() -> str:
+        with make_current(), ragtrace.call(question) as call:
+            call.answered(ANSWER)
+            return ANSWER
+
+    return outer()
+
+
+@pytest.mark.parametrize("users", [False, True], ids=["our spans", "the spans of the SDK"])
+@pytest.mark.parametrize("sampler", ["always_on", "always_off"])
+@pytest.mark.parametrize(
+    "application",
+    [around, lambda question: asyncio.run(around_async(question)), inside, by_hand],
+    ids=["sync", "async", "the root too", "by hand"],
+)
+def test_a_span_of_somebody_else_that_raises_hurts_nobody(
+    monkeypatch: pytest.MonkeyPatch, application: Callable[[str], str], sampler: str, users: bool
+) -> None:
+    """It is the current one where a decorated function is called: inside a call that is sampled, or dropped."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    provider = TracerProvider(shutdown_on_exit=False) if users else None
+    if provider is None:
+        watch(screen=FakeJudge(GOOD))
+    else:
+        ragtrace.configure(tracer_provider=provider, screen=FakeJudge(GOOD))
+    assert application("where?") == ANSWER
+    assert ragtrace.flush(WAIT_S)
+    assert ragtrace.stats().pending == 0
+    if provider is not None:
+        provider.shutdown()

@@ -18,10 +18,10 @@ EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
 # A module imports only from layers before its own; a package may import within itself. `__init__` is what a user
 # imports, so what stands on the public API (the demo, the command line) comes after it.
 LAYERS: Final[tuple[frozenset[str], ...]] = (
-    frozenset({"endpoints", "errors", "labels", "native", "reasons", "semconv"}),
+    frozenset({"ahead", "endpoints", "errors", "labels", "native", "reasons", "semconv", "sqlite_use"}),
     frozenset({"model"}),
     frozenset({"settings", "steps", "meters"}),
-    frozenset({"account", "drive", "capture", "redact", "ledger", "pacing", "places", "spare", "spool"}),
+    frozenset({"account", "drive", "capture", "redact", "ledger", "pacing", "places", "receipts", "spare", "spool"}),
     frozenset({"arguments"}),
     frozenset(
         {
@@ -49,7 +49,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"__main__"}),
 )
 EXPORTERS_MAY_IMPORT: Final = frozenset(
-    {"endpoints", "errors", "labels", "meters", "model", "native", "reasons", "semconv"}
+    {"ahead", "endpoints", "errors", "labels", "meters", "model", "native", "reasons", "semconv"}
 )
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.

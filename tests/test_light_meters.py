@@ -90,7 +90,8 @@ class Rig:
         self.provider = MeterProvider([reader], shutdown_on_exit=False)
         meter: Any = self.provider.get_meter("ours", "1")
         if isinstance(reader, LightReader):
-            reader.book, reader.scope = Book(), InstrumentationScope("ours", "1")
+            self.book = reader.book = Book()
+            reader.scope = InstrumentationScope("ours", "1")
             meter = LightMeter(meter, reader.book)
         self.histogram = meter.create_histogram("sizes", "s", "Sizes", explicit_bucket_boundaries_advisory=BOUNDS)
         self.counter = meter.create_counter("things", "{thing}", "Things")
@@ -173,6 +174,16 @@ def test_too_many_series_are_counted_together(light: Rig) -> None:
     points = light.collect()["sizes"].data.data_points
     together = [point.count for point in points if point.attributes == {"otel.metric.overflow": True}]
     assert (len(points), together) == (MOST_SERIES + 1, [10])
+
+
+def test_a_child_starts_empty(light: Rig) -> None:
+    """Its parent exports what the parent has recorded."""
+    light.histogram.record(0.2, {})
+    light.book.lock.acquire()
+    light.book.reset()
+    light.histogram.record(0.3, {})
+    (point,) = light.collect()["sizes"].data.data_points
+    assert (point.count, point.sum) == (1, 0.3)
 
 
 def test_other_peoples_metrics_stay_theirs(light: Rig) -> None:

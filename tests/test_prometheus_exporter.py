@@ -8,10 +8,11 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -19,6 +20,8 @@ import ragtrace
 from ragtrace.errors import SettingsError
 from ragtrace_exporters.openmetrics.folder import Folder
 from ragtrace_exporters.openmetrics.naming import Kind, metric_name, sample_names
+from ragtrace_exporters.openmetrics.page import begun
+from ragtrace_exporters.openmetrics.reader import PageReader
 from ragtrace_exporters.openmetrics.snapshot import Exemplar, Family, Series, Snapshot, from_json, to_json, total
 from ragtrace_exporters.prometheus import prometheus
 from tests.support.application import QUESTION, ask
@@ -39,9 +42,9 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         yield free
 
 
-def fetch(port: int, accept: str = "text/plain") -> str:
+def fetch(port: int, accept: str = "text/plain", **headers: str) -> str:
     """The page, or "" while nobody serves it."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept, **headers})
     try:
         with urllib.request.urlopen(request, timeout=5) as response:
             return str(response.read().decode())
@@ -90,7 +93,7 @@ def test_the_page_is_openmetrics_with_exemplars(
     ragtrace.configure(service="guide", exporter="prometheus")
     ask(QUESTION)
     assert ragtrace.flush(10)
-    page(port, OPENMETRICS)
+    wait_until(lambda: "# {" in page(port, OPENMETRICS), 5, "counters are shown as they are")
     found = samples(page(port, OPENMETRICS))
     http_receiver.wait_for(lambda seen: seen.spans)
     traces = {
@@ -110,7 +113,32 @@ def test_a_new_counter_begins_at_0_for_prometheus_alone(port: int) -> None:
     assert ragtrace.flush(10)
     assert offered(page(port)) == 3
     assert offered(page(port, OPENMETRICS)) == 0
-    assert offered(page(port, OPENMETRICS)) == 3
+    wait_until(lambda: offered(page(port, OPENMETRICS)) == 3, 5, "that it was shown is remembered")
+
+
+def test_an_answer_that_prometheus_throws_away_tells_it_nothing(port: int) -> None:
+    """It came after the time that the request says it has: the 0 is shown again."""
+    ragtrace.configure(service="guide", exporter="prometheus")
+    ask(QUESTION)
+    assert ragtrace.flush(10)
+    page(port)
+    late = {"X-Prometheus-Scrape-Timeout-Seconds": "0"}
+    assert [offered(fetch(port, OPENMETRICS, **late)) for _ in range(2)] == [0, 0]
+    in_time = {"X-Prometheus-Scrape-Timeout-Seconds": "10"}
+    assert offered(fetch(port, OPENMETRICS, **in_time)) == 0
+    wait_until(lambda: offered(fetch(port, OPENMETRICS, **in_time)) == 1, 5, "that it was shown is remembered")
+
+
+def test_a_process_that_has_ended_makes_no_page(tmp_path: Path) -> None:
+    """From then on another one may add up, and two would be one too many."""
+    with free_ports(1) as (free,):
+        reader = PageReader("127.0.0.1", free, tmp_path)
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+    provider.get_meter("test").create_counter("calls").add(1)
+    page(free)
+    assert reader.page("text/plain") is not None
+    provider.shutdown()
+    assert reader.page("text/plain") is None
 
 
 def test_counts_go_on_after_a_restart(port: int) -> None:
@@ -155,6 +183,37 @@ def test_the_page_moves_to_another_process_when_its_own_is_killed(tmp_path: Path
             wait_until(lambda: offered(fetch(port)) == 60, 30, "both count")
             first.kill()
             assert offered(page(port)) == 60
+
+
+def test_what_was_on_the_page_is_on_the_next_when_its_process_is_killed_at_once(tmp_path: Path, port: int) -> None:
+    """No counter falls: Prometheus would count all of it once more."""
+    with application(tmp_path, port) as first:
+        wait_until(lambda: offered(fetch(port)), 30, "the first process counts")
+        threading.Event().wait(1.0)  # it counts on, and writes it down every two seconds only
+        before = offered(fetch(port))
+        first.kill()
+        with application(tmp_path, port, CALLS="0", STAY="1"):
+            assert offered(page(port)) >= before
+
+
+def test_threads_that_write_figures_down_at_once_do_not_meet(port: int) -> None:
+    """A flush, a fetch and the process's own rhythm: no half file, nothing older over something newer."""
+    ragtrace.configure(service="guide", exporter="prometheus")
+    ask(QUESTION)
+    assert ragtrace.flush(10)
+    page(port)
+
+    def often(what: Callable[[], object]) -> None:
+        for _ in range(40):
+            what()
+
+    threads = [threading.Thread(target=often, args=(what,)) for what in (lambda: fetch(port), ragtrace.flush) * 3]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ragtrace.stats().faults == {}
+    assert offered(page(port)) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -250,3 +309,29 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     torn.close()
     assert live.together(counter(4.0)) == counter(6.0)
     live.close()
+
+
+def test_one_killed_while_it_folded_the_ended_into_the_past_counts_nothing_twice(tmp_path: Path) -> None:
+    """Files that it had no time to delete are of processes in the past already."""
+    ended, live = Folder(tmp_path, "guide"), Folder(tmp_path, "guide")
+    ended.publish(counter(2.0))
+    kept = {file: file.read_bytes() for file in tmp_path.glob(f"*.{os.getpid()}-*")}
+    ended.close()
+    assert live.together(counter(4.0)) == counter(6.0)
+    gone = [file for file in kept if not file.exists()]
+    assert {file.suffix for file in gone} == {".alive", ".metrics"}
+    for file in gone:
+        file.write_bytes(kept[file])
+    assert live.together(counter(4.0)) == counter(6.0)
+    assert live.together(counter(4.0)) == counter(6.0)
+    assert not any(file.exists() for file in gone)
+    live.close()
+
+
+def test_a_series_begins_at_0_until_somebody_got_that(tmp_path: Path) -> None:
+    """A fetch that broke off has told Prometheus nothing."""
+    folder = Folder(tmp_path, "guide")
+    assert begun(counter(3.0), folder.shown())[0] == begun(counter(3.0), folder.shown())[0] == counter(0.0)
+    folder.show(begun(counter(3.0), folder.shown())[1])
+    assert begun(counter(3.0), folder.shown()) == (counter(3.0), set())
+    folder.close()

@@ -161,6 +161,19 @@ def test_a_backend_that_refuses_the_key_is_not_hammered(sink: ScriptedSink, make
     assert len(sink.taken) == poster.books().offered - 1
 
 
+def test_a_flush_of_nothing_does_not_end_a_pause(sink: ScriptedSink, make: Make) -> None:
+    """It has nothing to try whether the backend would answer by now."""
+    poster = make()
+    sink.refusals.append(Refusal("unauthorized", busy=True))
+    poster(call_of(), [evaluation_of()])
+    deadline = time.monotonic() + 5.0
+    while poster.books().pending:
+        assert time.monotonic() < deadline
+        sink.entered.wait(0.01)
+    poster.flush(5.0)
+    assert left_alone(sink, poster)
+
+
 def left_alone(sink: ScriptedSink, poster: ScorePoster) -> bool:
     """Whether a new score waits; the first may still be taken along by a flush that is just ending."""
     for _ in range(3):

@@ -20,9 +20,16 @@ import pytest
 from opentelemetry import trace
 from opentelemetry._logs import NoOpLoggerProvider
 from opentelemetry.context import Context, attach, detach
+from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
 from opentelemetry.sdk import environment_variables
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk._logs.export import (
+    BatchLogRecordProcessor,
+    InMemoryLogRecordExporter,
+    LogRecordExporter,
+    LogRecordExportResult,
+    SimpleLogRecordProcessor,
+)
 from opentelemetry.sdk.metrics import AlwaysOnExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -163,6 +170,75 @@ os.waitpid(child, 0)
     assert sorted(output_of(program).splitlines()) == ["before parent", "child"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_starts_with_an_empty_queue_of_events() -> None:
+    """As with spans. The child's count of what is in that queue starts at 0 as well."""
+    program = """
+import os
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, InMemoryLogRecordExporter
+exporter = InMemoryLogRecordExporter()
+provider = LoggerProvider(shutdown_on_exit=False)
+provider.add_log_record_processor(BatchLogRecordProcessor(exporter, schedule_delay_millis=3_600_000))
+logger = provider.get_logger("test")
+logger.emit(body="before")
+child = os.fork()
+logger.emit(body="child" if child == 0 else "parent")
+provider.force_flush()
+line = " ".join(each.log_record.body for each in exporter.get_finished_logs()) + chr(10)
+os.write(1, line.encode())  # in one piece: both write to the same pipe
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    assert sorted(output_of(program).splitlines()) == ["before parent", "child"]
+
+
+class LogExporter(LogRecordExporter):
+    """Keeps bodies, and waits in `export` until it is opened."""
+
+    def __init__(self) -> None:
+        self.bodies: list[object] = []
+        self.begun, self.gate = threading.Event(), threading.Event()
+
+    def export(self, batch: Sequence[Any]) -> LogRecordExportResult:
+        self.begun.set()
+        self.gate.wait(WAIT_S)
+        self.bodies.extend(each.log_record.body for each in batch)
+        return LogRecordExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+    def shutdown(self) -> None: ...
+
+
+def test_events_queue_and_flush_as_spans_do() -> None:
+    """A full queue drops the oldest, and a flush of 1 ms waits for the exporter. `BoundedEvents` and `Telemetry.flush`
+    treat events as they do spans.
+    """
+    exporter = LogExporter()
+    provider = LoggerProvider(resource=Resource({}), shutdown_on_exit=False)
+    provider.add_log_record_processor(
+        BatchLogRecordProcessor(exporter, max_queue_size=2, max_export_batch_size=2, schedule_delay_millis=NEVER_MS)
+    )
+    logger = provider.get_logger("test")
+    for body in "ab":  # a full batch: the processor's thread takes it, and waits in the exporter
+        logger.emit(body=body)
+    assert exporter.begun.wait(WAIT_S)
+    for body in "cde":
+        logger.emit(body=body)
+    flush = threading.Thread(target=provider.force_flush, args=(1,))
+    flush.start()
+    flush.join(0.2)
+    waited = flush.is_alive()
+    exporter.gate.set()
+    flush.join(WAIT_S)
+    provider.shutdown()
+    assert waited
+    assert exporter.bodies == ["a", "b", "d", "e"]
+
+
 def test_the_exporters_own_flush_is_never_called(make: Make) -> None:
     """Neither by a flush nor by a shutdown. An exporter of ours must not buffer behind `export`."""
     exporter = Exporter()
@@ -274,6 +350,30 @@ def test_a_full_span_drops_its_oldest_attribute(make: Make) -> None:
     kept = list(seen.spans[0].attributes or {})
     assert kept == [f"key {number}" for number in range(72, 200)]
     assert seen.spans[0].dropped_attributes == 72
+
+
+def test_a_copy_of_a_finished_span_has_no_limit() -> None:
+    """Made by the public constructor, which takes attributes as they are. The hold adds scores to such a copy."""
+    attributes = {f"key {number}": number for number in range(1_000)}
+    copy = ReadableSpan(name="a", attributes=attributes)
+    assert (dict(copy.attributes or {}), copy.dropped_attributes) == (attributes, 0)
+
+
+def test_a_span_of_another_class_is_a_parent_like_any_other(make: Make) -> None:
+    """The SDK asks the span in the context for its `SpanContext` alone. Light spans are such parents, and other
+    instrumentations nest under them.
+    """
+
+    class Foreign(NonRecordingSpan):
+        pass
+
+    seen = Seen()
+    context = SpanContext(1, 2, False, TraceFlags(1))
+    make(seen).get_tracer("test").start_span("child", context=set_span_in_context(Foreign(context))).end()
+    child = seen.spans[0]
+    assert child.parent == context
+    assert child.context is not None
+    assert child.context.trace_id == 1
 
 
 def test_no_environment_variable_names_span_processors() -> None:
@@ -398,6 +498,18 @@ def test_an_event_of_an_unsampled_parent_is_not_dropped() -> None:
     assert (record.event_name, record.trace_id, record.span_id) == ("score", 1, 2)
 
 
+def test_an_event_belongs_to_the_span_of_the_context_it_is_given(make: Make) -> None:
+    """With its ids and its real flags, whatever span is current. So the scores of a call that has long ended are found
+    under its span.
+    """
+    scored = SpanContext(1, 2, False, TraceFlags(1))
+    with make().get_tracer("test").start_as_current_span("around"):
+        record = emitted(timestamp=5, context=set_span_in_context(NonRecordingSpan(scored)))
+        unsampled = emitted(timestamp=5, context=unsampled_parent())
+    assert (record.trace_id, record.span_id, record.trace_flags) == (1, 2, TraceFlags(1))
+    assert unsampled.trace_flags == TraceFlags(0)
+
+
 def test_the_default_samplers_describe_themselves_as_expected() -> None:
     """The light tracer knows by these descriptions that a child does what its local parent did, and asks no sampler."""
     inherits = ",localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler}"
@@ -450,20 +562,57 @@ def test_events_vanish_silently_without_a_logs_sdk() -> None:
     assert not NoOpLoggerProvider().get_logger("test").enabled(event_name="gen_ai.evaluation.result")
 
 
+@pytest.mark.newest
+def test_without_a_logs_sdk_the_processes_logger_says_so_and_is_silent() -> None:
+    """What a library gets that asks for the global provider: no error, no warning, nothing. The same reason."""
+    program = """
+import sys
+from opentelemetry import _logs
+logger = _logs.get_logger("test")
+print(logger.enabled(event_name="gen_ai.evaluation.result"))
+sys.stderr = sys.stdout
+logger.emit(event_name="gen_ai.evaluation.result", timestamp=1)
+"""
+    assert output_of(program, PYTHONWARNINGS="default") == "False\n"
+
+
+@pytest.mark.newest
+def test_a_logs_sdk_says_that_it_takes_events() -> None:
+    """Otherwise the attacher would send a carrier span for every call. `BoundedEvents` has to answer the same."""
+    provider = LoggerProvider(resource=Resource({}), shutdown_on_exit=False)
+    exporter = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call,unused-ignore]
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+    enabled = provider.get_logger("test").enabled(event_name="gen_ai.evaluation.result")
+    provider.shutdown()
+    assert enabled
+
+
 def test_an_event_without_a_timestamp_has_none() -> None:
-    """It would be exported as 1970. Evaluation events are given one."""
+    """It is exported as 1970. Evaluation events are given one."""
     assert not emitted().timestamp
+    exporter = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call,unused-ignore]
+    provider = LoggerProvider(resource=Resource({}), shutdown_on_exit=False)
+    provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+    provider.get_logger("test").emit(event_name="score")
+    provider.shutdown()
+    request = encode_logs(exporter.get_finished_logs())
+    assert request.resource_logs[0].scope_logs[0].log_records[0].time_unix_nano == 0
+
+
+ALWAYS: Final = AlwaysOnExemplarFilter()
 
 
 def histogram(
-    record: Sequence[float], bounds: Sequence[float], contexts: Sequence[Context | None]
+    record: Sequence[float],
+    bounds: Sequence[float] | None,
+    contexts: Sequence[Context | None],
+    *,
+    exemplar_filter: AlwaysOnExemplarFilter | None = ALWAYS,
 ) -> HistogramDataPoint:
-    """The data point of *record*, recorded in *contexts*."""
+    """The data point of *record*, recorded in *contexts*; None stands for the SDK's defaults."""
     reader = InMemoryMetricReader()
-    provider = MeterProvider(
-        [reader], resource=Resource({}), shutdown_on_exit=False, exemplar_filter=AlwaysOnExemplarFilter()
-    )
-    instrument = provider.get_meter("test").create_histogram("h", explicit_bucket_boundaries_advisory=list(bounds))
+    provider = MeterProvider([reader], resource=Resource({}), shutdown_on_exit=False, exemplar_filter=exemplar_filter)
+    instrument = provider.get_meter("test").create_histogram("h", explicit_bucket_boundaries_advisory=bounds)
     for value, context in zip(record, contexts, strict=True):
         instrument.record(value, context=context)
     data = reader.get_metrics_data()
@@ -482,6 +631,25 @@ def test_one_exemplar_is_kept_for_each_bucket() -> None:
     point = histogram([0.1, 0.2, 0.6, 0.7], [0.5], contexts)
     assert sorted((exemplar.value, exemplar.span_id) for exemplar in point.exemplars) == [(0.2, 2), (0.7, 4)]
     assert point.bucket_counts == (2, 2)
+
+
+def test_by_default_only_a_sampled_span_is_an_exemplar() -> None:
+    """It is the span of the context that is given, not the current one. Scores are recorded in the context of the
+    scored span, so a bucket leads to a trace that exists.
+    """
+    contexts = [
+        set_span_in_context(NonRecordingSpan(SpanContext(1, 2 + flag, False, TraceFlags(flag)))) for flag in (0, 1)
+    ]
+    point = histogram([0.1, 0.2], [0.5], contexts, exemplar_filter=None)
+    assert [(exemplar.value, exemplar.span_id) for exemplar in point.exemplars] == [(0.2, 3)]
+
+
+def test_the_default_buckets_do_not_fit_scores() -> None:
+    """All scores of more than 0 would be in one. The histogram of scores brings its own bounds, which the SDK takes."""
+    contexts: list[Context | None] = [None] * 3
+    default = histogram([0.1, 0.5, 1.0], None, contexts)
+    assert [count for count in default.bucket_counts if count] == [3]
+    assert histogram([0.1, 0.5, 1.0], [0.2, 0.6], contexts).bucket_counts == (1, 1, 1)
 
 
 def test_a_histogram_drops_negative_values(caplog: pytest.LogCaptureFixture) -> None:

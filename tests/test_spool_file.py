@@ -210,15 +210,51 @@ def test_the_claim_of_a_killed_process_ends_with_it(path: str, claimer: subproce
     assert numbers(Spool(path).claim(10)) == [1, 2, 3, 4]
 
 
-def test_a_call_that_was_in_hand_at_three_crashes_is_given_up(path: str) -> None:
+def test_a_call_that_was_being_judged_at_five_crashes_is_given_up(path: str) -> None:
     """A judge's library that crashes on it must not crash every process to come; it is counted."""
     clock = FakeClock(1000.0)
-    opened(path).keep([kept(1), kept(2)])
-    for _ in range(3):
+    opened(path).keep([kept(1)])
+    for _ in range(5):
+        crashing = Spool(path, lease=60, clock=clock)
+        [call] = crashing.claim(1)
+        crashing.begin(call.number)
+        clock.advance(61)
+    assert numbers(Spool(path, lease=60, clock=clock).claim(1)) == []
+    assert faults.counts() == {"spool: given up": 1}
+
+
+def test_a_call_that_only_waited_at_crashes_is_not_given_up(path: str) -> None:
+    """Nor one that was given back in order, however often."""
+    clock = FakeClock(1000.0)
+    opened(path).keep([kept(1)])
+    for _ in range(5):
         assert numbers(Spool(path, lease=60, clock=clock).claim(1)) == [1]
         clock.advance(61)
-    assert numbers(Spool(path, lease=60, clock=clock).claim(1)) == [2]
-    assert faults.counts() == {"spool: given up": 1}
+        leaving = Spool(path, lease=60, clock=clock)
+        [call] = leaving.claim(1)
+        leaving.begin(call.number)
+        leaving.release([call.number])
+    assert faults.counts() == {}
+
+
+def test_calls_that_may_have_caused_two_crashes_are_tried_one_by_one(path: str) -> None:
+    """After all others: none of them is given up for what another one did."""
+    clock = FakeClock(1000.0)
+    opened(path).keep([kept(number) for number in range(1, 4)])
+    for _ in range(2):
+        crashing = Spool(path, lease=60, clock=clock)
+        for call in crashing.claim(9):
+            crashing.begin(call.number)
+        clock.advance(61)
+    spool = Spool(path, lease=60, clock=clock)
+    spool.keep([kept(4)])
+    [other] = spool.claim(9)
+    assert numbers([other]) == [4]
+    for number in range(1, 4):
+        [alone] = spool.claim(9)
+        assert (numbers([alone]), spool.claim(9)) == ([number], [])
+        spool.forget([alone.number])
+    assert faults.counts() == {}
 
 
 CLAIM_ALL = """

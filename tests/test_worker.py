@@ -147,6 +147,34 @@ def test_stop_cancels_what_hangs(make: Make) -> None:
     assert worker.size == 0
 
 
+def test_stop_lets_what_is_as_good_as_done_come_to_its_end(make: Make) -> None:
+    """An answer that has just come in costs a few turns of the loop more, and is not thrown away."""
+    begun, stopping = threading.Event(), threading.Event()
+    answers: list[asyncio.Event] = []
+    done: list[int] = []
+
+    async def handle(item: int) -> None:
+        if item == 0:
+            answers.append(asyncio.Event())
+            await answers[0].wait()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            done.append(item)
+        else:
+            begun.set()
+            stopping.wait(WAIT_S)
+            threading.Event().wait(0.05)  # until `stop` has got there
+            answers[0].set()
+
+    worker = make(handle)
+    worker.offer(0)
+    worker.offer(1)
+    assert begun.wait(WAIT_S)
+    stopping.set()
+    assert worker.stop(0.0, grace=WAIT_S) == []
+    assert done == [0]
+
+
 def test_stop_drains_first(make: Make) -> None:
     """What can be finished in time is finished."""
     seen: list[int] = []

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from ragtrace_exporters.wire import encode
+from ragtrace import ahead
+from ragtrace_exporters.wire import SDK_ENCODER, encode
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -61,6 +62,7 @@ class HttpSpanExporter(SpanExporter):
     ) -> None:
         import requests
 
+        ahead.load(SDK_ENCODER)
         self._endpoint, self._timeout = endpoint, timeout or _DEFAULT_TIMEOUT_S
         self._compress = _COMPRESS.get(compression)
         self._verify = certificates.trusted or True

@@ -15,6 +15,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from ragtrace import ahead
 from ragtrace.endpoints import Endpoint
 from ragtrace.errors import SettingsError
 from ragtrace.model import Signals
@@ -91,6 +92,8 @@ def _exporter(environ: Mapping[str, str], signal: Signal) -> Any | None:
     endpoint = None if protocol is None else _endpoint(environ, signal, protocol)
     if protocol is None or endpoint is None:
         return None
+    if protocol == "http/protobuf":
+        ahead.load("netrc")  # which requests imports at its first request
     # A session that signs requests is made by OpenTelemetry's own exporter only.
     if signal == "traces" and protocol == "http/protobuf" and not any(map(environ.get, _CREDENTIALS)):
         return _spans_over_http(environ, endpoint)

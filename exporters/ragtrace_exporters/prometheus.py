@@ -14,9 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from ragtrace.endpoints import Endpoint, Page
 from ragtrace.errors import SettingsError
 from ragtrace.model import Signals
-from ragtrace_exporters.otlp import otlp
+from ragtrace_exporters import otlp
 from ragtrace_exporters.preset import text
 
 PORT: Final = 9464
@@ -25,6 +26,8 @@ HOST: Final = "127.0.0.1"
 _PORTS: Final = ("RAGTRACE_PROMETHEUS_PORT", "OTEL_EXPORTER_PROMETHEUS_PORT")
 _HOSTS: Final = ("RAGTRACE_PROMETHEUS_HOST", "OTEL_EXPORTER_PROMETHEUS_HOST")
 _DIRECTORY: Final = "RAGTRACE_PROMETHEUS_DIR"
+DEFAULT: Final = "default"
+"""Where a value came from that nobody set."""
 
 
 def prometheus(environ: Mapping[str, str]) -> Signals:
@@ -41,26 +44,56 @@ def prometheus(environ: Mapping[str, str]) -> Signals:
             "exporter 'prometheus' needs prometheus_client, which is not installed; run: "
             "pip install 'ragtrace-otel[prometheus]'"
         )
-    sent = otlp({**environ, "OTEL_METRICS_EXPORTER": "none"})
+    sent = otlp.otlp(_spans_and_events(environ))
     if text(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return sent
     from ragtrace_exporters.openmetrics.folder import prepared
     from ragtrace_exporters.openmetrics.reader import PageReader
 
-    port = _port(environ)
-    given = text(environ, _DIRECTORY)
-    who = os.getuid() if hasattr(os, "getuid") else "user"
-    path = Path(given) if given else Path(tempfile.gettempdir()) / f"ragtrace-prometheus-{who}-{port}"
-    folder = prepared(path, _DIRECTORY if given else "the default")
+    port, _ = _port(environ)
+    path, origin = _folder(environ, port)
+    folder = prepared(path, f"the {DEFAULT}" if origin == DEFAULT else origin)
     return replace(sent, metrics=PageReader(text(environ, *_HOSTS) or HOST, port, folder))
 
 
-def _port(environ: Mapping[str, str]) -> int:
+def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
+    """Where spans and events go."""
+    return otlp.endpoints(_spans_and_events(environ))
+
+
+def page(environ: Mapping[str, str]) -> Page:
+    """Where the metrics are.
+
+    Raises:
+        SettingsError: the port is none.
+    """
+    host = text(environ, *_HOSTS) or HOST
+    port, origin = _port(environ)
+    path, folder_origin = _folder(environ, port)
+    shown = f"[{host}]" if ":" in host else host
+    return Page(f"http://{shown}:{port}/metrics", origin, str(path), folder_origin)
+
+
+def _spans_and_events(environ: Mapping[str, str]) -> Mapping[str, str]:
+    return {**environ, "OTEL_METRICS_EXPORTER": "none"}
+
+
+def _port(environ: Mapping[str, str]) -> tuple[int, str]:
+    """The port and where it came from."""
     for variable in _PORTS:
         value = text(environ, variable)
         if not value:
             continue
         if not value.isdecimal() or not 0 < int(value) < 65536:
             raise SettingsError(f"{variable} must be a port from 1 to 65535, got {value!r}; write {PORT}, for example")
-        return int(value)
-    return PORT
+        return int(value), variable
+    return PORT, DEFAULT
+
+
+def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
+    """The folder and where it came from."""
+    given = text(environ, _DIRECTORY)
+    if given:
+        return Path(given), _DIRECTORY
+    who = os.getuid() if hasattr(os, "getuid") else "user"
+    return Path(tempfile.gettempdir()) / f"ragtrace-prometheus-{who}-{port}", DEFAULT

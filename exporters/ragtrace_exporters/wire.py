@@ -28,6 +28,9 @@ _LOST_EVENTS, _LOST_LINKS, _NO_STATUS, _FLAGS = b"\x60", b"\x70", b"\x7a\x00", b
 _FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
 _TRUE, _FALSE, _INTEGER, _DOUBLE = b"\x10\x01", b"\x10\x00", b"\x18", b"\x21"
 
+SDK_ENCODER: Final = "opentelemetry.exporter.otlp.proto.common.trace_encoder"
+"""Loaded on use; whoever encodes in the background loads it before that."""
+
 _fixed64 = Struct("<Q").pack
 _double = Struct("<d").pack
 _LOCAL_PARENT: Final = Struct("<I").pack(0x100)

@@ -109,6 +109,11 @@ class Alerting:
         self.reset()
 
     @property
+    def alerts(self) -> tuple[Alert, ...]:
+        """What is watched."""
+        return tuple(watched.alert for watched in self._watched)
+
+    @property
     def _outboxes(self) -> list[Outbox]:
         return [*self._usual, *self._own]
 

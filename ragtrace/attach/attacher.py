@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import time_ns
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,10 @@ from ragtrace.attach.attributes import Attributes, score_attributes
 from ragtrace.attach.carrier import send_carrier
 from ragtrace.attach.event import emit_events
 from ragtrace.attach.hold import HoldProcessor, holds
+from ragtrace.attach.identity import id_of
 from ragtrace.errors import faults, guarded
 from ragtrace.model import Evaluation, RagCall
+from ragtrace.receipts import CARRIER
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -38,10 +41,11 @@ class Attacher:
         *,
         evidence: bool,
         observer: Observer,
+        keepers: Sequence[Watcher] = (),
         watchers: Sequence[Watcher] = (),
     ) -> None:
         self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
-        self._observer, self._watchers = observer, tuple(watchers)
+        self._observer, self._keepers, self._watchers = observer, tuple(keepers), tuple(watchers)
 
     def expect(self, root: Step) -> list[HoldProcessor]:
         """Announce that the span of *root* is about to end; returns the processors told."""
@@ -78,9 +82,7 @@ class Attacher:
         """
         with guarded("estimates"):
             self._observer.observe(call, evaluations, None if decision is None else decision.reason)
-        for watcher in self._watchers:
-            with guarded("an observer of calls"):
-                watcher(call, evaluations, decision)
+        self._tell((*self._keepers, *self._watchers), call, evaluations, decision)
         target = root.span_context
         scores = score_attributes(evaluations, call, evidence=self._evidence)
         if status is not None:
@@ -96,6 +98,39 @@ class Attacher:
             self._announce(root, call, evaluation, target)
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
             self._carry(self._carriers, target, call, evaluations, scores)
+
+    def resend(self, root: Step, call: RagCall, evaluations: Sequence[Evaluation], sent: frozenset[str] | None) -> None:
+        """Send scores that another process has found, and counted in its metrics, and perhaps not delivered.
+
+        Args:
+            sent: score ids, and `CARRIER`, that are not sent again; None: nothing is known, so all go out once more,
+                under the same ids.
+        """
+        target = call.span
+        if target is None:
+            return
+        if sent is None:
+            self._tell(self._keepers, call, evaluations, None)
+        context = set_span_in_context(NonRecordingSpan(target))
+        for evaluation in evaluations:
+            results = evaluation.results.items()
+            left = {
+                name: result for name, result in results if id_of(target, name, result, evaluation) not in (sent or ())
+            }
+            if self._logger is not None and left:
+                with guarded("evaluation events"):
+                    again = replace(evaluation, results=left)
+                    emit_events(self._logger, again, call, root.response_id, context, time_ns)
+        if target.trace_flags.sampled and self._carriers is not None and CARRIER not in (sent or ()):
+            scores = score_attributes(evaluations, call, evidence=self._evidence)
+            self._carry(self._carriers, target, call, evaluations, scores)
+
+    def _tell(
+        self, watchers: Sequence[Watcher], call: RagCall, evaluations: Sequence[Evaluation], decision: Decision | None
+    ) -> None:
+        for watcher in watchers:
+            with guarded("an observer of calls"):
+                watcher(call, evaluations, decision)
 
     def _carry(
         self, tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from opentelemetry.metrics import CallbackOptions, NoOpMeter, Observation
 
@@ -24,6 +25,9 @@ _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 2
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 """Bounds that the GenAI conventions recommend for token counts."""
 
+Read = TypeVar("Read")
+Observations = Iterable[Observation]
+Callback = Callable[[CallbackOptions], Observations]
 Gauge = Callable[[], int]
 Books = Callable[[], list[Row]]
 Sinks = Callable[[], Mapping[str, Posted]]
@@ -68,6 +72,7 @@ class Instruments:
     ) -> None:
         self._books, self._moments, self._queued, self._held, self._states = books, moments, queued, held, states
         self._posted, self._alerts = posted, alerts
+        self._pid = os.getpid()
         self.bind(meter)
 
     def bind(self, meter: Instrumented) -> None:
@@ -97,34 +102,49 @@ class Instruments:
         )
         # Read from the books when metrics are collected: nothing is counted on the application's time, and all
         # outcomes of one collection are of one moment.
+        observe = self._observe
         meter.create_observable_counter(
-            s.METRIC_CALLS, [_read_books(self._books)], "{call}", "Calls offered to evaluators, by outcome"
+            s.METRIC_CALLS, observe(_of_books, self._books), "{call}", "Calls offered to evaluators, by outcome"
         )
         meter.create_observable_counter(
-            s.METRIC_MOMENT, [_read_moments(self._moments)], "1", "Sums from which rates and intervals are estimated"
+            s.METRIC_MOMENT,
+            observe(_of_moments, self._moments),
+            "1",
+            "Sums from which rates and intervals are estimated",
         )
-        queued, held = [_observe(self._queued)], [_observe(self._held)]
-        meter.create_observable_gauge(s.METRIC_QUEUE_SIZE, queued, "{call}", "Calls waiting to be scored")
-        meter.create_observable_gauge(s.METRIC_HELD_SIZE, held, "{span}", "Spans held for their scores")
+        meter.create_observable_gauge(
+            s.METRIC_QUEUE_SIZE, observe(_of_gauge, self._queued), "{call}", "Calls waiting to be scored"
+        )
+        meter.create_observable_gauge(
+            s.METRIC_HELD_SIZE, observe(_of_gauge, self._held), "{span}", "Spans held for their scores"
+        )
         meter.create_observable_counter(
-            s.METRIC_POSTED,
-            [_read_posted(self._posted)],
-            "{score}",
-            "Scores for a backend's own API, by outcome",
+            s.METRIC_POSTED, observe(_of_posted, self._posted), "{score}", "Scores for a backend's own API, by outcome"
         )
         meter.create_observable_gauge(
             s.METRIC_JUDGE_STATE,
-            [_read_states(self._states)],
+            observe(_of_states, self._states),
             "1",
             "Circuit breaker of a judge: 1 for the state it is in",
         )
         if self._alerts is not None:
             meter.create_observable_gauge(
                 s.METRIC_ALERT_STATE,
-                [_read_alerts(self._alerts)],
+                observe(_of_alerts, self._alerts),
                 "1",
                 "Alert: 1 for the state it is in, and for a spike that is not over while there is no data",
             )
+
+    def after_fork(self) -> None:
+        """In a forked child: what is observed is its own from now on."""
+        self._pid = os.getpid()
+
+    def _observe(self, of: Callable[[Read], Observations], read: Callable[[], Read]) -> Sequence[Callback]:
+        def callback(_: CallbackOptions) -> Observations:
+            # The SDK may collect in a forked child before that child has emptied its parent's books.
+            return of(read()) if self._pid == os.getpid() else ()
+
+        return [callback]
 
     def evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
         """Record scores, with the scored span as exemplar, and what judging cost."""
@@ -136,8 +156,13 @@ class Instruments:
             self._score.record(result.value, attributes, context=context)
             label = {semconv.EVALUATION_LABEL: result.label} if result.label else {}
             self._results.add(1, {**attributes, **label}, context=context)
-        error = {semconv.ERROR_TYPE: evaluation.error} if evaluation.error else {}
-        self._judge_duration.record(evaluation.duration_s, {**evaluator, **error}, context=context)
+        asked: dict[str, str | bool] = {**evaluator}
+        if evaluation.error:
+            asked[semconv.ERROR_TYPE] = evaluation.error
+        # A look into the memory takes no time: among judgements it would make an idle judge look like a fast one.
+        if evaluation.cached:
+            asked[semconv.CACHED] = True
+        self._judge_duration.record(evaluation.duration_s, asked, context=context)
         for kind, count in (
             (semconv.TOKEN_INPUT, evaluation.input_tokens),
             (semconv.TOKEN_OUTPUT, evaluation.output_tokens),
@@ -177,67 +202,49 @@ def _operation_attributes(step: Step) -> dict[str, str]:
     return {key: value for key, value in optional.items() if value}
 
 
-def _observe(read: Gauge) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def callback(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(read())]
-
-    return callback
+def _of_gauge(value: int) -> Observations:
+    return [Observation(value)]
 
 
-def _read_books(books: Books) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def callback(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(row.calls, _row_attributes(row)) for row in books()]
-
-    return callback
+def _of_books(rows: Iterable[Row]) -> Observations:
+    return [Observation(row.calls, _row_attributes(row)) for row in rows]
 
 
-def _read_moments(moments: Sums) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def callback(_: CallbackOptions) -> Iterable[Observation]:
-        # All fifteen, zeros too: a query that multiplies two of them needs both.
-        return [
-            Observation(
-                value,
-                {
-                    semconv.EVALUATION_NAME: metric,
-                    semconv.WORKFLOW_NAME: workflow,
-                    semconv.EVALUATOR_ID: evaluator,
-                    semconv.MOMENT: name,
-                },
-            )
-            for (metric, evaluator, workflow), sums in moments().items()
-            for name, value in zip(NAMES, sums.values(), strict=True)
-        ]
-
-    return callback
+def _of_moments(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
+    # All of them, zeros too: a query that multiplies two of them needs both.
+    return [
+        Observation(
+            value,
+            {
+                semconv.EVALUATION_NAME: metric,
+                semconv.WORKFLOW_NAME: workflow,
+                semconv.EVALUATOR_ID: evaluator,
+                semconv.MOMENT: name,
+            },
+        )
+        for (metric, evaluator, workflow), sums in moments.items()
+        for name, value in zip(NAMES, sums.values(), strict=True)
+    ]
 
 
-def _read_posted(sinks: Sinks) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def callback(_: CallbackOptions) -> Iterable[Observation]:
-        return [
-            Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})
-            for sink, posted in sinks().items()
-            for outcome, reason, count in posted.rows()
-        ]
-
-    return callback
+def _of_posted(sinks: Mapping[str, Posted]) -> Observations:
+    return [
+        Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})
+        for sink, posted in sinks.items()
+        for outcome, reason, count in posted.rows()
+    ]
 
 
-def _read_states(states: States) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def callback(_: CallbackOptions) -> Iterable[Observation]:
-        return [
-            Observation(int(state == now), {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state})
-            for evaluator, now in states().items()
-            for state in STATES
-        ]
-
-    return callback
+def _of_states(states: Mapping[str, State]) -> Observations:
+    return [
+        Observation(int(state == now), {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state})
+        for evaluator, now in states.items()
+        for state in STATES
+    ]
 
 
-def _read_alerts(alerts: Alerts) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def callback(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(int(row.on), _alert_attributes(row)) for row in alerts()]
-
-    return callback
+def _of_alerts(rows: Iterable[AlertRow]) -> Observations:
+    return [Observation(int(row.on), _alert_attributes(row)) for row in rows]
 
 
 def _alert_attributes(row: AlertRow) -> dict[str, str]:

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from ragtrace.runtime.diagnosis import Diagnosis
 
 _DOCTOR = """\
-Shows what ragtrace's configuration is and where each value came from, asks every OTLP endpoint with an empty export and
-every judge that can be asked, and tells what is wrong.
+Shows what ragtrace's configuration is and where each value came from; asks every OTLP endpoint with an empty export,
+every judge and every backend's API that can be asked, the page for Prometheus and the files that calls are kept in; and
+tells what is wrong. Nothing is posted, and nobody is alarmed: of a notifier it tries the connection alone.
 
 Without --app it looks at the environment variables alone. With --app it imports your module, as your server would, and
 looks at what its ragtrace.configure(...) made. Neither sees into another process: in a live one,
@@ -35,9 +36,11 @@ keys of the JSON object:
   problems     what is wrong, in sentences
   settings     name, value, origin (a keyword such as service=, an environment variable, or default)
   evaluators   role, id, version, metrics, state (of the circuit breaker), waits_s, in_flight, queued, asked
+  alerts       name, rule, states, tells (names of the notifiers)
   checks       what, where, ok, seconds, seen, advice
   notes        what else is worth knowing
   queued, held, stats, spool
+  notices      what became of what the alerts had to tell, by notifier: offered, posted, failed, dropped, pending
   fates        of the last calls: at (seconds since 1970), trace_id, span_id, workflow, evaluator, outcome, reason,
                probability, detail, why
 

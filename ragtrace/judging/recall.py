@@ -76,6 +76,12 @@ def again(judgement: Judgement) -> Judgement:
     )
 
 
+def was_cached(judgement: Judgement) -> bool:
+    """Whether *judgement* is that of an identical call."""
+    attributes: object = judgement.attributes
+    return isinstance(attributes, Mapping) and cast("Mapping[object, object]", attributes).get(CACHED) is True
+
+
 class Memory:
     """The judgements used last, at most *limit* of them and about four million characters."""
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import Exemplar
     from opentelemetry.sdk.metrics.export import DataPointT, Metric
 
-Attributes = Mapping[str, str]
+Attributes = Mapping[str, str | bool]
 MOST_SERIES: Final = 2000
 """Sets of attributes of one instrument, as in the SDK; those of further ones are counted together."""
 OVERFLOW: Final = "otel.metric.overflow"
@@ -117,19 +117,23 @@ class Series(Generic[PointT]):
 
     Args:
         make: a new series.
-        lock: shared with whoever collects.
+        book: that it is part of.
     """
 
-    def __init__(self, make: Callable[[], PointT], lock: threading.RLock) -> None:
+    def __init__(self, make: Callable[[], PointT], book: Book) -> None:
         self._make: Callable[[], PointT] = make
-        self._lock = lock
+        self._book = book
+        book.clears.append(self._clear)
+        self._clear()
+
+    def _clear(self) -> None:
         self._points: dict[frozenset[tuple[str, object]], tuple[Mapping[str, object], PointT]] = {}
 
     def add(self, value: float, attributes: Attributes, context: Context | None) -> None:
         """Record *value*; one that is negative or NaN is none, as in the SDK."""
         if not value >= 0:
             return
-        with self._lock:
+        with self._book.lock:
             found = self._points.get(frozenset(attributes.items())) or self._open(attributes)
             found[1].add(value, context)
 
@@ -139,7 +143,7 @@ class Series(Generic[PointT]):
 
     def collect(self, now: int) -> list[DataPointT]:
         """All series as of *now*."""
-        with self._lock:
+        with self._book.lock:
             return [point.collect(attributes, now) for attributes, point in self._points.values()]
 
 
@@ -147,10 +151,17 @@ class Book:
     """Everything that the light instruments of one meter have recorded."""
 
     def __init__(self) -> None:
-        # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
-        self.lock = threading.RLock()
         self.pages: list[Callable[[int], Metric | None]] = []
         """One for each instrument; None: nothing was recorded."""
+        self.clears: list[Callable[[], None]] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Start empty: in a forked child the figures are the parent's, and its lock may be held for ever."""
+        # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
+        self.lock = threading.RLock()
+        for clear in self.clears:
+            clear()
 
     def collect(self) -> list[Metric]:
         """Every instrument that has recorded anything, all as of one moment."""

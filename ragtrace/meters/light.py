@@ -95,13 +95,13 @@ class LightMeter:
         """As in the API, with bounds that must be given."""
         if explicit_bucket_boundaries_advisory is None:
             raise ValueError(f"the light histogram {name} needs its bounds")
-        series = Series(partial(HistogramPoint, tuple(explicit_bucket_boundaries_advisory)), self._book.lock)
+        series = Series(partial(HistogramPoint, tuple(explicit_bucket_boundaries_advisory)), self._book)
         self._book.pages.append(partial(_histogram, name, unit, description, series))
         return LightHistogram(series)
 
     def create_counter(self, name: str, unit: str = "", description: str = "") -> LightCounter:
         """As in the API."""
-        series = Series(SumPoint, self._book.lock)
+        series = Series(SumPoint, self._book)
         self._book.pages.append(partial(_sum, name, unit, description, series))
         return LightCounter(series)
 

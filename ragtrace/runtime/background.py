@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from ragtrace import semconv
@@ -18,13 +19,14 @@ from ragtrace.model import Evaluation, RagCall
 from ragtrace.providers import Telemetry
 from ragtrace.redact import Redact
 from ragtrace.runtime.fates import Fates, detail_of
-from ragtrace.runtime.finished import Finished
+from ragtrace.runtime.finished import Finished, revived
+from ragtrace.runtime.leaving import Leaving
 from ragtrace.runtime.redaction import redact_evaluation, redact_step, unredactable
 from ragtrace.runtime.revival import Revival
 from ragtrace.sampling import Decision, Sampler
 from ragtrace.scoring import Evaluators, evaluate
 from ragtrace.spans import SpanWriter
-from ragtrace.spool import Kept
+from ragtrace.spool import Claimed
 
 _AN_INSTANT = 0.001
 
@@ -112,9 +114,20 @@ class Background:
             work.open.remove(evaluator)  # atomic: a shutdown may settle what the background still has in hand
         except KeyError:
             return False
+        self._book(work, evaluator, outcome, reason, probability, detail)
+        return True
+
+    def _book(
+        self,
+        work: Finished,
+        evaluator: str,
+        outcome: Outcome,
+        reason: str,
+        probability: float | None = None,
+        detail: str = "",
+    ) -> None:
         self._ledger.settle(evaluator, work.step.workflow, outcome, reason)
         self._fates.add(work.step.span_context, work.step.workflow, evaluator, outcome, reason, probability, detail)
-        return True
 
     def _enter(self, work: Finished, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
         """Enter *evaluation* into the books and the *evaluations* to be attached; into neither if it comes too late.
@@ -227,12 +240,18 @@ class Background:
                 faults.record("attaching scores", error)
 
     def _finish_revived(self, work: Finished, call: RagCall, evaluations: list[Evaluation]) -> None:
-        if self._revival is None or not self._revival.is_ours(work.revived):
+        if self._revival is None:
             return
-        if evaluations:
-            self._attacher.attach(work.step, call, evaluations, None)
+        send = partial(self._attacher.attach, work.step, call, evaluations, None)
         if not (work.open or work.dropped):
-            self._revival.scored(work.revived)
+            self._revival.scored(work.revived, call.span, evaluations, send)
+        elif evaluations and self._revival.is_ours(work.revived):  # the next process has only the others' scores to add
+            send()
+
+    def resend(self, claimed: Claimed) -> None:
+        """Send the scores of a call out of the spool that another process had found."""
+        call = claimed.kept.call
+        self._attacher.resend(revived(claimed).step, call, claimed.scores or (), claimed.sent)
 
     def _interrupt(self, work: Finished) -> str:
         """The scoring of *work* was broken off; returns the status for its span."""
@@ -242,29 +261,20 @@ class Background:
         self.interrupted.append(work)
         return semconv.STATUS_DEFERRED
 
-    def leave(self, works: Sequence[Finished]) -> None:
-        """These will not be scored here any more: into the spool with them; without one, or where that fails, lost."""
-        # One that was broken off a moment too late is among those that could not be broken off, too.
-        records = [(work, record) for work in dict.fromkeys(works) if (record := self._record(work)) is not None]
-        safe = self._revival.keep([record for _, record in records]) if self._revival is not None and records else []
-        for (work, _), kept in zip(records, safe, strict=True):
-            work.dropped = "spooled" if kept else "not_spooled"
-            self.settle_open(work, "dropped", work.dropped)
+    def leaving(self, works: Sequence[Finished]) -> Leaving:
+        """What takes *works*, which will not be scored here any more, to the spool, if there is one."""
+        return Leaving(works, self._revival, self._ready, lambda work, who, why: self._book(work, who, "dropped", why))
 
-    def _record(self, work: Finished) -> Kept | None:
-        """What the spool is to keep of *work*; None if there is no spool, or nobody is to score it anyway."""
-        if self._revival is None or not work.is_call or not work.open:
-            return None
+    def _ready(self, work: Finished) -> bool:
+        """Put the call of *work* together for the spool; False if nobody is to score it anyway."""
         try:
             if work.call is None and work.assembly is not None:
                 self._prepare(work)
                 work.call = self._call(work.assembly)
-            if work.call is not None:
-                self._leave_out(work, work.call)
+            return work.call is not None and not self._leave_out(work, work.call)
         except Exception as error:
             faults.record("spool", error)
-            return None
-        return work.kept() if work.open else None
+            return False
 
     def _leave_out(self, work: Finished, call: RagCall) -> bool:
         """Settle a call that nobody should look at; False if they should."""
@@ -282,10 +292,11 @@ class Background:
         """Append to *evaluations*; returns what was decided about the judge, None if it did not come to that."""
         if self._leave_out(work, call):
             return None
+        begun = partial(self._begun, work) if work.revived else None
         screened: Evaluation | None = None
         for evaluator in (self._measure, self._screen):
             if evaluator is not None and evaluator.id in work.open:
-                screened = await evaluate(evaluator, call)
+                screened = await evaluate(evaluator, call, begun=begun)
                 self._enter(work, screened, evaluations)
         if self._judge is None or self._judge.id not in work.open:
             return None
@@ -299,10 +310,15 @@ class Background:
             return decision
         work.probability = decision.probability
         self._attacher.note(call, evaluations, holding)
-        judged = await evaluate(self._judge, call, decision.probability)
+        judged = await evaluate(self._judge, call, decision.probability, begun)
         self._sampler.spent(judged.cost_usd)
         self._enter(work, judged, evaluations)
         return decision
+
+    def _begun(self, work: Finished) -> None:
+        if self._revival is not None and not work.begun:
+            work.begun = True
+            self._revival.begun(work.revived)
 
     def _skip(self, call: RagCall) -> str:
         """Why no evaluator should look at this call; empty if they should."""

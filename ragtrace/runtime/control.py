@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
+from ragtrace import ahead
 from ragtrace.alerts import Alert, Alerting
 from ragtrace.choosing import check_type, embedded, metric_name
 from ragtrace.errors import SettingsError, faults
@@ -40,6 +41,8 @@ class _Default:
 
 DEFAULT_SCREEN: Final = _Default()
 _RECONFIGURE_SECONDS = 5.0
+_WHILE_SERVING: Final = ("ragtrace.manual", "ragtrace.propagation", "ragtrace.runtime.estimating")
+"""Where names of the package are that an application may first use while it serves calls."""
 
 
 def configure(
@@ -103,7 +106,10 @@ def configure(
         spool: a file that keeps the calls which were not scored when the process ended (an SQLite database; it holds
             their redacted texts, and several processes may share it): the next process with that file scores them, as
             soon as it sees a call of its own or a `flush`. At most 10,000 calls and 64 MiB. In the accounts such a call
-            is dropped for the reason "spooled" here, and offered anew there. Default: none is kept.
+            is dropped for the reason "spooled" here, and offered anew there. What has been scored is never scored
+            again: its scores stay in the file until they are delivered, and the next process sends what was not. At
+            every orderly end nothing goes out twice; after a kill a score may, with the same score id. Default: none is
+            kept.
         store: a file on a local disk that keeps every call with its scores (an SQLite database; several processes may
             share it), for `ragtrace report`. It holds their redacted texts too, unless `capture_content` is NO_CONTENT.
             A process that is killed loses at most the last second of it. Default: none is kept.
@@ -158,6 +164,7 @@ def _runtime(
     alerts: Alerting,
 ) -> Runtime:
     """What is configured, with its files and its telemetry."""
+    ahead.load(*_WHILE_SERVING)
     check_store(settings)
     kept = _spool(settings)
     tracers, meters, loggers = providers

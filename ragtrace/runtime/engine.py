@@ -21,10 +21,11 @@ from ragtrace.providers import Telemetry
 from ragtrace.redact import Redact
 from ragtrace.runtime import exits
 from ragtrace.runtime.background import Background
+from ragtrace.runtime.ending import end_spans
 from ragtrace.runtime.fates import Fates
 from ragtrace.runtime.finished import Finished, revived, step_bytes, weight
 from ragtrace.runtime.insides import Insides
-from ragtrace.runtime.limits import AT_LEAST_SECONDS, EXIT_SECONDS, STORE_SECONDS, kept_for_after
+from ragtrace.runtime.limits import AT_LEAST_SECONDS, EXIT_SECONDS, STORE_SECONDS, Time, kept_for_after
 from ragtrace.runtime.losses import reported
 from ragtrace.runtime.overflow import Overflow
 from ragtrace.runtime.revival import Revival, Reviving, delivering
@@ -58,8 +59,8 @@ class Runtime:
         self.settings, self._telemetry = settings, telemetry
         self._sampling, self._sampler = sampling, Sampler(sampling, monotonic)
         self._fates = Fates()
-        reviving = Reviving(self._revive, self._is_quiet, telemetry.deliver)
-        self._revival = None if spool is None else Revival(spool, reviving)
+        reviving = Reviving(self._revive, lambda call: self._background.resend(call), self._is_quiet, telemetry.deliver)
+        self._revival = None if spool is None else Revival(spool, reviving, telemetry.receipts)
         self._roles = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
@@ -124,7 +125,8 @@ class Runtime:
                 self._instruments,
                 evidence=self.settings.evidence,
                 observer=self.observer,
-                watchers=(*telemetry.posters, *telemetry.histories, self.alerts),
+                keepers=(*telemetry.posters, *telemetry.histories),
+                watchers=(self.alerts,),
             ),
             evaluators,
             self._sampler,
@@ -266,36 +268,38 @@ class Runtime:
 
     def flush(self, timeout: float) -> bool:
         """Score and export everything finished so far; False if *timeout* seconds were not enough."""
-        deadline = monotonic() + timeout
+        time = Time(timeout)
         self._adopt_hold()
         self._show_books()
         scored = self.worker.wait_idle(timeout)
         while self._revival is not None and scored and self._revival.take_up():
-            scored = self.worker.wait_idle(deadline - monotonic())
-        told = self.alerts.flush(max(0.05, (deadline - monotonic()) / 2))
-        flushed = delivering(self._revival, lambda: self._telemetry.flush(max(0.05, deadline - monotonic())))
-        posted = self._telemetry.post_scores(max(0.05, deadline - monotonic()))
+            scored = self.worker.wait_idle(time.deadline - monotonic())
+        told = self.alerts.flush(time.left() / 2)
+        flushed = delivering(self._revival, lambda: self._telemetry.flush(time.left()))
+        posted = self._telemetry.post_scores(time.left())
         return flushed and scored and posted and told
 
     def shutdown(self, timeout: float) -> bool:
         """Drain for at most *timeout* seconds, say what was lost, shut our providers down. False if anything was."""
         if self._ended:
             return True
-        deadline = monotonic() + timeout
+        time = Time(timeout)
         self._ended = True
         exits.cancel(self._at_exit)
         self._show_books()
         after = kept_for_after(timeout, spools=self._revival is not None)
         lost = self.worker.stop(timeout - after, grace=max(AT_LEAST_SECONDS, after / 2))
-        self._leave([*lost, *self._background.interrupted], deadline)
-        bounded(partial(self._end_spans, lost), max(monotonic() + AT_LEAST_SECONDS, deadline))  # an exporter may hang
+        self._leave([*lost, *self._background.interrupted], time.deadline)
+        until = time.until()
+        bounded(partial(end_spans, lost, self._end_span, self._telemetry.lose_spans, until), until)  # it may hang
         for hold in holds():
             if hold.before_flush == self.worker.wait_idle:  # else a newer runtime has adopted it
                 hold.before_flush = None
-        told = self.alerts.close(max(AT_LEAST_SECONDS, (deadline - monotonic()) / 2))
-        left = max(AT_LEAST_SECONDS, deadline - AT_LEAST_SECONDS - monotonic())
-        flushed = delivering(self._revival, partial(self._telemetry.flush, left))
-        closed = self._telemetry.shutdown(max(AT_LEAST_SECONDS, deadline - monotonic()))
+        told = self.alerts.close(time.left() / 2)
+        flushed = delivering(self._revival, partial(self._telemetry.flush, time.left(kept=AT_LEAST_SECONDS)))
+        closed = self._telemetry.shutdown(time.left())
+        if self._revival is not None:
+            self._revival.leave(time.deadline, well=flushed)
         return reported(self.stats().dropped, self._telemetry.lost, delivered=flushed and closed) and told
 
     def _show_books(self) -> None:
@@ -305,17 +309,14 @@ class Runtime:
 
     def _leave(self, works: Sequence[Finished], deadline: float) -> None:
         """What will not be scored any more: kept for another process if there is a spool, and settled in the books."""
+        leaving = self._background.leaving(works)
         if self._revival is not None:
-            bounded(partial(self._background.leave, works), max(monotonic() + STORE_SECONDS, deadline))
-        for work in works:
-            if work.open:
-                work.dropped = work.dropped or "shutdown"
-                self._background.settle_open(work, "dropped", work.dropped)
+            self._revival.save_again()
+            bounded(leaving.run, max(monotonic() + STORE_SECONDS, deadline))
+        leaving.end()
 
-    def _end_spans(self, lost: Sequence[Finished]) -> None:
-        for work in lost:
-            with guarded("dropping a call"):
-                self._background.drop(work, work.dropped or "shutdown")
+    def _end_span(self, work: Finished) -> None:
+        self._background.drop(work, work.dropped or "shutdown")
 
     def _at_exit(self) -> None:
         with guarded("shutdown at exit"):
@@ -325,7 +326,6 @@ class Runtime:
         self._instruments.bind(self._telemetry.meter)
 
     def _reset_after_fork(self) -> None:
-        self._telemetry.after_fork()
         self.worker.reset()
         self.ledger.reset()
         self.loose.reset()
@@ -333,6 +333,9 @@ class Runtime:
         self._sampler.reset()
         self._fates.reset()
         self.alerts.reset()
+        # From here on metrics may be collected again: what they are read from is the child's own by now.
+        self._instruments.after_fork()
+        self._telemetry.after_fork()
         if self._revival is not None:
             self._revival.reset()
         for evaluator in self._evaluators:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from sys import getsizeof
 
@@ -10,7 +11,7 @@ from opentelemetry.trace import NonRecordingSpan
 
 from ragtrace.assemble import Assembly
 from ragtrace.model import RagCall
-from ragtrace.spool import Claimed, Kept
+from ragtrace.spool import Claimed
 from ragtrace.steps import Step
 
 _ITEM_BYTES = 2_000
@@ -38,14 +39,19 @@ class Finished:
     """With which the judge was to see it, once that was decided."""
     revived: int = 0
     """Its number in the spool, if it comes from there; its span has long ended."""
+    begun: bool = False
+    """Whether the spool knows that it is being judged."""
     errand: Callable[[], Awaitable[None]] | None = None
     """Not a step at all: something to be done on this event loop."""
 
-    def kept(self) -> Kept | None:
-        """What another process needs to know to score the call; None if nothing is known of it."""
-        if self.call is None:
-            return None
-        return Kept(self.call, tuple(sorted(self.open)), self.step.response_id, self.probability)
+    def take(self) -> tuple[str, ...]:
+        """Take over who has not decided about the call: nobody else will settle it for them any more."""
+        taken: list[str] = []
+        for evaluator in sorted(self.open):
+            with suppress(KeyError):  # each removal is atomic: the background may be at it too
+                self.open.remove(evaluator)
+                taken.append(evaluator)
+        return tuple(taken)
 
 
 def weight(work: Finished) -> int:

@@ -80,6 +80,11 @@ class ScorePoster:
         self._closed = self._over = False
 
     @property
+    def sink(self) -> ScoreSink:
+        """The backend's API."""
+        return self._sink
+
+    @property
     def name(self) -> str:
         """Of the backend."""
         return self._sink.name
@@ -123,7 +128,8 @@ class ScorePoster:
             bounded(self._drain, monotonic() + timeout)
         with self._changed:
             self._hurried += 1
-            self._hurry()
+            if self._queue.pending:  # else nothing would tell whether the backend still wants to be left alone
+                self._hurry()
             try:
                 while self._queue.pending:
                     left = deadline - self._clock()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragtrace.model import RagCall
+from ragtrace.model import Evaluation, RagCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Claimed:
 
     number: int
     kept: Kept
+    scores: tuple[Evaluation, ...] | None = None
+    """What a process before found, whose delivery is not certain: the call is not to be judged again. None: nothing."""
+    sent: frozenset[str] | None = None
+    """Of the scores: those that were delivered or may have been, by the names in `ragtrace.receipts`; they are not sent
+    again. None: their process did not come to an orderly end, so all are sent, and observers told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +47,5 @@ class Contents:
     bytes: int
     claimed: int
     """Of the calls: those being scored by some process, or by one that died."""
+    scored: int = 0
+    """Of the calls: those that are scored, and whose scores are not known to be delivered."""

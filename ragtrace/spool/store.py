@@ -1,46 +1,46 @@
-"""The file: an SQLite database that several processes may share, of bounded size.
+"""The calls in the file, which several processes may share, within a bounded size.
 
 Each operation opens the file and closes it again, so that nothing is carried through a fork or from thread to thread.
-A call is taken out of the file only when its scores have been delivered; until then whoever scores it has it claimed.
-A claim ends when its process does, or when it was not renewed for a while.
+
+A call is waiting; or claimed, by a process that scores it; or scored, with its scores beside it until they have been
+delivered; or gone. Each change is one transaction, and only the owner of a claim can go on from it: what one process
+has scored no other will judge again, it can only send the same scores. A claim ends when its process does, or when it
+was not renewed for a while.
 
 Every operation may raise `sqlite3.Error`: the file is locked for too long, full, damaged, gone.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing, contextmanager, suppress
-from time import monotonic, sleep, time
-from typing import Final
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from time import time
+from typing import Final, TypeAlias
 
-from ragtrace.errors import SettingsError, faults
+from ragtrace.errors import faults
+from ragtrace.model import Evaluation
 from ragtrace.spool.codec import decode, encode
+from ragtrace.spool.database import Database
 from ragtrace.spool.owners import Owner, is_dead
 from ragtrace.spool.records import Claimed, Contents, Kept
+from ragtrace.spool.scores import decode_scores, encode_scores
 
-_APPLICATION: Final = 0x52414754
-"""`application_id` of the database, by which it is told from other programs'."""
-_VERSION: Final = 1
-_PATIENCE_SECONDS: Final = 5.0
-"""How long other processes may take to make the file."""
-_PAUSE_SECONDS: Final = 0.02
-_MOST_TRIES: Final = 3
-"""A call that was in hand at so many crashes is the likely cause of them."""
-_SCHEMA: Final = f"""
-CREATE TABLE IF NOT EXISTS calls (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    identity TEXT UNIQUE NOT NULL,
-    body TEXT NOT NULL,
-    owner TEXT,
-    lease REAL NOT NULL DEFAULT 0,
-    tries INTEGER NOT NULL DEFAULT 0
-);
-PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {_VERSION};
+_MOST_TRIES: Final = 5
+"""A call that was being judged at so many crashes is the likely cause of them; one whose scores were refused so often
+is never taken.
 """
+_SUSPICIOUS_TRIES: Final = 2
+"""From so many on a call is tried alone, lest others pay for it."""
+_NOBODYS: Final = "owner = NULL, lease = 0, trying = 0"
+"""What ends in order was no try."""
+_Row: TypeAlias = tuple[int, str, "str | None", "str | None"]
+_ROWS_AT_ONCE: Final = 256
+_SIZE: Final = "length(body) + coalesce(length(scores), 0)"
+
+
+class _NotWantedError(Exception):
+    """Undoes a transaction."""
 
 
 class Spool:
@@ -49,7 +49,7 @@ class Spool:
     Args:
         path: the file; it is made if there is none, readable by its owner alone.
         most_calls: calls it may hold.
-        most_bytes: bytes that the calls in it may take.
+        most_bytes: bytes that the calls in it may take, for a call to be added.
         lease: seconds after which a claim that was not renewed is anybody's.
         clock: seconds since the epoch, the same for all who share the file.
     """
@@ -64,6 +64,7 @@ class Spool:
         clock: Callable[[], float] = time,
     ) -> None:
         self.path = path
+        self._database = Database(path)
         self._most_calls, self._most_bytes, self._lease, self._clock = most_calls, most_bytes, lease, clock
         self._owner = Owner()
 
@@ -76,85 +77,85 @@ class Spool:
         Raises:
             SettingsError: it cannot be used.
         """
-        try:
-            # Not if it is there: to close a file by hand takes from this process every lock that SQLite has on it.
-            with suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            deadline = monotonic() + _PATIENCE_SECONDS
-            while not self._made(origin, deadline):
-                sleep(_PAUSE_SECONDS)
-        except (OSError, sqlite3.Error) as error:
-            raise SettingsError(
-                f"the spool cannot be used: {error}, got {self.path!r} (from {origin}); name a file in a directory "
-                "that this process may write to; move a damaged file away"
-            ) from error
+        self._database.prepare(origin)
 
-    def _made(self, origin: str, deadline: float) -> bool:
-        """Whether the tables are there; False if another process is making them, before *deadline*."""
-        try:
-            with closing(self._connect(5.0)) as database:
-                self._check(database, origin)
-                database.execute("PRAGMA journal_mode = WAL")
-                # In one transaction: whoever looks in between must not take the file for another program's.
-                database.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}COMMIT;")
-        except sqlite3.OperationalError as error:
-            # Where several processes start at once, the change to WAL fails without waiting for the others.
-            if "locked" not in str(error) or monotonic() > deadline:
-                raise
-            return False
-        return True
+    # --- calls that nobody has scored --------------------------------------------------------------------------------
 
-    def _check(self, database: sqlite3.Connection, origin: str) -> None:
-        # Tables first: who makes them sets the others in the same transaction, perhaps at this very moment.
-        (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        (application,) = database.execute("PRAGMA application_id").fetchone()
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if tables and (application != _APPLICATION or version > _VERSION):
-            whose = "a later version of ragtrace" if application == _APPLICATION else "another program"
-            raise SettingsError(
-                f"the spool is a database of {whose}, got {self.path!r} (from {origin}); name another file"
-            )
-
-    def keep(self, calls: Sequence[Kept], timeout: float = 5.0) -> list[bool]:
+    def keep(
+        self, calls: Sequence[Kept], timeout: float = 5.0, *, decide: Callable[[list[bool]], bool] = lambda _: True
+    ) -> list[bool]:
         """Store *calls* until somebody claims them; for each whether there was room.
 
         A call without a span has nowhere for its scores to go and is not kept.
+
+        Args:
+            decide: told at the last moment what would be returned; False: nothing is stored after all.
         """
-        with self._transaction(timeout) as database:
+        try:
+            return self._keep(calls, timeout, decide)
+        except _NotWantedError:
+            return [False] * len(calls)
+
+    def _keep(self, calls: Sequence[Kept], timeout: float, decide: Callable[[list[bool]], bool]) -> list[bool]:
+        with self._database.transaction(timeout) as database:
             held = _contents(database)
             count, size = held.calls, held.bytes
             stored: list[bool] = []
+            rows: list[str] = []
             for call in calls:
                 body = encode(call)
                 fits = call.identity != "" and count < self._most_calls and size + len(body) <= self._most_bytes
                 if fits:
-                    database.execute(
-                        "INSERT OR REPLACE INTO calls (identity, body) VALUES (?, ?)", (call.identity, body)
-                    )
+                    rows += (call.identity, body)
                     count, size = count + 1, size + len(body)
                 stored.append(fits)
+            # Few statements: for each one the interpreter is let go, and may have to be waited for.
+            for start in range(0, len(rows), 2 * _ROWS_AT_ONCE):
+                some = rows[start : start + 2 * _ROWS_AT_ONCE]
+                marks = ", ".join(["(?, ?)"] * (len(some) // 2))
+                database.execute(f"INSERT OR REPLACE INTO calls (identity, body) VALUES {marks}", some)
+            if not decide(stored):
+                raise _NotWantedError
         return stored
 
+    def put_back(self, calls: Mapping[int, Kept], timeout: float = 5.0) -> None:
+        """Give claimed calls back, by number, as far as they have come by now."""
+        with self._database.transaction(timeout) as database:
+            database.executemany(
+                f"UPDATE calls SET body = ?, {_NOBODYS} WHERE number = ? AND owner = ? AND scores IS NULL",
+                [(encode(call), number, self._owner.name) for number, call in calls.items()],
+            )
+
     def claim(self, limit: int, timeout: float = 0.2) -> list[Claimed]:
-        """Take up at most *limit* calls that nobody is scoring, oldest first."""
+        """Take up at most *limit* calls that are nobody's, oldest first."""
         if not self._any_free():
             return []
-        with self._transaction(timeout) as database:
+        with self._database.transaction(timeout) as database:
             self._give_up(database)
-            condition, values = self._free(database)
-            rows = database.execute(
-                f"SELECT number, body FROM calls WHERE {condition} ORDER BY number LIMIT ?", (*values, limit)
-            ).fetchall()
+            rows = self._next(database, limit)
             mine = (self._owner.name, self._clock() + self._lease)
             database.executemany(
-                "UPDATE calls SET owner = ?, lease = ?, tries = tries + 1 WHERE number = ?",
-                [(*mine, number) for number, _ in rows],
+                "UPDATE calls SET owner = ?, lease = ?, tries = tries + trying, trying = 0 WHERE number = ?",
+                [(*mine, row[0]) for row in rows],
             )
-            return list(self._read(database, rows))
+            return list(_read(database, rows))
+
+    def _next(self, database: sqlite3.Connection, limit: int) -> list[_Row]:
+        """At most *limit* calls; suspicious ones after all others, and one at a time."""
+        condition, values = self._free(database)
+        select = f"SELECT number, body, scores, sent FROM calls WHERE {condition} AND ({{}}) ORDER BY number LIMIT ?"
+        others = f"tries + trying < {_SUSPICIOUS_TRIES}"
+        rows: list[_Row] = database.execute(select.format(others), (*values, limit)).fetchall()
+        if rows:
+            return rows
+        mine = f"SELECT 1 FROM calls WHERE owner = ? AND lease >= ? AND tries >= {_SUSPICIOUS_TRIES}"
+        if database.execute(mine, (self._owner.name, self._clock())).fetchone():
+            return []
+        return database.execute(select.format("TRUE"), (*values, min(limit, 1))).fetchall()
 
     def _any_free(self) -> bool:
         """Look without locking anybody out: nearly always there is nothing."""
-        with closing(self._connect(0.1)) as database:
+        with self._database.connect(0.1) as database:
             condition, values = self._free(database)
             return database.execute(f"SELECT 1 FROM calls WHERE {condition} LIMIT 1", values).fetchone() is not None
 
@@ -167,83 +168,127 @@ class Spool:
 
     def _give_up(self, database: sqlite3.Connection) -> None:
         condition, values = self._free(database)
-        gone = database.execute(f"DELETE FROM calls WHERE tries >= ? AND {condition}", (_MOST_TRIES, *values)).rowcount
+        gone = database.execute(
+            f"DELETE FROM calls WHERE tries + trying >= ? AND {condition}", (_MOST_TRIES, *values)
+        ).rowcount
         if gone:
             faults.warn_once(
                 "spool: given up",
-                "a call in the spool was being scored each of %d times that a process died, and is given up; every "
-                "further one is counted in ragtrace.stats().faults",
+                "a call in the spool was being judged each of %d times that a process died, or its scores were refused "
+                "as often, and is given up; every further one is counted in ragtrace.stats().faults",
                 _MOST_TRIES,
                 count=gone,
             )
 
-    def _read(self, database: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> Generator[Claimed, None, None]:
-        for number, body in rows:
-            kept = _readable(body)
-            if kept is None:  # whatever wrote it, nobody will ever read it
-                database.execute("DELETE FROM calls WHERE number = ?", (number,))
-            else:
-                yield Claimed(number, kept)
+    def begin(self, number: int) -> None:
+        """Note that a claimed call is being judged from now on: if this process dies, that may be why."""
+        with self._database.transaction(0.2) as database:
+            database.execute("UPDATE calls SET trying = 1 WHERE number = ? AND owner = ?", (number, self._owner.name))
 
     def renew(self) -> None:
         """Keep what this process has claimed for another lease."""
-        with self._transaction(0.2) as database:
+        with self._database.transaction(0.2) as database:
             database.execute(
                 "UPDATE calls SET lease = ? WHERE owner = ?", (self._clock() + self._lease, self._owner.name)
             )
 
     def release(self, numbers: Iterable[int], timeout: float = 5.0) -> None:
         """Give claimed calls back, for whoever comes next."""
-        with self._transaction(timeout) as database:
+        with self._database.transaction(timeout) as database:
             database.executemany(
-                "UPDATE calls SET owner = NULL, lease = 0, tries = max(0, tries - 1) WHERE number = ? AND owner = ?",
+                f"UPDATE calls SET {_NOBODYS} WHERE number = ? AND owner = ?",
                 [(number, self._owner.name) for number in numbers],
             )
 
     def is_mine(self, number: int) -> bool:
         """Whether the call is still claimed by this process: not if it slept through its lease."""
-        with closing(self._connect(0.2)) as database:
+        with self._database.connect(0.2) as database:
             row = database.execute("SELECT owner FROM calls WHERE number = ?", (number,)).fetchone()
         return row is not None and row[0] == self._owner.name
 
+    # --- scores that are not known to be delivered -------------------------------------------------------------------
+
+    def score(self, number: int, evaluations: Sequence[Evaluation], timeout: float = 0.2) -> bool | None:
+        """Note what this process found out about a call it has claimed: from now on nobody will judge it again.
+
+        Returns:
+            False if it is no longer this process's; None if the file was locked for too long to tell.
+        """
+        text = encode_scores(evaluations)
+        try:
+            with self._database.transaction(timeout) as database:
+                changed = database.execute(
+                    "UPDATE calls SET scores = ?, tries = 0, trying = 0 "
+                    "WHERE number = ? AND owner = ? AND scores IS NULL",
+                    (text, number, self._owner.name),
+                ).rowcount
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            return None
+        return changed == 1
+
     def forget(self, numbers: Iterable[int], timeout: float = 5.0) -> None:
         """Take calls out of the file whose scores have been delivered."""
-        with self._transaction(timeout) as database:
+        with self._database.transaction(timeout) as database:
+            self._delete(database, numbers)
+
+    def leave(
+        self, gone: Iterable[int], sent: Mapping[int, Iterable[str]], refused: Iterable[int], timeout: float
+    ) -> None:
+        """The orderly end of this process: nothing in the file is its own any more.
+
+        Args:
+            gone: numbers of the calls whose scores have been delivered, or may have been.
+            sent: names of the parts of which that is true, for scored calls that also have others; by number.
+            refused: of these, calls whose scores were sent and not taken; that counts as a try.
+            timeout: seconds to wait for others who write.
+        """
+        mine = self._owner.name
+        with self._database.transaction(timeout) as database:
+            self._delete(database, gone)
             database.executemany(
-                "DELETE FROM calls WHERE number = ? AND owner = ?", [(number, self._owner.name) for number in numbers]
+                "UPDATE calls SET sent = ? WHERE number = ? AND owner = ?",
+                [(json.dumps(sorted(parts)), number, mine) for number, parts in sent.items()],
             )
+            database.executemany(
+                "UPDATE calls SET tries = tries + 1 WHERE number = ? AND owner = ?",
+                [(number, mine) for number in refused],
+            )
+            database.execute(f"UPDATE calls SET {_NOBODYS} WHERE owner = ?", (mine,))
+
+    def _delete(self, database: sqlite3.Connection, numbers: Iterable[int]) -> None:
+        database.executemany(
+            "DELETE FROM calls WHERE number = ? AND owner = ?", [(number, self._owner.name) for number in numbers]
+        )
 
     def contents(self) -> Contents:
         """What is in the file now."""
-        with closing(self._connect(0.2)) as database:
+        with self._database.connect(0.2) as database:
             return _contents(database)
 
-    def _connect(self, timeout: float) -> sqlite3.Connection:
-        # No transaction but those that we begin.
-        return sqlite3.connect(self.path, timeout=max(0.0, timeout), isolation_level=None)
 
-    @contextmanager
-    def _transaction(self, timeout: float) -> Generator[sqlite3.Connection, None, None]:
-        with closing(self._connect(timeout)) as database:
-            # What a transaction has written outlives this process; that it outlives the machine is not worth a sync.
-            database.execute("PRAGMA synchronous = NORMAL")
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                yield database
-            except BaseException:
-                database.execute("ROLLBACK")
-                raise
-            database.execute("COMMIT")
+def _read(database: sqlite3.Connection, rows: Iterable[_Row]) -> Generator[Claimed, None, None]:
+    for row in rows:
+        claimed = _readable(*row)
+        if claimed is None:  # whatever wrote it, nobody will ever read it
+            database.execute("DELETE FROM calls WHERE number = ?", (row[0],))
+        else:
+            yield claimed
 
 
-def _readable(body: str) -> Kept | None:
+def _readable(number: int, body: str, scores: str | None, sent: str | None) -> Claimed | None:
     try:
-        return decode(body)
+        found = None if scores is None else decode_scores(scores)
+        return Claimed(number, decode(body), found, None if sent is None else frozenset(json.loads(sent)))
     except Exception as error:
         faults.record("spool: unreadable call", error)
         return None
 
 
 def _contents(database: sqlite3.Connection) -> Contents:
-    row = database.execute("SELECT count(*), coalesce(sum(length(body)), 0), count(owner) FROM calls").fetchone()
+    row = database.execute(
+        f"SELECT count(*), coalesce(sum({_SIZE}), 0), coalesce(sum(owner IS NOT NULL AND scores IS NULL), 0), "
+        "count(scores) FROM calls"
+    ).fetchone()
     return Contents(*row)

@@ -130,7 +130,7 @@ class History:
             self._changed.notify_all()
             thread, self._thread = self._thread, None
         if thread is not None:
-            thread.join(max(0.1, deadline - monotonic()))
+            thread.join(max(0.03, deadline - monotonic()))
         elif self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -9,6 +9,7 @@ from typing import Final
 
 from ragtrace.errors import faults
 from ragtrace.model import Evaluation
+from ragtrace.sqlite_use import using_sqlite
 from ragtrace.store.records import Offered, body, columns, evidence, identity, series_of, text_of, texts_of
 from ragtrace.store.schema import OF_A_CALL, connect, create
 from ragtrace.store.source import Source
@@ -34,19 +35,21 @@ class Writer:
     """
 
     def __init__(self, path: str, source: Source, *, most_bytes: int, texts: bool) -> None:
-        create(path)
-        self._database = connect(path)
+        with using_sqlite():
+            create(path)
+            self._database = connect(path)
         self._source, self._most_bytes, self._texts = source.encode(), most_bytes, texts
         self._ids: dict[tuple[object, ...], int] = {}
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
+        with using_sqlite():
+            self._database.close()
 
     def write(self, calls: Sequence[Offered]) -> int:
         """Keep *calls*, all of them or none; how many could not be put into rows, whatever is wrong with them."""
         unreadable = 0
-        with self._transaction():
+        with using_sqlite(), self._transaction():
             for call in calls:
                 self._database.execute("SAVEPOINT one")
                 try:
@@ -142,26 +145,29 @@ class Writer:
 
     def _share(self, part: float) -> int:
         """About how many calls are that *part* of all, but no more than can be deleted at once."""
-        (calls,) = self._database.execute("SELECT coalesce(max(number) - min(number), 0) + 1 FROM calls").fetchone()
+        with using_sqlite():
+            (calls,) = self._database.execute("SELECT coalesce(max(number) - min(number), 0) + 1 FROM calls").fetchone()
         return max(1, min(_PRUNED_AT_ONCE, round(part * int(calls))))
 
     @property
     def size(self) -> int:
         """Bytes that are in use; the file itself never shrinks, what is free in it is used again."""
-        pages, free, each = (
-            self._database.execute(f"PRAGMA {name}").fetchone()[0]
-            for name in ("page_count", "freelist_count", "page_size")
-        )
+        with using_sqlite():
+            pages, free, each = (
+                self._database.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
+            )
         return int((pages - free) * each)
 
     def _delete(self, which: str, values: tuple[object, ...]) -> int:
-        numbers = self._database.execute(which, values).fetchall()
-        if not numbers:  # as nearly always: nobody is locked out for it
-            return 0
-        with self._transaction():
-            for table in OF_A_CALL:
-                self._database.executemany(f"DELETE FROM {table} WHERE number = ?", numbers)
-        return len(numbers)
+        with using_sqlite():
+            numbers = self._database.execute(which, values).fetchall()
+            if not numbers:  # as nearly always: nobody is locked out for it
+                return 0
+            with self._transaction():
+                for table in OF_A_CALL:
+                    self._database.executemany(f"DELETE FROM {table} WHERE number = ?", numbers)
+            return len(numbers)
 
     @contextmanager
     def _transaction(self) -> Generator[None, None, None]:

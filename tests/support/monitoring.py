@@ -45,6 +45,16 @@ class Prometheus:
         found = self._get("query_range", query=expr, start=now - seconds, end=now, step=step)["result"]
         return [(one["metric"], [(float(at), float(value)) for at, value in one["values"]]) for one in found]
 
+    def samples(self, expr: str, at: float) -> list[tuple[dict[str, str], list[tuple[float, float]]]]:
+        """What was fetched: every sample, with its time, of a range of series that ends *at*: `up[5m]`."""
+        found = self._get("query", query=expr, time=at)["result"]
+        return [(one["metric"], [(float(when), float(value)) for when, value in one["values"]]) for one in found]
+
+    def at(self, expr: str, when: float) -> list[tuple[dict[str, str], float]]:
+        """As `query`, then."""
+        found = self._get("query", query=expr, time=when)["result"]
+        return [(one["metric"], float(one["value"][1])) for one in found]
+
     def exemplars(self, expr: str) -> list[dict[str, str]]:
         """Labels of the exemplars of the last minutes."""
         now = time.time()

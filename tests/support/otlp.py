@@ -231,6 +231,8 @@ class HttpReceiver(Receiver):
 
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
+    # Many processes may come at a time; a connection beyond this number stalls for seconds, or a minute.
+    request_queue_size = 256
 
     def __init__(self, port: int, receiver: HttpReceiver) -> None:
         super().__init__(("127.0.0.1", port), _HttpHandler)

@@ -33,8 +33,13 @@ class Lock:
         self._path = path
         self._file: IO[bytes] | None = None
 
+    @property
+    def held(self) -> bool:
+        """Whether this process holds it."""
+        return self._file is not None
+
     def take(self) -> bool:
-        """Whether it is held now."""
+        """Take it; whether it is held now."""
         if self._file is not None:
             return True
         file = self._path.open("ab")
@@ -104,10 +109,12 @@ class Folder:
             return
         names = {self._id_of(file) for file in ended}
         more = [_snapshot(self._read(self._file(name, "metrics"))) for name in sorted(names - folded)]
-        self._write(self._file("page", "past"), [to_json(total([past, *map(lasting, more)])), sorted(folded | names)])
+        self._write(self._file("page", "past"), [to_json(total([past, *map(lasting, more)])), sorted(names)])
         for name in names:
-            for file in (*self._path.glob(f"{self._group}.{name}.*"), *self._path.glob(f"*.{name}.part")):
+            for file in (self._file(name, "metrics"), *self._path.glob(f"*.{name}.part")):
                 file.unlink(missing_ok=True)
+            # Last: of one that we are killed while deleting, the next to do this finds that it is in the past already.
+            self._file(name, "alive").unlink(missing_ok=True)
 
     def _has_ended(self, file: Path) -> bool:
         if self._id_of(file) == self._id:
@@ -122,7 +129,7 @@ class Folder:
 
     def _past(self) -> tuple[Snapshot, set[str]]:
         found = self._read(self._file("page", "past"))
-        return (_snapshot(found[0]), set(found[1][-1000:])) if found else ({}, set())
+        return (_snapshot(found[0]), set(found[1])) if found else ({}, set())
 
     def _file(self, name: str, kind: str) -> Path:
         return self._path / f"{self._group}.{name}.{kind}"

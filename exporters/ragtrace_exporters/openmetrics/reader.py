@@ -7,10 +7,12 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakMethod
@@ -27,6 +29,7 @@ PUBLISH_SECONDS: Final = 2.0
 _FIRST_SECONDS: Final = 0.25
 """By then the meter provider has taken the reader."""
 _PATHS: Final = ("/", "/metrics")
+_TIMEOUT_HEADER: Final = "X-Prometheus-Scrape-Timeout-Seconds"
 
 
 class PageReader(InMemoryMetricReader):
@@ -43,7 +46,8 @@ class PageReader(InMemoryMetricReader):
         self._server: ThreadingHTTPServer | None = None
         self._resource: dict[str, str] = {}
         self._last: Snapshot = {}
-        self._serving, self._collecting = threading.Lock(), threading.Lock()
+        # The second is re-entrant: a signal's handler that shuts down may interrupt a flush.
+        self._serving, self._collecting = threading.Lock(), threading.RLock()
         self._ended = threading.Event()
         # A thread of its own context: nothing of who configures us is kept alive, or traced.
         run = partial(contextvars.Context().run, self._run)
@@ -60,53 +64,63 @@ class PageReader(InMemoryMetricReader):
         self._ended.set()
         self._thread.join(timeout_millis / 1000)
         with guarded("prometheus"):
-            self._publish()
+            self._collected()
         self._stop_serving()
         if self._folder is not None:
-            self._folder.close()
+            with self._serving:  # no page is being made: the process that serves it from now on adds up alone
+                self._folder.close()
         super().shutdown(timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Write down what was counted so far, and keep the exemplars, which are handed out once."""
         with guarded("prometheus"):
-            self._publish()
+            self._collected()
         return True
 
-    def page(self, accept: str) -> tuple[bytes, str]:
-        """The page as somebody with this `Accept` header gets it, and its content type."""
+    def page(self, accept: str) -> tuple[bytes, str, set[str]] | None:
+        """The page as somebody with this `Accept` header gets it, its content type, and for `sent`: what is new on it.
+
+        None: it is another process's by now.
+        """
         with self._serving:
-            own = self._collected()
-            folder = self._folder
-            together = own if folder is None else folder.together(own)
-            if folder is not None and is_openmetrics(accept):
-                shown = folder.shown()
-                together, new = begun(together, shown)
-                if new:
-                    folder.show(shown | new)
+            # Written down before anybody sees it: were this process killed, the next page would show less, which
+            # Prometheus takes for a start from 0, and count all of it once more.
+            own, new = self._collected(), set[str]()
+            together, folder = own, self._folder
+            if folder is not None:
+                if not folder.serving.held:
+                    return None
+                together = folder.together(own)
+                if is_openmetrics(accept):
+                    together, new = begun(together, folder.shown())
             common = {key: value for key, value in self._resource.items() if key != semconv.SERVICE_INSTANCE}
-            return render(together, common, accept)
+            return (*render(together, common, accept), new)
+
+    def sent(self, new: set[str]) -> None:
+        """Remember that somebody has seen these begin at 0; until then, they are shown so again."""
+        with self._serving:
+            if self._folder is not None and new:
+                self._folder.show(self._folder.shown() | new)
 
     def _run(self) -> None:
         wait = _FIRST_SECONDS
         while not self._ended.wait(wait):
             wait = PUBLISH_SECONDS
             with guarded("prometheus"):
-                self._publish()
+                self._collected()
                 self._serve()
 
-    def _publish(self) -> None:
-        own = self._collected()
-        if self._folder is not None:
-            self._folder.publish(own)
-
     def _collected(self) -> Snapshot:
-        """The metrics of this process."""
-        with self._collecting:
+        """The metrics of this process, which from now on those who serve the page know of, too."""
+        with self._collecting:  # until they are written: of two threads, the one with the older figures is never last
             own, resource = read(self.get_metrics_data())
             self._last = own = with_exemplars(own, self._last)
             self._resource = resource or self._resource
             if self._folder is None and self._resource:  # before, nobody knows whose metrics these are
                 self._folder = Folder(self._path, self._resource.get(semconv.SERVICE_NAME, ""))
+            if self._folder is not None:
+                with guarded("prometheus"):
+                    self._folder.publish(own)
             return own
 
     def _serve(self) -> None:
@@ -173,11 +187,25 @@ class _Handler(BaseHTTPRequestHandler):
         if urlsplit(self.path).path not in _PATHS:
             self.send_error(404)
             return
-        body, content_type = b"", "text/plain"
-        status = 500
+        began, page, status = monotonic(), None, 500
         with guarded("prometheus"):
-            body, content_type = self._reader.page(self.headers.get("Accept", ""))
-            status = 200
+            page = self._reader.page(self.headers.get("Accept", ""))
+            status = 503 if page is None else 200
+        body, content_type, new = page or (b"", "text/plain", set[str]())
+        with suppress(OSError):  # whoever asked has left
+            self._answer(status, body, content_type)
+            if monotonic() - began < self._patience():
+                with guarded("prometheus"):
+                    self._reader.sent(new)
+
+    def _patience(self) -> float:
+        """Seconds after which Prometheus throws an answer away."""
+        try:
+            return float(self.headers.get(_TIMEOUT_HEADER, "inf"))
+        except ValueError:
+            return float("inf")
+
+    def _answer(self, status: int, body: bytes, content_type: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

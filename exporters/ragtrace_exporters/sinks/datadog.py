@@ -34,6 +34,15 @@ class DatadogScores:
     def __init__(self, client: JsonClient, application: str = "") -> None:
         self._client, self._application = client, application
 
+    @property
+    def where(self) -> str:
+        """URL of its API."""
+        return self._client.where
+
+    def probe(self, timeout: float) -> Refusal | None:
+        """Ask for whether the key is valid."""
+        return self._client.probe("/api/v1/validate", timeout)
+
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
         """All in one request."""
         metrics = [_metric(score, self._application or score.service or _NAMELESS) for score in scores]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
+from ragtrace import ahead
 from ragtrace.native import Refusal, ScoreRecord
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class JsonClient:
 
     def __init__(self, base: str, headers: Mapping[str, str], certificate: str | None = None) -> None:
         self._base, self._headers, self._certificate = base.rstrip("/"), dict(headers), certificate
+        ahead.load("requests")
         self._session: Session | None = None
         self._pid = 0
 
@@ -70,6 +72,19 @@ class JsonClient:
             return Reply(answer.status_code, answer.text, _told(answer))
         except (RequestException, ValueError) as error:  # a value that is no JSON or no header is a ValueError
             return Reply(0, f"{type(error).__name__}: {error}")
+
+    @property
+    def where(self) -> str:
+        """Of the server."""
+        return self._base
+
+    def probe(self, path: str, timeout: float, **query: str) -> Refusal | None:
+        """Whether reading *path* does; over a connection of its own, as it may be asked for from any thread."""
+        other = JsonClient(self._base, self._headers, self._certificate)
+        reply = other.send("GET", path, timeout, **query)
+        # Of a failed connection, what it came from is the end of a long story.
+        _, _, cause = reply.text.partition("Caused by ")
+        return None if reply.ok else other.refusal(replace(reply, text=cause or reply.text))
 
     def _connected(self) -> Session:
         if self._session is None or self._pid != os.getpid():

@@ -29,6 +29,15 @@ class LangfuseScores:
     def __init__(self, client: JsonClient, environment: str = "") -> None:
         self._client, self._environment = client, environment
 
+    @property
+    def where(self) -> str:
+        """URL of its API."""
+        return self._client.where
+
+    def probe(self, timeout: float) -> Refusal | None:
+        """Ask for the project that the keys are for."""
+        return self._client.probe("/api/public/projects", timeout)
+
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
         """One after the other, until one finds the server busy."""
         deadline = monotonic() + timeout

@@ -34,6 +34,15 @@ class MlflowScores:
     def __init__(self, client: JsonClient) -> None:
         self._client = client
 
+    @property
+    def where(self) -> str:
+        """URL of its API."""
+        return self._client.where
+
+    def probe(self, timeout: float) -> Refusal | None:
+        """Ask for the list of experiments."""
+        return self._client.probe("/api/2.0/mlflow/experiments/search", timeout, max_results="1")
+
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
         """One after the other; of an unknown trace, only the first is tried."""
         deadline = monotonic() + timeout

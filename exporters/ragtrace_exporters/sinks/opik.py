@@ -44,6 +44,15 @@ class OpikScores:
         self._client, self._project = client, project
         self._times: OrderedDict[int, int] = OrderedDict()
 
+    @property
+    def where(self) -> str:
+        """URL of its API."""
+        return self._client.where
+
+    def probe(self, timeout: float) -> Refusal | None:
+        """Ask for the list of projects."""
+        return self._client.probe("/v1/private/projects", timeout, size="1")
+
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
         """Find the time of each trace, then post all whose trace is there in one request."""
         deadline = monotonic() + timeout

@@ -30,6 +30,15 @@ class PhoenixScores:
     def __init__(self, client: JsonClient) -> None:
         self._client = client
 
+    @property
+    def where(self) -> str:
+        """URL of its API."""
+        return self._client.where
+
+    def probe(self, timeout: float) -> Refusal | None:
+        """Ask for the list of projects."""
+        return self._client.probe("/v1/projects", timeout, limit="1")
+
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
         """All in one request."""
         body = {"data": [_annotation(score) for score in scores]}

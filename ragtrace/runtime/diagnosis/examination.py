@@ -9,11 +9,17 @@ from dataclasses import fields
 from importlib.metadata import version
 from typing import Final, cast
 
+from ragtrace.alerts import Alerting
+from ragtrace.endpoints import Page
 from ragtrace.errors import SettingsError
 from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.ledger import Stats
-from ragtrace.runtime.diagnosis.reach import NONE, Reach, of_endpoints, of_judges
+from ragtrace.runtime.diagnosis.files import of_files
+from ragtrace.runtime.diagnosis.page import of_page, page_of
+from ragtrace.runtime.diagnosis.question import Reach
+from ragtrace.runtime.diagnosis.reach import NONE, of_endpoints, of_judges
 from ragtrace.runtime.diagnosis.report import Check, Diagnosis, Evaluating, Setting, State
+from ragtrace.runtime.diagnosis.telling import alerts_of, losses, of_notifiers, of_sinks
 from ragtrace.runtime.engine import Runtime
 from ragtrace.runtime.insides import Insides
 from ragtrace.runtime.slot import current, final_stats, switched_off
@@ -21,6 +27,10 @@ from ragtrace.sampling import Sampling
 from ragtrace.scoring import Evaluator
 from ragtrace.settings import DEFAULT, Settings, resolve
 
+_IN_CODE: Final = (
+    "judges, alerts and a backend's own API for scores are configured in code, or with the exporter: --app MODULE, or "
+    "ragtrace.doctor() in the application, looks at them"
+)
 _NOT_CONFIGURED: Final = (
     "ragtrace is not configured in this process: call ragtrace.configure() where the application starts"
 )
@@ -48,7 +58,9 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
     if switched_off():
         return _diagnosis("switched off", notes=("nothing is traced or scored, as enabled= or its variable says",))
     if stats is not None:
-        return _diagnosis("shut down", stats=stats, problems=(_SHUT_DOWN, *_losses(stats)))
+        return _diagnosis(
+            "shut down", stats=stats, problems=(_SHUT_DOWN, *_losses(stats), *losses("scores for", stats.sinks))
+        )
     return _diagnosis("not configured", problems=(_NOT_CONFIGURED,))
 
 
@@ -58,29 +70,31 @@ def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> 
         settings = resolve({}, environ)
     except SettingsError as error:
         return _diagnosis("environment", problems=(str(error),))
-    notes = ("judges are configured in code: --app MODULE, or ragtrace.doctor() in the application, looks at them",)
-    reach = of_endpoints(settings.exporter, environ, timeout) if settings.enabled else NONE
+    if not settings.enabled:
+        return _diagnosis("environment", settings=_settings(settings), notes=("ragtrace is switched off",))
+    page = page_of(settings.exporter, environ)
+    begun = [*of_files(settings, timeout), *([] if page is None else of_page(page, timeout, running=False))]
+    reach = of_endpoints(settings.exporter, environ, timeout, page=page is not None)
+    checks = (*reach.checks, *(question.wait() for question in begun))
     return _diagnosis(
         "environment",
-        settings=_settings(settings),
-        checks=reach.checks,
-        notes=(*notes, *reach.notes) if settings.enabled else ("ragtrace is switched off",),
-        problems=(*_unreachable(reach.checks), *reach.problems),
+        settings=(*_settings(settings), *_page(page)),
+        checks=checks,
+        notes=(_IN_CODE, *reach.notes),
+        problems=(*_unreachable(checks), *reach.problems),
     )
 
 
 def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
-    inside, stats = runtime.insides, runtime.stats()
-    reach = NONE
-    if probe:
-        judges = of_judges(inside, timeout)
-        ours = of_endpoints(inside.settings.exporter, os.environ, timeout) if _exports_by_name(inside) else NONE
-        reach = Reach((*ours.checks, *judges.checks), (*ours.notes, *judges.notes), ours.problems)
-    evaluators = _evaluators(inside)
+    inside, stats, alerting = runtime.insides, runtime.stats(), runtime.alerts
+    page = page_of(inside.settings.exporter, os.environ) if _exports_by_name(inside) else None
+    reach = _asked(inside, alerting, page, timeout) if probe else NONE
+    evaluators, notices = _evaluators(inside), alerting.books()
     return _diagnosis(
         "running",
-        settings=(*_settings(inside.settings), _sampling(inside)),
+        settings=(*_settings(inside.settings), _sampling(inside), *_page(page), *_sinks(inside), _alerts(alerting)),
         evaluators=evaluators,
+        alerts=alerts_of(alerting),
         checks=reach.checks,
         notes=(*_notes(inside), *reach.notes),
         problems=(
@@ -89,13 +103,30 @@ def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
             *_silenced(evaluators),
             *_full(inside),
             *_losses(stats),
+            *losses("scores for", stats.sinks),
+            *losses("alerts told by", notices),
         ),
         queued=inside.queued,
         held=inside.held,
         stats=stats,
+        notices=notices,
         spool=None if inside.revival is None else inside.revival.contents,
         fates=tuple(inside.fates.last()),
     )
+
+
+def _asked(inside: Insides, alerting: Alerting, page: Page | None, timeout: float) -> Reach:
+    """Ask all there is to ask, at once but for the judges, and wait for the answers."""
+    files = of_files(inside.settings, timeout)
+    pages = [] if page is None else of_page(page, timeout, running=True)
+    sinks, of_theirs = of_sinks(inside.telemetry.posters, timeout)
+    notifiers, of_those = of_notifiers(alerting, timeout)
+    judges, ours = of_judges(inside, timeout), NONE
+    if _exports_by_name(inside):
+        ours = of_endpoints(inside.settings.exporter, os.environ, timeout, page=page is not None)
+    rest = (question.wait() for question in (*pages, *sinks, *files, *notifiers))
+    notes = (*ours.notes, *judges.notes, *of_theirs, *of_those)
+    return Reach((*ours.checks, *judges.checks, *rest), notes, ours.problems)
 
 
 def _diagnosis(state: State, problems: tuple[str, ...] = (), **found: object) -> Diagnosis:
@@ -128,6 +159,28 @@ def _sampling(inside: Insides) -> Setting:
     given = [each.name for each in fields(Sampling) if getattr(sampling, each.name) != getattr(usual, each.name)]
     told = ", ".join(f"{name}={_rule(getattr(sampling, name))}" for name in dict.fromkeys(["rate", *given]))
     return Setting("sampling", told, inside.settings.origins.get("sampling", DEFAULT))
+
+
+def _page(page: Page | None) -> tuple[Setting, ...]:
+    if page is None:
+        return ()
+    folder = Setting("prometheus_folder", page.folder, page.folder_origin)
+    return Setting("prometheus_page", page.url, page.origin), folder
+
+
+def _sinks(inside: Insides) -> list[Setting]:
+    """Of the backends that get scores by their own API: they come with the exporter."""
+    origins = inside.settings.origins
+    origin = origins.get("exporter object") or origins.get("exporter", DEFAULT)
+    return [
+        Setting("score_sink", f"{poster.name} at {getattr(poster.sink, 'where', 'a place it does not tell')}", origin)
+        for poster in inside.telemetry.posters
+    ]
+
+
+def _alerts(alerting: Alerting) -> Setting:
+    titles = tuple(alert.title for alert in alerting.alerts)
+    return Setting("alerts", _shown(titles or None), "alerts=" if titles else DEFAULT)
 
 
 def _rule(value: object) -> str:

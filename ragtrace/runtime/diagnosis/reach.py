@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
-from time import perf_counter
-from typing import Final, NamedTuple, cast
-
-from opentelemetry.context import attach, set_value
+from typing import Final, cast
 
 from ragtrace.destinations import ENTRY_POINTS
 from ragtrace.endpoints import Endpoint
@@ -19,6 +15,7 @@ from ragtrace.errors import SettingsError
 from ragtrace.model import Probed
 from ragtrace.redact import encodable
 from ragtrace.runtime.diagnosis.asking import Answer, ask, shown
+from ragtrace.runtime.diagnosis.question import Question, Reach, ask_beside
 from ragtrace.runtime.diagnosis.report import Check
 from ragtrace.runtime.insides import Insides
 from ragtrace.scoring import Evaluator
@@ -28,46 +25,20 @@ _NOWHERE: Final = (
     "nothing is sent anywhere: no OTLP endpoint is set; set OTEL_EXPORTER_OTLP_ENDPOINT, or RAGTRACE_EXPORTER=none if "
     "that is meant"
 )
-
-
-class Reach(NamedTuple):
-    """What answered, and what is to be said about it."""
-
-    checks: tuple[Check, ...] = ()
-    notes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+_METRICS_ALONE: Final = (
+    "metrics are served for Prometheus; spans and events are sent nowhere, as no OTLP endpoint is set: bad answers are "
+    "counted, but cannot be looked at"
+)
 
 
 NONE: Final = Reach()
 
 
-class _Question:
-    """Something asked on another thread, or on the background's loop, and waited for."""
-
-    def __init__(self, what: str, where: str) -> None:
-        self.what, self._where = what, where
-        self._began = perf_counter()
-        self._done = threading.Event()
-        self._answer = Answer(False, "")
-        self._seconds = 0.0
-
-    def settle(self, answer: Answer) -> None:
-        self._answer, self._seconds = answer, perf_counter() - self._began
-        self._done.set()
-
-    def wait(self, timeout: float, otherwise: str) -> Check:
-        """The answer, if it comes before *timeout* seconds have passed since it was asked."""
-        self._done.wait(max(0.0, self._began + timeout - perf_counter()))
-        if not self._done.is_set():
-            return Check(self.what, self._where, False, perf_counter() - self._began, otherwise)
-        return Check(self.what, self._where, self._answer.ok, self._seconds, self._answer.seen, self._answer.advice)
-
-
 # --- endpoints -------------------------------------------------------------------------------------------------------
 
 
-def of_endpoints(exporter: str, environ: Mapping[str, str], timeout: float) -> Reach:
-    """Ask every endpoint to which the exporter of that name sends something."""
+def of_endpoints(exporter: str, environ: Mapping[str, str], timeout: float, *, page: bool = False) -> Reach:
+    """Ask every endpoint to which the exporter of that name sends something; *page*: it serves one of metrics."""
     if exporter == "none":
         return Reach(notes=("nothing is sent anywhere, as the exporter is 'none'",))
     try:
@@ -78,9 +49,9 @@ def of_endpoints(exporter: str, environ: Mapping[str, str], timeout: float) -> R
     if found is None:
         return Reach(notes=(f"the exporter {exporter!r} does not say where it sends things, so that is not checked",))
     if not found:
-        return Reach(problems=(_NOWHERE,))
-    questions = [_ask_beside(endpoint, timeout) for endpoint in found]
-    return Reach(tuple(question.wait(timeout + 0.5, "no answer in time") for question in questions))
+        return Reach(notes=(_METRICS_ALONE,)) if page else Reach(problems=(_NOWHERE,))
+    questions = [ask_beside(each.signal, shown(each), timeout, partial(ask, each, timeout)) for each in found]
+    return Reach(tuple(question.wait() for question in questions))
 
 
 def _endpoints(exporter: str) -> Callable[[Mapping[str, str]], list[Endpoint]] | None:
@@ -93,17 +64,6 @@ def _endpoints(exporter: str) -> Callable[[Mapping[str, str]], list[Endpoint]] |
     raise SettingsError(
         f"no exporter named {exporter!r} is installed (from RAGTRACE_EXPORTER); write otlp, for example"
     )
-
-
-def _ask_beside(endpoint: Endpoint, timeout: float) -> _Question:
-    question = _Question(endpoint.signal, shown(endpoint))
-
-    def run() -> None:
-        attach(set_value("suppress_instrumentation", True))  # an instrumented HTTP client must not trace this
-        question.settle(ask(endpoint, timeout))
-
-    threading.Thread(target=run, name="ragtrace-doctor", daemon=True).start()
-    return question
 
 
 # --- judges ----------------------------------------------------------------------------------------------------------
@@ -124,15 +84,18 @@ def of_judges(inside: Insides, timeout: float) -> Reach:
 
 
 def _probe(inside: Insides, evaluator: Evaluator, judge: Probed, timeout: float) -> Check:
-    question = _Question(evaluator.id, f"{type(judge).__name__} {evaluator.id}@{evaluator.judge.version}")
+    question = Question(
+        evaluator.id,
+        f"{type(judge).__name__} {evaluator.id}@{evaluator.judge.version}",
+        timeout,
+        "the background did not come to ask it in time: is a judge blocking its thread?",
+    )
     if not inside.run(partial(_put, judge, question, timeout)):
         question.settle(Answer(False, "the background takes nothing more", "see the accounts: is the queue full?"))
-    return question.wait(
-        timeout + 0.5, "the background did not come to ask it in time: is a judge blocking its thread?"
-    )
+    return question.wait()
 
 
-async def _put(judge: Probed, question: _Question, timeout: float) -> None:
+async def _put(judge: Probed, question: Question, timeout: float) -> None:
     try:
         seen = await asyncio.wait_for(judge.probe(), timeout)
         question.settle(Answer(True, _short(str(seen))))

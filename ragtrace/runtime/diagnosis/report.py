@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
 
-from ragtrace.ledger import Stats
+from ragtrace.ledger import Posted, Stats
 from ragtrace.runtime.fates import Fate
 from ragtrace.spool import Contents
 
@@ -28,7 +28,7 @@ class Check:
     """One thing that was asked for a sign of life."""
 
     what: str
-    """traces, metrics, logs, or the id of a judge."""
+    """traces, metrics, logs, the id of a judge, store, spool, page of metrics, notifier, scores for a backend ..."""
     where: str
     ok: bool
     seconds: float
@@ -56,6 +56,19 @@ class Evaluating:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertNow:
+    """One alert and how it stands."""
+
+    name: str
+    rule: str
+    """Metric, direction and bound."""
+    states: tuple[str, ...]
+    """Of each workflow or model, where it is watched on its own: `ask: spiking`."""
+    tells: tuple[str, ...]
+    """Whom it tells, by name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What is configured, what answers, and what became of the last calls. Printed, it is a report in plain text.
 
@@ -70,6 +83,7 @@ class Diagnosis:
     """What is wrong, in whole sentences; empty when all is well."""
     settings: tuple[Setting, ...] = ()
     evaluators: tuple[Evaluating, ...] = ()
+    alerts: tuple[AlertNow, ...] = ()
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     queued: int = 0
@@ -77,6 +91,8 @@ class Diagnosis:
     held: int = 0
     """Spans that wait for their scores."""
     stats: Stats | None = None
+    notices: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
+    """What became of what the alerts had to tell, by notifier."""
     spool: Contents | None = None
     fates: tuple[Fate, ...] = ()
     """Oldest first."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from ragtrace.ledger import Stats, Tally
-from ragtrace.runtime.diagnosis.report import Check, Diagnosis, Evaluating
+from ragtrace.ledger import Posted, Stats, Tally
+from ragtrace.runtime.diagnosis.report import AlertNow, Check, Diagnosis, Evaluating
 from ragtrace.runtime.fates import Fate
 
 _MOST_FATES: Final = 20
@@ -28,7 +28,8 @@ def text(diagnosis: Diagnosis) -> str:
     sections = [
         ("Settings", _table((setting.name, setting.value, setting.origin) for setting in diagnosis.settings)),
         ("Evaluators", _table(_evaluator(evaluator) for evaluator in diagnosis.evaluators)),
-        ("Endpoints", _table(_check(check) for check in diagnosis.checks)),
+        ("Alerts", _table(_alert(alert) for alert in diagnosis.alerts)),
+        ("What answers, and can be written to", _table(_check(check) for check in diagnosis.checks)),
         ("Accounts since the start", _accounts(diagnosis)),
         ("Last calls, newest last", _table(_fate(fate) for fate in diagnosis.fates[-_MOST_FATES:])),
         ("Notes", [f"  {note}" for note in diagnosis.notes]),
@@ -67,6 +68,11 @@ def _evaluator(evaluator: Evaluating) -> tuple[str, ...]:
     return evaluator.role, f"{evaluator.id}@{evaluator.version}", standing, ", ".join(evaluator.metrics)
 
 
+def _alert(alert: AlertNow) -> tuple[str, ...]:
+    rule = "" if alert.name == alert.rule else alert.rule
+    return alert.name, rule, ", ".join(alert.states), f"tells {', '.join(alert.tells)}"
+
+
 def _check(check: Check) -> tuple[str, ...]:
     return check.what, "ok" if check.ok else "FAILED", f"{check.seconds * 1000:.0f} ms", check.where, check.seen
 
@@ -79,8 +85,12 @@ def _accounts(diagnosis: Diagnosis) -> list[str]:
     lines = _table([("evaluator", "offered", "scored", "partial", "pending", "otherwise"), *rows]) if rows else []
     waiting = [f"  {diagnosis.queued} in the queue, {diagnosis.held} spans held for their scores"]
     if diagnosis.spool is not None:
-        waiting.append(f"  {diagnosis.spool.calls} calls in the spool, {diagnosis.spool.claimed} of them being scored")
-    return [*lines, *waiting, *_faults(stats)]
+        spool = diagnosis.spool
+        scored = f", {spool.scored} scored and not known to be delivered" if spool.scored else ""
+        waiting.append(f"  {spool.calls} calls in the spool, {spool.claimed} of them being scored{scored}")
+    books = [*(("scores for " + name, posted) for name, posted in stats.sinks.items())]
+    books += [("alerts told by " + name, posted) for name, posted in diagnosis.notices.items() if posted.offered]
+    return [*lines, *waiting, *(_posted(what, posted) for what, posted in books), *_faults(stats)]
 
 
 def _tally(name: str, tally: Tally) -> tuple[str, ...]:
@@ -91,6 +101,15 @@ def _tally(name: str, tally: Tally) -> tuple[str, ...]:
     ]
     numbers = (str(number) for number in (tally.offered, tally.scored, tally.partial, tally.pending))
     return (name, *numbers, ", ".join(otherwise))
+
+
+def _posted(what: str, posted: Posted) -> str:
+    lost = [
+        f"{word} {reason} {count}"
+        for word, of in (("failed", posted.failed), ("dropped", posted.dropped))
+        for reason, count in of.items()
+    ]
+    return f"  {what}: {', '.join([f'{posted.posted} posted', f'{posted.pending} waiting', *lost])}"
 
 
 def _faults(stats: Stats) -> list[str]:

@@ -1,0 +1,310 @@
+"""Eight processes that are killed and started anew while a real Prometheus fetches: its sums are those of their calls.
+
+What the counters must say is known from the processes' own journals, a line for every evaluation in the order in which
+calls were counted. Nobody can ask Prometheus for what a process had counted after it was last heard of, so the truth is
+the calls up to then, and all of them:
+
+- On one page for all processes, a killed process has been heard of when it last wrote its figures into the folder. It
+  is stopped at a random moment, its file read, and then killed: the same as killed at that moment.
+- With a page for each process and nothing kept between, it is what was on the page when it was last fetched.
+
+**What Prometheus's arithmetic does not allow.** `increase` is not what was counted in a window: it takes what lies
+between the first and the last sample, and adds for the time from there to the ends of the window, as if the counter had
+gone on at that pace: up to an interval of fetching at either end. All sums of a page have that factor in common. The
+mean hardly depends on it, the ends of the interval as on that many more calls; over pages with different factors, calls
+weigh a little differently. So the estimate is compared to a millionth with that of the journals' calls, each page's by
+its factor, and with the plain one as far as the factors are from 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from exporters.make_kits.rules import Timing, files
+from ragtrace.estimates import NAMES, Estimate, Moments, from_moments, of_judged, of_seen
+from ragtrace_exporters.openmetrics.snapshot import from_json
+from tests.support.journaled import METRIC
+from tests.support.monitoring import Prometheus, prometheus, wait_until
+from tests.support.services import free_ports
+
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(os.name != "posix", reason="needs signals")]
+
+SEED: Final = 20
+SLOTS, LIVES = 8, 4
+WINDOW: Final = "10m"
+TIMING: Final = Timing(interval="1s", spike=WINDOW, slow="20m", quiet="5s", memory="1h")
+OF: Final = f'{{gen_ai_evaluation_name="{METRIC}"}}'
+COUNTER: Final = "ragtrace_eval_moment_total"
+COUNTED: Final = f'{COUNTER}{{gen_ai_evaluation_name="{METRIC}", ragtrace_moment="n"}}'
+START_S: Final = 60.0
+
+
+# --- the processes ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Life:
+    """One process: from when to when, and what it has written down."""
+
+    process: subprocess.Popen[bytes]
+    journal: Path
+    page: Path
+    begun: float
+    ended: float = float("inf")
+    counted: int = 0
+    """Calls of the journal that were heard of, where that is known from the folder."""
+
+    def calls(self) -> list[Moments]:
+        """What every call adds to the sums, in order."""
+        by_call: dict[int, dict[str, tuple[float, float]]] = {}
+        for line in self._lines():
+            call, evaluator, score, probability = json.loads(line)
+            by_call.setdefault(call, {})[evaluator] = score, probability
+        return [_moments(of) for of in by_call.values()]
+
+    def _lines(self) -> list[bytes]:
+        return self.journal.read_bytes().splitlines() if self.journal.exists() else []
+
+    def begin(self) -> None:
+        """Wait until it has counted a call."""
+        wait_until(self._lines, START_S, "a process counts")
+
+    def published(self) -> int:
+        """Calls in the figures that it has left for others to show."""
+        for file in self.page.glob(f"*.{self.process.pid}-*.metrics"):
+            family = from_json(json.loads(file.read_bytes())).get(COUNTER.removesuffix("_total"))
+            for labels, series in family.series.items() if family else ():
+                of = dict(labels)
+                if (of["gen_ai_evaluation_name"], of["ragtrace_moment"]) == (METRIC, "n"):
+                    return round(series.values[0])
+        return 0
+
+    def kill(self) -> None:
+        """As the system does for want of memory."""
+        while not self._is_stopped_well():
+            self.process.send_signal(signal.SIGCONT)
+            threading.Event().wait(0.03)
+        self.process.kill()
+        self.process.wait(timeout=20)
+        self.ended = time.time()
+
+    def _is_stopped_well(self) -> bool:
+        """Stop it; whether its journal goes beyond what it has published, so that the last call of that is complete."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+        self.counted = self.published()
+        return len(self.calls()) > self.counted
+
+    def terminate(self) -> None:
+        """As a server is asked to end: it shuts down."""
+        self.process.terminate()
+        assert self.process.wait(timeout=30) == 0
+        self.ended = time.time()
+        self.counted = len(self.calls())
+
+    def quieten(self) -> None:
+        """Let it stay, and count no more."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(b"\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == b"quiet\n"
+        self.counted = len(self.calls())
+
+
+def _moments(of: dict[str, tuple[float, float]]) -> Moments:
+    screened, _ = of["screen"]
+    if "judge" not in of:
+        return of_seen(screened)
+    score, probability = of["judge"]
+    return of_judged(score, probability, screened, seen=1.0)
+
+
+class Slots:
+    """Starts the processes, and ends them with the test."""
+
+    def __init__(self, work: Path, ports: Sequence[int], *, shared: bool) -> None:
+        self._work, self._ports, self._shared = work, ports, shared
+        self.lives: list[list[Life]] = [[] for _ in ports]
+
+    def run(self) -> None:
+        """All slots at once, each with its own fate; the last process of each stays."""
+        with ThreadPoolExecutor(len(self._ports)) as pool:
+            list(pool.map(self._run, range(len(self._ports))))
+
+    def _run(self, slot: int) -> None:
+        drawn, pause = random.Random(SEED * SLOTS + slot), threading.Event()
+        for number in range(LIVES):
+            life = self._start(slot)
+            life.begin()
+            pause.wait(drawn.uniform(0.0, 4.0))
+            if number == LIVES - 1:
+                life.quieten()
+            else:
+                drawn.choice((life.kill, life.terminate))()
+
+    def _start(self, slot: int) -> Life:
+        lives = self.lives[slot]
+        name = f"{slot}-{len(lives)}"
+        page = self._work / ("page" if self._shared else f"page-{name}")
+        environ = {"RAGTRACE_PROMETHEUS_PORT": str(self._ports[slot]), "RAGTRACE_PROMETHEUS_DIR": str(page)}
+        journal = self._work / f"journal-{name}"
+        with (self._work / f"log-{name}").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.journaled"],
+                env={**os.environ, **environ, "JOURNAL": str(journal)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=Path(__file__).parents[2],
+            )
+        lives.append(Life(process, journal, page, time.time()))
+        return lives[-1]
+
+    def end(self) -> None:
+        """Whatever is left."""
+        for life in (life for lives in self.lives for life in lives):
+            life.process.kill()
+            life.process.wait(timeout=20)
+            for pipe in (life.process.stdin, life.process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+@contextmanager
+def restarted(work: Path, *, shared: bool) -> Iterator[tuple[Prometheus, Slots, list[int]]]:
+    """A Prometheus after eight slots have had all their processes, and the ports of the slots."""
+    with ExitStack() as stack:
+        ports = list(stack.enter_context(free_ports(1 if shared else SLOTS))) * (SLOTS if shared else 1)
+        targets = [f"127.0.0.1:{port}" for port in dict.fromkeys(ports)]
+        server = stack.enter_context(prometheus(work, targets, files(TIMING)))
+        slots = Slots(work, ports, shared=shared)
+        stack.callback(slots.end)
+        slots.run()
+        yield server, slots, ports
+
+
+# --- what Prometheus makes of it -------------------------------------------------------------------------------------
+
+
+def factor(samples: Sequence[tuple[float, float]], start: float, end: float) -> float:
+    """By how much `increase` goes beyond what lies between the first and the last sample.
+
+    Source: Prometheus, promql/functions.go, `extrapolatedRate`.
+    """
+    (first, lowest), (last, _) = samples[0], samples[-1]
+    between, risen = last - first, raised(samples)
+    average = between / (len(samples) - 1)
+    before = min(first - start, between * lowest / risen if risen > 0 else first - start)
+    ends = (gap if gap < 1.1 * average else average / 2 for gap in (before, end - last))
+    return 1.0 + sum(ends) / between
+
+
+def raised(samples: Sequence[tuple[float, float]]) -> float:
+    """What was counted between the first and the last sample: whenever it falls, it began at 0 again."""
+    values = [value for _, value in samples]
+    return sum(after - before if after >= before else after for before, after in pairwise(values))
+
+
+def times(moments: Moments, by: float) -> Moments:
+    """As of that many times as many calls."""
+    return Moments(*(by * value for value in moments.values()))
+
+
+def added(calls: Sequence[Moments]) -> Moments:
+    """Their sum."""
+    return sum(calls, Moments())
+
+
+def recorded(server: Prometheus, slots: Slots) -> tuple[float, dict[str, float]]:
+    """When all processes have ended: time of an evaluation of the rules, and the estimate that it records.
+
+    While something is still fetched, a sample may be older than an evaluation that did not see it.
+    """
+    slots.end()
+    wait_until(lambda: not server.query("up == 1"), 30, "nothing is fetched any more")
+    now = time.time()
+    wait_until(lambda: _evaluated(server) > now, 30, "the rules are evaluated")
+    when = _evaluated(server)
+    names = ("value", "low", "high")
+    return when, {name: server.at(f"ragtrace:{WINDOW}:{name}{OF}", when)[0][1] for name in names}
+
+
+def _evaluated(server: Prometheus) -> float:
+    # Rules are evaluated one after the other at one time; this is the last of the group.
+    found = server.query(f"timestamp(ragtrace:{WINDOW}:high{OF})")
+    return found[0][1] if found else 0.0
+
+
+def agrees(found: dict[str, float], estimate: Estimate, *, within: float) -> None:
+    """Value and both ends, relative to themselves."""
+    assert found["value"] == pytest.approx(estimate.value, rel=within)
+    assert found["low"] == pytest.approx(estimate.low, rel=within)
+    assert found["high"] == pytest.approx(estimate.high, rel=within)
+
+
+def test_processes_killed_at_random_on_one_page_lose_and_invent_nothing(tmp_path: Path) -> None:
+    """Every sum is that of the calls that were heard of; no counter ever falls; the rules make the estimate of them."""
+    with restarted(tmp_path, shared=True) as (server, slots, _):
+        lives = [life for lives in slots.lives for life in lives]
+        truth = added([call for life in lives for call in life.calls()[: life.counted]])
+        server.wait_for(f"{COUNTED} >= {truth.n}")
+        when, found = recorded(server, slots)
+        series = {of["ragtrace_moment"]: each for of, each in server.samples(f"{COUNTER}{OF}[{WINDOW}]", when)}
+        shown = {name: each[-1][1] for name, each in series.items()}
+        assert shown == pytest.approx(dict(zip(NAMES, truth.values(), strict=True)), rel=1e-9)
+        assert not server.at(f"resets({COUNTER}[{WINDOW}]) > 0", when)
+        assert {each[0][1] for each in series.values()} == {0.0}, "without a 0 the first calls are in no increase"
+        by = factor(series["n"], when - 600, when)
+        agrees(found, from_moments(times(truth, by)), within=1e-6)
+        agrees(found, from_moments(truth), within=by - 1)
+
+
+def test_processes_killed_at_random_with_a_page_each_count_from_0_again(tmp_path: Path) -> None:
+    """Where nothing is kept between two processes: all that was fetched is in the sums, once, and nothing else."""
+    with restarted(tmp_path, shared=False) as (server, slots, ports):
+        for port, lives in zip(ports, slots.lives, strict=True):
+            server.wait_for(f'{COUNTED[:-1]}, instance="127.0.0.1:{port}"}} == {lives[-1].counted}')
+        when, found = recorded(server, slots)
+        fetched: dict[str, dict[str, list[tuple[float, float]]]] = {}
+        for of, samples in server.samples(f"{COUNTER}{OF}[{WINDOW}]", when):
+            fetched.setdefault(of["instance"], {})[of["ragtrace_moment"]] = samples
+        pooled, weighted, factors = Moments(), Moments(), list[float]()
+        for port, lives in zip(ports, slots.lives, strict=True):
+            series = fetched[f"127.0.0.1:{port}"]
+            heard = added(list(map(partial(_heard_of, series), lives)))
+            shown = {name: raised(each) for name, each in series.items()}
+            assert shown == pytest.approx(dict(zip(NAMES, heard.values(), strict=True)), rel=1e-9)
+            factors.append(factor(series["n"], when - 600, when))
+            pooled, weighted = pooled + heard, weighted + times(heard, factors[-1])
+        agrees(found, from_moments(weighted), within=1e-6)
+        agrees(found, from_moments(pooled), within=max(factors) - 1)
+
+
+def _heard_of(series: dict[str, list[tuple[float, float]]], life: Life) -> Moments:
+    """What the page of *life* said last, which is what its first calls add up to, in every sum."""
+    mine = {name: [each for each in samples if life.begun <= each[0] <= life.ended] for name, samples in series.items()}
+    if not mine["n"]:
+        return Moments()  # it was never fetched
+    assert {samples[0][1] for samples in mine.values()} == {0.0}
+    last = {name: samples[-1][1] for name, samples in mine.items()}
+    calls = added(life.calls()[: round(last["n"])])
+    assert last == pytest.approx(dict(zip(NAMES, calls.values(), strict=True)), rel=1e-9)
+    return calls
