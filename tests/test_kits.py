@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 import yaml
 from opentelemetry.metrics import NoOpMeter
 
 from ragtrace import semconv
+from ragtrace.alerts.state import State
 from ragtrace.attach.instruments import Instruments
 from ragtrace.settings import resolve
 from ragtrace_exporters.openmetrics.naming import Kind, label_name, sample_names
@@ -24,7 +25,7 @@ RULES: Final = sorted(PROMETHEUS.glob("*.rules.yml"))
 TIMEOUT_S: Final = 300
 _WORDS: Final = frozenset(
     "by on group_left group_right and or unless sum count max min avg group increase rate clamp_min clamp_max sqrt abs"
-    " vector offset last_over_time histogram_quantile absent ignoring without label_values".split()
+    " vector offset last_over_time histogram_quantile absent ignoring without label_values label_replace round".split()
 )
 _OF_PROMETHEUS: Final = frozenset({"ALERTS", "up", "target_info"})
 _LABELS_OF_PROMETHEUS: Final = frozenset({"job", "instance", "le", "alertname", "alertstate"})
@@ -130,6 +131,43 @@ def test_generated_files_are_current() -> None:
     assert not old
 
 
+def test_the_dashboard_is_of_grafanas_schema() -> None:
+    """As Grafana's own library reads it: no unknown key, no value of another type, of panels, queries and variables."""
+    pytest.importorskip("grafana_foundation_sdk")
+    from tests.support.grafana import faults
+
+    assert faults(dashboard()) == []
+    assert dashboard()["schemaVersion"] >= 41
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("timezoen",), "utc", "dashboard.timezoen is unknown"),
+        (("panels", 2, "gridPos", "w"), "6", "dashboard.panels[2].grid_pos.w is '6'"),
+        (("panels", 2, "options", "grpahMode"), "none", "dashboard.panels[2].options.grpahMode is unknown"),
+        (("panels", 2, "options", "graphMode"), "lines", "dashboard.panels[2].options.graph_mode is 'lines'"),
+        (("panels", 2, "targets", 0, "exprr"), "up", "dashboard.panels[2].targets[0].exprr is unknown"),
+        (("panels", 2, "targets", 0, "range"), "yes", "dashboard.panels[2].targets[0].range_val is 'yes'"),
+        (("panels", 2, "type"), "staat", "there is no type 'staat' with options"),
+        (("panels", 5, "fieldConfig", "defaults", "custom", "lineWidht"), 2, "custom.lineWidht is unknown"),
+        (("panels", 5, "fieldConfig", "overrides", 0, "properties", 1, "id"), "custom.fil", "is unknown: custom.fil"),
+        (("templating", "list", 1, "refresh"), 7, "list_val[1].refresh is 7"),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_the_check_of_the_schema_sees_a_wrong_one(path: tuple[Any, ...], value: object, said: str) -> None:
+    """A typing error anywhere would be found."""
+    pytest.importorskip("grafana_foundation_sdk")
+    from tests.support.grafana import faults
+
+    wrong = inside = dashboard()
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = value
+    assert any(said in fault for fault in faults(wrong)), faults(wrong)
+
+
 @pytest.fixture(scope="module")
 def promtool() -> str:
     """Path of promtool."""
@@ -198,9 +236,30 @@ def test_panels_do_not_overlap() -> None:
 
 
 def test_the_dashboard_has_its_variables() -> None:
-    """Service, workflow and metric, and the window of the estimates."""
+    """Service, workflow, metric and evaluator, and the window of the estimates."""
     found = [variable["name"] for variable in dashboard()["templating"]["list"]]
-    assert found == ["datasource", "service", "workflow", "metric", "window"]
+    assert found == ["datasource", "service", "workflow", "metric", "evaluator", "window"]
+
+
+def test_every_state_of_an_alert_has_a_colour() -> None:
+    """A row of the alerts shows each state of an alert and of a circuit breaker as a number that has a name."""
+    (panel,) = [panel for panel in panels() if panel["type"] == "state-timeline"]
+    named = {
+        int(number): each["text"] for number, each in panel["fieldConfig"]["defaults"]["mappings"][0]["options"].items()
+    }
+    own = panel["targets"][0]["expr"]
+    shown = dict(re.findall(r'state="(\w+)"} == 1\) \* (\d)', own))
+    assert {state: named[int(number)].replace(" ", "_") for state, number in shown.items()} == {
+        state: state for state in get_args(State)
+    }
+    numbers = {int(number) for target in panel["targets"] for number in re.findall(r"\* (\d)", target["expr"])}
+    assert numbers <= set(named)
+
+
+def test_what_came_from_memory_is_not_in_the_time_to_judge() -> None:
+    """A judge that nobody asks would look fast."""
+    (panel,) = [panel for panel in panels() if panel["title"].startswith("Time to judge")]
+    assert all(f'{label_name(semconv.CACHED)}=""' in target["expr"] for target in panel["targets"])
 
 
 def collector() -> dict[str, Any]:

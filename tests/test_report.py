@@ -149,6 +149,82 @@ def test_a_rise_that_the_whole_time_hides_is_told(path: Path) -> None:
     assert words.verdict(found).title == "Hallucination went up in the last 6 hours"
 
 
+def _of_two_workflows(path: Path) -> Report:
+    """Of three times as many calls of one workflow than of the other, those of the rare one went wrong."""
+    kinds = ((NOW - 2 * DAY, 0.1, 0.1), (NOW - DAY, 0.1, 0.6))
+    for seed, (start, often, rarely) in enumerate(kinds):
+        fill(path, calls(600, start, Simulated(often, 0.5, "often"), seed))
+        fill(path, calls(200, start, Simulated(rarely, 0.5, "rarely"), seed + 10))
+    return report(Wanted(str(path), TODAY, made_at=NOW))
+
+
+def test_a_part_is_told_with_what_it_was(path: Path) -> None:
+    """Before and after are the estimates of its own calls, and the change is the difference of the two."""
+    found = _of_two_workflows(path)
+    assert found.headline is not None
+    moved = {part.name: part.moved for part in found.headline.by_workflow}["rarely"]
+    assert moved is not None
+    assert moved.change is not None
+    assert (moved.before.n, moved.after.n) == (200, 200)
+    assert (moved.change.value, moved.change.low, moved.change.high) == difference(moved.after, moved.before)
+    assert moved.change.direction == "worse"
+
+
+def test_first_comes_the_part_that_the_change_is_from(path: Path) -> None:
+    """Not the one with most calls; and the parts add up to the change."""
+    found = _of_two_workflows(path)
+    assert found.headline is not None
+    parts = found.headline.by_workflow
+    assert [part.name for part in parts] == ["rarely", "often"]
+    shares = [part.moved.share for part in parts if part.moved is not None and part.moved.share is not None]
+    assert sum(shares) == pytest.approx(1.0)
+    assert shares[0] > 0.8
+
+
+def test_a_part_without_a_before_is_no_change(path: Path) -> None:
+    """A new workflow has nothing that it could have changed from."""
+    fill(path, calls(300, NOW - 2 * DAY, Simulated(0.1, 0.5, "old"), 1))
+    fill(path, calls(300, NOW - DAY, Simulated(0.1, 0.5, "new"), 2))
+    found = report(Wanted(str(path), TODAY))
+    assert found.headline is not None
+    (part,) = found.headline.by_workflow
+    assert part.moved is not None
+    assert (part.moved.change, words.part_change(part)) == (None, "not known")
+
+
+def test_models_are_not_compared_with_themselves(path: Path) -> None:
+    """Where two models are compared, neither was the other before."""
+    fill(path, calls(200, NOW - DAY, Simulated(model="a")) + calls(200, NOW - DAY, Simulated(model="b"), 2))
+    found = report(Wanted(str(path), TODAY, compare="a:b")).headline
+    assert found is not None
+    assert [part.moved for part in found.by_model] == [None, None]
+
+
+def test_the_last_hour_says_whether_it_still_goes_on(path: Path) -> None:
+    """Its estimate, with how many calls it rests on; without a call, nothing is said."""
+    steady = [call for call in calls(480, NOW - DAY, Simulated(0.3, 1.0)) if call.at < NOW - 3600]
+    over = [call for call in calls(480, NOW - DAY, Simulated(0.0, 1.0), 2) if call.at >= NOW - 3600]
+    fill(path, steady)
+    assert report(Wanted(str(path), TODAY)).latest is None
+    fill(path, over)
+    found = report(Wanted(str(path), TODAY, made_at=NOW))
+    assert found.latest is not None
+    assert (found.latest.judged, found.latest.estimate.value) == (20, 0.0)
+    assert words.latest(found) == "Now: the last hour"
+    assert all("Now: the last hour" in text for text in (page(found), Terminal().render(found)))
+
+
+def test_the_report_says_what_it_compares_with(path: Path) -> None:
+    """The releases on both sides, and the judge, which is the same."""
+    for start, release in ((NOW - 2 * DAY, "1.3"), (NOW - DAY, "1.4")):
+        source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
+        fill(path, calls(300, start, Simulated(0.1, 0.5), int(start) % 7), source)
+    found = report(Wanted(str(path), TODAY))
+    assert found.headline is not None
+    assert words.within(found, found.headline) == "release 1.3 before, 1.4 after; both scored by judge@2"
+    assert "share of the statements in an answer that no retrieved chunk supports" in page(found)
+
+
 def test_more_workflows_than_anybody_can_look_at_are_said_to_be(path: Path) -> None:
     """None of their calls is missing from the estimate of all; those left out are counted."""
     rng = random.Random(1)
@@ -293,7 +369,7 @@ def test_the_worst_come_first_with_their_unsupported_words(path: Path) -> None:
     assert [problem.answer[start:end] for start, end in problem.marks] == ["90 days", "a voucher of 25 euros"]
     assert problem.passages is not None
     assert [passage.held_against for passage in problem.passages] == [True, False, True]
-    assert problem.repeats > 10
+    assert 10 < problem.repeats <= problem.among
     assert "<mark>90 days</mark>" in page(found)
     assert "**90 days**" in markdown(found)
     assert "[[90 days]]" in Terminal().render(found)

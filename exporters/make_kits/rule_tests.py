@@ -201,6 +201,11 @@ def scenarios() -> list[Test]:
                 *_is(MOST, f'{METRIC}="hallucination"', m5=True),
                 *_is(KNOWN, "", m5=False),
                 *_is(LEAST, f'{METRIC}="faithfulness"', m5=True),
+                {
+                    "expr": f"count(abs(sum({MOST}) + sum({LEAST}) - 1) < 1e-9)",
+                    "eval_time": "5m",
+                    "exp_samples": [{"labels": "{}", "value": 1}],
+                },
                 *_is(MOST, f'{METRIC}="faithfulness"', m5=False),
             ],
         ),

@@ -52,7 +52,12 @@ def objectives() -> Rule:
         "name": "ragtrace-objectives",
         "rules": [
             {"record": MOST, "labels": {METRIC: "hallucination"}, "expr": "vector(0.05)"},
-            {"record": LEAST, "labels": {METRIC: "faithfulness"}, "expr": "vector(0.9)"},
+            # The same objective from the other side: a statement is supported or it is not.
+            {
+                "record": LEAST,
+                "labels": {METRIC: "faithfulness"},
+                "expr": f'1 - {MOST}{{{METRIC}="hallucination"}}',
+            },
         ],
     }
 

@@ -10,25 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ragtrace.report.comparing import Sides, compared, recent, sides
-from ragtrace.report.model import Measured, Part, Period, Point, Report, Spent
+from ragtrace.report.comparing import Sides, compared, latest, recent, releases, sides
+from ragtrace.report.model import Measured, Period, Point, Report, Spent
+from ragtrace.report.parts import MOST_PARTS, parts
 from ragtrace.report.periods import MOST_POINTS, before, divided
 from ragtrace.report.problems import worst
-from ragtrace.report.tracks import Track, groups, parts_of, tracks
+from ragtrace.report.tracks import Track, parts_of, tracks
 from ragtrace.store.reading import Columns, Reader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from ragtrace.store.reading import Ints
 
 PRIMARY: Final = ("hallucination", "faithfulness")
 """Metrics that a report opens with, the first that there is."""
 _FEWEST_POINTS: Final = 8
 _JUDGED_A_POINT: Final = 30
 """With fewer, the interval of a point in time says nothing."""
-MOST_PARTS: Final = 500
-"""Workflows or models that are estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,7 @@ def report(wanted: Wanted) -> Report:
         found = tracks(columns)
         two = sides(columns, wanted.compare, period)
         measured = sorted(
-            (_measured(columns, track, chosen, period, bounds, unscored) for track in found),
+            (_measured(columns, track, chosen, period, bounds, unscored, two) for track in found),
             key=lambda item: _rank(item, found),
         )
         measured = [item for item in measured if item.judged or item.unscored]
@@ -82,6 +79,7 @@ def report(wanted: Wanted) -> Report:
         tuple(measured),
         None if two is None else compared(columns, _in_order(found, measured), two),
         next((recent(columns, track, period) for track in about if headline and _is(track, headline)), None),
+        next((latest(columns, track, period) for track in about if headline and _is(track, headline)), None),
         problems,
         _spent(columns, chosen),
         _decisions(columns, chosen),
@@ -113,9 +111,11 @@ def _measured(
     period: Period,
     bounds: tuple[float, float] | None,
     unscored: dict[tuple[str, str], dict[str, int]],
+    two: Sides | None,
 ) -> Measured:
     whole = np.where(chosen, 0, -1)
     estimated = track.estimated and bool((track.counted[chosen] > 0).any())
+    by_model = None if two is None or two.kind == "models" else two  # a model has no other model before
     return Measured(
         track.metric,
         track.evaluator,
@@ -123,8 +123,8 @@ def _measured(
         track.judged(whole, 1)[0],
         track.estimates(whole, 1)[0] if estimated else None,
         tuple(_timeline(columns, track, period, bounds)) if estimated else (),
-        _parts(track, columns.workflow, columns.workflows, chosen) if estimated else (),
-        _parts(track, columns.model, columns.models, chosen) if estimated else (),
+        parts(track, columns.workflow, columns.workflows, chosen, two) if estimated else (),
+        parts(track, columns.model, columns.models, chosen, by_model) if estimated else (),
         track.box(chosen),
         unscored.get((track.metric, track.evaluator), {}),
     )
@@ -138,19 +138,6 @@ def _timeline(columns: Columns, track: Track, period: Period, bounds: tuple[floa
     group = parts_of(columns, [part.start for part in parts] + [parts[-1].end])
     estimates, counts = track.estimates(group, len(parts)), track.judged(group, len(parts))
     return [Point(*row) for row in zip(parts, estimates, counts, strict=True)]
-
-
-def _parts(track: Track, codes: Ints, names: Sequence[str], chosen: NDArray[np.bool_]) -> tuple[Part, ...]:
-    """The estimate of each, those with most calls first."""
-    group = groups(codes, chosen & (track.counted > 0))
-    calls = np.bincount(group[group >= 0], minlength=len(names))
-    largest = np.argsort(-calls, kind="stable")[:MOST_PARTS]
-    place = np.full(len(names) + 1, -1)  # the last one is where -1 looks
-    place[largest] = np.arange(len(largest))
-    estimates, judged = track.estimates(place[group], len(largest)), track.judged(place[group], len(largest))
-    codes_of: list[int] = largest.tolist()
-    rows = zip(codes_of, estimates, judged, strict=True)
-    return tuple(Part(names[code], int(calls[code]), n, each) for code, each, n in rows if calls[code])
 
 
 def _by_series(columns: Columns, rows: Sequence[tuple[int, str, int]]) -> dict[tuple[str, str], dict[str, int]]:
@@ -179,8 +166,7 @@ def _never_scored(
 def _names(columns: Columns, chosen: NDArray[np.bool_]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Services and releases of the *chosen* calls."""
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
-    services, releases = {source.service for source in sources}, {source.release for source in sources}
-    return tuple(sorted(services - {""})), tuple(sorted(releases - {""}))
+    return tuple(sorted({source.service for source in sources} - {""})), releases(columns, chosen)
 
 
 def _decisions(columns: Columns, chosen: NDArray[np.bool_]) -> dict[str, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ragtrace.errors import SettingsError
 from ragtrace.estimates import Estimate, difference
-from ragtrace.report.model import Change, Compared, Comparison, Direction, Period, Recent
+from ragtrace.report.model import Change, Compared, Comparison, Direction, Period, Point, Recent
 from ragtrace.report.tracks import Track, mask
 from ragtrace.report.words import span
 from ragtrace.store.reading import Columns
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     _Kind: TypeAlias = tuple[Literal["releases", "models"], dict[int, str], Ints]
 
 _MOST_NAMED: Final = 10
+_AN_HOUR: Final = 3600.0
+_LATEST: Final = 1 / 6
 _NEWEST: Final = 0.25
 """Part of the time that is the newest."""
 _WIDER: Final = 2.5758 / 1.96
@@ -83,17 +85,36 @@ def compared(columns: Columns, found: Sequence[Track], two: Sides) -> Comparison
     group = np.where(two.calls_after, 1, np.where(two.calls_before, 0, -1))
     rows = [_compared(track, *track.estimates(group, 2)) for track in found if track.estimated]
     return Comparison(
-        two.kind, two.before, two.after, int(two.calls_before.sum()), int(two.calls_after.sum()), tuple(rows)
+        two.kind,
+        two.before,
+        two.after,
+        int(two.calls_before.sum()),
+        int(two.calls_after.sum()),
+        tuple(rows),
+        releases(columns, two.calls_before),
+        releases(columns, two.calls_after),
     )
+
+
+def releases(columns: Columns, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
+    """Releases of the *chosen* calls."""
+    found = {columns.sources[number].release for number in np.unique(columns.source[chosen]).tolist()}
+    return tuple(sorted(found - {""}))
 
 
 def _compared(track: Track, before: Estimate, after: Estimate) -> Compared:
     names = track.metric, track.evaluator, track.higher_is_better
-    found = difference(after, before)
+    found = changed(before, after, higher_is_better=track.higher_is_better)
     if found is None:
         missing = "before" if before.value is None else "after"
         return Compared(*names, before, after, None, f"nothing was judged by {track.evaluator} {missing}")
-    return Compared(*names, before, after, Change(*found, _direction(found, higher_is_better=track.higher_is_better)))
+    return Compared(*names, before, after, found)
+
+
+def changed(before: Estimate, after: Estimate, *, higher_is_better: bool) -> Change | None:
+    """What became of an estimate; None where one of the two is not known."""
+    found = difference(after, before)
+    return None if found is None else Change(*found, _direction(found, higher_is_better=higher_is_better))
 
 
 def _direction(change: tuple[float, float, float], *, higher_is_better: bool) -> Direction:
@@ -114,3 +135,11 @@ def recent(columns: Columns, track: Track, period: Period) -> Recent | None:
     value, low, high = found
     wide = value, value - _WIDER * (value - low), value + _WIDER * (high - value)
     return Recent(since, before, after, Change(*found, _direction(wide, higher_is_better=track.higher_is_better)))
+
+
+def latest(columns: Columns, track: Track, period: Period) -> Point | None:
+    """The estimate of the newest hour of *period*, or its newest sixth if that is shorter; None without a call."""
+    newest = Period(period.end - min(_AN_HOUR, _LATEST * (period.end - period.start)), period.end)
+    group = np.where((columns.at >= newest.start) & (columns.at < newest.end), 0, -1)
+    estimate = track.estimates(group, 1)[0]
+    return None if estimate.value is None else Point(newest, estimate, track.judged(group, 1)[0])

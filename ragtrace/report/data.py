@@ -10,7 +10,7 @@ from io import StringIO
 from typing import Final
 
 from ragtrace.estimates import Estimate
-from ragtrace.report.model import Compared, Measured, Report
+from ragtrace.report.model import Change, Compared, Measured, Report
 
 FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - as typed in East Asia
 COLUMNS: Final = (
@@ -64,6 +64,8 @@ def _of_one(item: Measured, report: Report) -> Iterator[dict[str, object]]:
             yield {
                 "part": kind, **who, "name": part.name, **times, "scored": part.judged, **_estimate(part.estimate),
             }  # fmt: skip
+            if part.moved is not None and part.moved.change is not None:
+                yield {"part": f"{kind} difference", **who, "name": part.name, **_change(part.moved.change)}
     if item.box is not None:
         box = item.box
         shown = {"5%": box.low, "25%": box.first, "50%": box.median, "75%": box.third, "95%": box.high}
@@ -83,9 +85,12 @@ def _compared(row: Compared, report: Report) -> Iterator[dict[str, object]]:
             yield {"part": part, **who, "name": name, **_estimate(estimate)}
     difference: dict[str, object] = {"part": "difference", **who, "note": row.reason}
     if row.change is not None:
-        found = row.change
-        difference |= {"estimate": found.value, "low": found.low, "high": found.high, "note": found.direction}
+        difference |= _change(row.change)
     yield difference
+
+
+def _change(found: Change) -> dict[str, object]:
+    return {"estimate": found.value, "low": found.low, "high": found.high, "note": found.direction}
 
 
 def _estimate(estimate: Estimate) -> dict[str, object]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ragtrace.report import words
+from ragtrace.report.meaning import meaning
 from ragtrace.report.model import Measured, Part, Problem, Report
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=/])")
@@ -31,11 +32,16 @@ def _lines(report: Report) -> Iterator[str]:
     said = words.verdict(report)
     yield f"# {escaped(said.title)}\n"
     yield f"{escaped(said.detail)}.\n"
+    if report.headline is not None and meaning(report.headline.metric):
+        yield f"{escaped(words.title(report.headline.metric))}: {meaning(report.headline.metric)}\\.\n"
+    if report.latest is not None:
+        now = f"{words.latest(report)} {words.with_interval(report.latest.estimate)}"
+        yield f"{escaped(now)}, {report.latest.judged:,} calls scored\n"
     yield f"{escaped(words.subject(report))}\n"
     yield from (f"> {escaped(note)}\n" for note in report.notes)
     yield from _comparison(report)
     if report.headline is not None:
-        yield from _places(report.headline)
+        yield from _places(report, report.headline)
         yield from _timeline(report.headline)
     yield from _problems(report)
     yield from _rest(report)
@@ -70,14 +76,27 @@ def _comparison(report: Report) -> Iterator[str]:
     )
 
 
-def _places(item: Measured) -> Iterator[str]:
+def _places(report: Report, item: Measured) -> Iterator[str]:
     for name, parts in (("workflow", item.by_workflow), ("model", item.by_model)):
-        if parts:
-            yield f"## {escaped(words.title(item.metric))} by {name}\n"
+        if not parts:
+            continue
+        yield f"## {escaped(words.title(item.metric))} by {name}\n"
+        shown, two = parts[: words.MOST_PARTS], report.comparison
+        if two is not None and any(part.moved for part in shown):
+            sides = escaped(two.before), escaped(two.after)
             yield from _table(
-                (name.title(), "Estimate (95% interval)", "Calls", "Scored"), map(_part, parts[: words.MOST_PARTS])
+                (name.title(), *sides, "Difference (95% interval)", "Of the change"),
+                (_moved(part, report, item) for part in shown),
             )
-            yield f"{words.left_out(parts)}\n"
+        else:
+            yield from _table((name.title(), "Estimate (95% interval)", "Calls", "Scored"), map(_part, shown))
+        yield f"{words.left_out(parts)}\n"
+
+
+def _moved(part: Part, report: Report, item: Measured) -> tuple[str, ...]:
+    moved = part.moved
+    sides = ("-", "-") if moved is None else (words.with_interval(moved.before), words.with_interval(moved.after))
+    return words.name(part.name), *sides, words.part_change(part), words.came_from(part, report.compared(item)) or "-"
 
 
 def _part(part: Part) -> tuple[str, str, str, str]:
@@ -112,7 +131,7 @@ def _problem(number: int, problem: Problem) -> Iterator[str]:
     ]
     yield f"Answer: {''.join(pieces) or 'not kept'}\n"
     for rank, passage in enumerate(problem.passages or (), start=1):
-        held = " (held against)" if passage.held_against else ""
+        held = " (does not support it)" if passage.held_against else ""
         yield f"- chunk {rank}{held}: {escaped(words.shortened(passage.text, _PASSAGE_CHARS))}"
     yield ""
 

@@ -29,6 +29,31 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """after - before, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    direction: Direction
+    """`unclear`: the interval has 0 in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A part of the calls in both groups that are compared."""
+
+    before: Estimate
+    after: Estimate
+    judged_before: int
+    judged_after: int
+    change: Change | None
+    """None: in one of them nothing was judged."""
+    share: float | None
+    """Of the change of all calls, what comes from this part: 1 is all of it; less than 0: it went the other way."""
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """The estimate of a part of the calls: a workflow, a model."""
 
@@ -36,6 +61,7 @@ class Part:
     calls: int
     judged: int
     estimate: Estimate
+    moved: Moved | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +104,6 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """after - before, with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-    direction: Direction
-    """`unclear`: the interval has 0 in it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Compared:
     """One metric in two groups of calls, by the same evaluator."""
 
@@ -112,6 +127,8 @@ class Comparison:
     calls_before: int
     calls_after: int
     rows: tuple[Compared, ...]
+    releases_before: tuple[str, ...] = ()
+    releases_after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +174,8 @@ class Problem:
     repeats: int
     """How many calls of the worst had this very question and answer."""
     texts_kept: bool
+    among: int = 0
+    """Of so many of the worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +213,8 @@ class Report:
     comparison: Comparison | None
     recent: Recent | None
     """Of the headline."""
+    latest: Point | None
+    """The headline in the last hour, or the last sixth of a time under six hours: whether it still goes on."""
     problems: tuple[Problem, ...]
     spent: tuple[Spent, ...]
     decisions: Mapping[str, int]

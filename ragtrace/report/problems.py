@@ -44,10 +44,12 @@ def worst(
         repeats[key] = repeats.get(key, 0) + 1
         if len(kept) < count:
             kept.setdefault(key, (at, texts))
-    return tuple(_problem(columns, found[int(by[at])], at, texts, repeats[key]) for key, (at, texts) in kept.items())
+    return tuple(
+        _problem(columns, found[int(by[at])], at, texts, repeats[key], len(order)) for key, (at, texts) in kept.items()
+    )
 
 
-def _problem(columns: Columns, track: Track, at: int, texts: Texts, repeats: int) -> Problem:
+def _problem(columns: Columns, track: Track, at: int, texts: Texts, repeats: int, among: int) -> Problem:
     body = texts.body
     answer = str(body.get("answer") or "")
     evidence = _evidence(columns, track, texts)
@@ -69,6 +71,7 @@ def _problem(columns: Columns, track: Track, at: int, texts: Texts, repeats: int
         str(explanations.get(track.metric, "")),
         repeats,
         bool(body) and not body.get("without_texts"),
+        among,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ragtrace.report import words
+from ragtrace.report.meaning import meaning
 from ragtrace.report.model import Measured, Part, Point, Problem, Report
 
 _WIDEST: Final = 100
@@ -38,6 +39,12 @@ class Terminal:
         said = words.verdict(report)
         yield self._styled(said.title, said.tone)
         yield from self._wrapped(f"{said.detail}.")
+        if report.latest is not None:
+            rest = f"{words.with_interval(report.latest.estimate)}, {report.latest.judged:,} calls scored"
+            yield from self._wrapped(f"{words.latest(report)} {rest}.")
+        if report.headline is not None and meaning(report.headline.metric):
+            about = f"{words.title(report.headline.metric)}: {meaning(report.headline.metric)}."
+            yield from (self._styled(line, "dim") for line in self._wrapped(about))
         yield from (self._styled(line, "dim") for line in self._wrapped(words.subject(report)))
         for note in report.notes:
             yield from self._wrapped(f"Note: {note}")
@@ -46,7 +53,7 @@ class Terminal:
             yield from self._timeline(report.headline)
         yield from self._comparison(report)
         if report.headline is not None:
-            yield from self._places(report.headline)
+            yield from self._places(report, report.headline)
         yield from self._problems(report)
         yield from self._rest(report)
 
@@ -112,11 +119,14 @@ class Terminal:
         head = ("", two.before, two.after, "difference")
         yield from self._table("What changed, with 95% intervals", head, rows4)
 
-    def _places(self, item: Measured) -> Iterator[str]:
+    def _places(self, report: Report, item: Measured) -> Iterator[str]:
         for kind, parts in (("workflow", item.by_workflow), ("model", item.by_model)):
-            title = f"{words.title(item.metric)} by {kind}"
-            rows = [_part(part) for part in parts[: words.MOST_PARTS]]
-            yield from self._table(title, ("", "estimate", "calls", "scored"), rows)
+            title, shown = f"{words.title(item.metric)} by {kind}", parts[: words.MOST_PARTS]
+            if any(part.moved for part in shown):
+                rows = [_moved(part, report, item) for part in shown]
+                yield from self._table(title, ("", "before", "after", "difference", "of the change"), rows)
+            else:
+                yield from self._table(title, ("", "estimate", "calls", "scored"), [_part(part) for part in shown])
             more = words.left_out(parts)
             if more:
                 yield more
@@ -137,9 +147,10 @@ class Terminal:
         for line in self._wrapped(f"answer: {pieces or 'not kept'}", "   "):
             yield line.replace("[[", f"\x1b[{_STYLES['mark']}m[[").replace("]]", "]]\x1b[0m") if self._colour else line
         for rank, passage in enumerate(problem.passages or (), start=1):
-            held = " (held against)" if passage.held_against else ""
+            held = " (does not support it)" if passage.held_against else ""
             yield from self._wrapped(f"chunk {rank}{held}: {words.shortened(passage.text, _PASSAGE_CHARS)}", "   ")
         where = [words.moment(problem.at), problem.workflow, problem.model, problem.evaluator, problem.trace_id]
+        where.append(words.how_often(problem))
         yield from (self._styled(line, "dim") for line in self._wrapped(", ".join(filter(None, where)), "   "))
 
     def _rest(self, report: Report) -> Iterator[str]:
@@ -166,6 +177,12 @@ class Terminal:
             for each in report.spent
         ]  # fmt: skip
         yield from self._table("What judging cost", ("", "calls", "failed", "tokens in", "out", "cost"), spent)
+
+
+def _moved(part: Part, report: Report, item: Measured) -> tuple[str, ...]:
+    moved = part.moved
+    ends = ("-", "-") if moved is None else (words.percent(moved.before.value), words.percent(moved.after.value))
+    return words.name(part.name), *ends, words.part_change(part), words.came_from(part, report.compared(item)) or "-"
 
 
 def _part(part: Part) -> tuple[str, str, str, str]:

@@ -134,11 +134,53 @@ def change(row: Compared) -> str:
     return f"{points(found.value)} ({points(found.low).removesuffix(' points')} to {points(found.high)})"
 
 
+def part_change(part: Part) -> str:
+    """What became of a workflow or model, with the interval; empty if it is not known."""
+    found = None if part.moved is None else part.moved.change
+    if found is None:
+        return "not known"
+    return f"{points(found.value)} ({points(found.low).removesuffix(' points')} to {points(found.high)})"
+
+
+def came_from(part: Part, row: Compared | None) -> str:
+    """How much of the change of all calls is this part's, in points; empty if it is not known."""
+    if part.moved is None or part.moved.share is None or row is None or row.change is None:
+        return ""
+    whole = points(row.change.value).removesuffix(" points")
+    return f"{points(part.moved.share * row.change.value).removesuffix(' points')} of {whole} points"
+
+
+def latest(report: Report) -> str:
+    """The name of the newest part of the time."""
+    if report.latest is None:
+        return ""
+    length = span(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
+    is_now = report.made_at - report.period.end <= _A_MOMENT_S
+    return f"Now: the last {length}" if is_now else f"At the end: the last {length}"
+
+
+def within(report: Report, item: Measured) -> str:
+    """What the figures before and after rest on: releases, and the judge, which is the same for both."""
+    two = report.comparison
+    judge = f"both scored by {clean(item.evaluator)}"
+    if two is None or two.kind == "releases" or not two.releases_before or not two.releases_after:
+        return judge
+    before, now = (listed(each).replace(", ", " and ") for each in (two.releases_before, two.releases_after))
+    return f"release {before} before, {now} after; {judge}"
+
+
+def how_often(problem: Problem) -> str:
+    """In how many of the worst calls the very same happened; empty if in one."""
+    if problem.repeats < 2:
+        return ""
+    return f"the same question and answer in {problem.repeats} of the {problem.among:,} worst calls"
+
+
 def span(seconds: float) -> str:
     """A length of time in the largest unit that fits."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length or (unit == "hours" and seconds >= length):
-            return f"{seconds / length:.3g} {unit}"
+            return f"{seconds / length:.3g} {unit if seconds != length else 'hour'}"
     return "second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
 
 

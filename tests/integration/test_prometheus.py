@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -68,16 +69,20 @@ def test_a_spike_fires_resolves_and_is_not_forgotten_when_the_application_dies(t
 
 
 def test_every_query_of_the_dashboard_returns_data_and_exemplars_lead_to_traces(tmp_path: Path) -> None:
-    """With a judge, some failures, and an alert, as the dashboard shows them."""
+    """With a judge, some failures, and an alert, as the dashboard shows them for windows as short as the rules here."""
+    pytest.importorskip("grafana_foundation_sdk")
+    from exporters.make_kits.dashboard import text_of
+
+    board = json.loads(text_of(SHORT))
     variables = {"window": "20s", "service": "guide-service", "workflow": ".+", "metric": "hallucination",
-                 "__rate_interval": "20s", "__range": "1m"}  # fmt: skip
+                 "evaluator": "wordy", "__rate_interval": "20s", "__range": "1m"}  # fmt: skip
     with HttpReceiver() as receiver, watched(tmp_path, **receiver.environ, SHARE="0.5") as (server, app):
         server.wait_for(SPIKE)
         app.share("fail")
         server.wait_for('increase(ragtrace_calls_total{ragtrace_outcome="failed"}[20s]) > 0')
         silent = [
             (title, expr)
-            for title, expr in queries()
+            for title, expr in queries(board)
             if not server.query(filled_in(expr, variables)) and not server.range(filled_in(expr, variables), 60)
         ]
         assert not silent

@@ -22,7 +22,9 @@ from ragtrace.demo.search import Index
 from ragtrace.errors import JudgeError
 from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
 
-_PAUSE_S = 0.04
+_PAUSE_S = 0.09
+_ASKED_AGAIN = 0.15
+"""Share of the questions that were asked before: what is judged already costs nothing, as in any application."""
 _CHARS_A_TOKEN = 4
 _USD_A_TOKEN = 0.15e-6
 
@@ -38,7 +40,7 @@ class PricedJudge:
         self._drawn = random.Random(3)
 
     def offers(self, metric: Metric) -> bool:
-        return metric.name in ("faithfulness", "hallucination")
+        return metric.name in ("faithfulness", "hallucination", "consistency")
 
     async def judge(self, call: RagCall) -> Judgement:
         """Raises `JudgeError` for two calls in a hundred."""
@@ -68,8 +70,18 @@ class Model:
         yield answer
 
 
+def _questions(known: list[str]) -> Iterator[str]:
+    """Most of them new, some asked before, for about five minutes; from then on all were asked before."""
+    drawn, asked = random.Random(11), list[str]()
+    for question in itertools.cycle(known):
+        while asked and drawn.random() < _ASKED_AGAIN:
+            yield drawn.choice(asked)
+        asked.append(question)
+        yield question
+
+
 def main() -> None:
-    """Answer about twenty questions a second until the input ends."""
+    """Answer about ten questions a second until the input ends."""
     entries, passages = standard_library(lambda *_: None)
     index = Index(passages)
     model = Model(ExtractiveModel(index), Release(entries, seed=7))
@@ -89,7 +101,7 @@ def main() -> None:
         alerts=[ragtrace.Alert("hallucination", above=0.05)],
     )
     ask = build(index, model)
-    for question in itertools.cycle(library_questions(entries, 400, 7)):
+    for question in _questions(library_questions(entries, 10_000, 7)):
         if ended.wait(_PAUSE_S):
             break
         ask(question)

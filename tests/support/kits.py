@@ -17,17 +17,24 @@ def dashboard() -> dict[str, Any]:
     return found
 
 
-def panels() -> Iterator[dict[str, Any]]:
-    """Every panel that is no row."""
-    for panel in dashboard()["panels"]:
+def panels(of: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Every panel that is no row, of the shipped dashboard or another."""
+    for panel in (of or dashboard())["panels"]:
         for one in (panel, *(panel.get("panels") or ())):
             if one["type"] != "row":
                 yield one
 
 
-def queries() -> list[tuple[str, str]]:
-    """Title of the panel and query."""
-    return [(panel["title"], target["expr"]) for panel in panels() for target in panel.get("targets") or ()]
+def queries(of: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
+    """Title of the panel and query, and those that mark something in all panels."""
+    shown = [(panel["title"], target["expr"]) for panel in panels(of) for target in panel.get("targets") or ()]
+    return shown + [(mark["name"], mark["expr"]) for mark in marks(of)]
+
+
+def marks(of: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """What is marked in every panel over time."""
+    found = (of or dashboard())["annotations"]["list"]
+    return [mark for mark in found if mark.get("expr")]
 
 
 def filled_in(expr: str, variables: Mapping[str, str]) -> str:

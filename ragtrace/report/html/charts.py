@@ -45,8 +45,8 @@ def over_time(item: Measured, before: Estimate | None) -> Html:
     times = Scale(item.timeline[0].period.start, item.timeline[-1].period.end)
     shapes = [_grid(scale, lines), *_bands(item.timeline, times, scale)]
     notes = [element("span", f"{100 * line:g}%", style=f"bottom:{scale.at(line)}%") for line in lines]
-    if before is not None and before.value is not None and scale.low <= before.value <= scale.high:
-        shapes.append(_shape(f"M0 {_y(scale, before.value)}H{_WIDTH}", "before"))
+    if before is not None and before.value is not None:
+        shapes = [*_level(before, scale), *shapes]
     described = f"{words.title(item.metric)} over time, {len(known)} points, the last at " + words.with_interval(
         known[-1].estimate
     )
@@ -62,9 +62,30 @@ def over_time(item: Measured, before: Estimate | None) -> Html:
     return element(
         "div",
         element("div", picture, element("div", *notes, class_="levels"), class_="plot"),
+        element("div", *_scored(item.timeline, times), class_="scored"),
         element("div", *ticks, class_="times"),
         class_="chart",
     )
+
+
+def _level(before: Estimate, scale: Scale) -> list[Html]:
+    """What is compared with: a broken line in a band of its own."""
+    line = _shape(f"M0 {_y(scale, before.value or 0.0)}H{_WIDTH}", "before")
+    if before.low is None or before.high is None:
+        return [line]
+    band = f"M0 {_y(scale, before.low)}H{_WIDTH}V{_y(scale, before.high)}H0Z"
+    return [_shape(band, "before-band"), line]
+
+
+def _scored(timeline: Sequence[Point], times: Scale) -> list[Html]:
+    """Bars below the picture: how many scored calls each point rests on."""
+    most = max((point.judged for point in timeline), default=0) or 1
+    bars: list[Html] = []
+    for point in timeline:
+        start, end = times.at(point.period.start), times.at(point.period.end)
+        place = f"left:{start + 0.15:.3f}%;width:{max(0.2, end - start - 0.3):.3f}%"
+        bars.append(element("s", style=f"{place};height:{100 * point.judged / most:.1f}%"))
+    return bars
 
 
 def _ends(estimate: Estimate | None) -> tuple[float, ...]:
@@ -153,23 +174,34 @@ def _times(period: Period, scale: Scale) -> list[Html]:
     return labels
 
 
-def whisker(estimate: Estimate, scale: Scale) -> Html:
-    """One estimate and its interval on a common scale."""
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return element("div", class_="whisker")
+def whisker(estimate: Estimate, scale: Scale, before: Estimate | None = None, whole: float | None = None) -> Html:
+    """One estimate and its interval on a common scale: a dot; what it was before: a ring; all calls: a stroke."""
+    line = None if whole is None else element("u", style=f"left:{scale.at(whole)}%")
+    marks = [line, *_interval(before, scale, "was"), *_interval(estimate, scale, None)]
+    return element("div", *marks, class_="whisker" if before is None else "whisker two")
+
+
+def _interval(estimate: Estimate | None, scale: Scale, kind: str | None) -> list[Html]:
+    if estimate is None or estimate.value is None or estimate.low is None or estimate.high is None:
+        return []
     low, high = scale.at(estimate.low), scale.at(estimate.high)
-    return element(
-        "div",
-        element("i", style=f"left:{low}%;width:{max(0.4, high - low):.3f}%"),
-        element("b", style=f"left:{scale.at(estimate.value)}%"),
-        class_="whisker",
-    )
+    return [
+        element("i", style=f"left:{low}%;width:{max(0.4, high - low):.3f}%", class_=kind),
+        element("b", style=f"left:{scale.at(estimate.value)}%", class_=kind),
+    ]
 
 
-def common(estimates: Sequence[Estimate]) -> Scale:
-    """A scale that holds all *estimates*."""
+def common(estimates: Sequence[Estimate]) -> tuple[Scale, list[float]]:
+    """A scale that holds all *estimates*, and the round values on it."""
     levels = [end for estimate in estimates for end in _ends(estimate)]
-    return _axis(levels)[0] if levels else Scale(0.0, 1.0)
+    return _axis(levels) if levels else (Scale(0.0, 1.0), [0.0, 0.5, 1.0])
+
+
+def ticks(scale: Scale, lines: Sequence[float]) -> Html:
+    """The round values of a scale, below what is drawn on it."""
+    return element(
+        "div", *(element("span", f"{100 * line:g}%", style=f"left:{scale.at(line)}%") for line in lines), class_="axis"
+    )
 
 
 def box(shown: Box) -> Html:

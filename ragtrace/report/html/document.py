@@ -7,6 +7,7 @@ from typing import Final
 from ragtrace.report import words
 from ragtrace.report.html import sections
 from ragtrace.report.html.element import Html, element, joined
+from ragtrace.report.html.places import places
 from ragtrace.report.html.style import CSS
 from ragtrace.report.html.worst import problems
 from ragtrace.report.model import Report
@@ -40,7 +41,7 @@ def _body(report: Report) -> list[Html | None]:
     return [
         element("header", element("h1", "ragtrace report"), element("p", words.subject(report))),
         sections.hero(report),
-        sections.places(item) if item is not None else None,
+        places(report, item) if item is not None else None,
         problems(report),
         sections.comparison(report),
         sections.spreads(report),

@@ -9,7 +9,8 @@ from ragtrace.estimates import Estimate
 from ragtrace.report import words
 from ragtrace.report.html import charts
 from ragtrace.report.html.element import Html, element
-from ragtrace.report.model import Compared, Measured, Part, Report
+from ragtrace.report.meaning import meaning
+from ragtrace.report.model import Compared, Measured, Report
 
 _DIFFERENCE: Final = "Difference"
 
@@ -19,16 +20,27 @@ def hero(report: Report) -> Html:
     said, item = words.verdict(report), report.headline
     row = report.compared(item)
     body: list[Html | None] = [element("strong", said.title, class_="title"), element("p", said.detail)]
+    if item is not None and meaning(item.metric):
+        body[1] = element("p", f"{said.detail}. {words.title(item.metric)}: {meaning(item.metric)}.")
     if item is not None and item.overall is not None:
         body.append(_figures(report, item, row))
         before = row.before if row is not None else None
-        legend = "Line: estimate over time. Band: its 95% interval."
-        if before is not None and before.value is not None and report.comparison is not None:
-            legend += f" Broken line: {report.comparison.before}, {words.percent(before.value)}."
-        body += [charts.over_time(item, before), element("p", f"{legend} {words.judged(item)}.", class_="meta")]
+        body += [charts.over_time(item, before), element("p", _legend(report, item, before), class_="meta")]
     if report.notes:
         body.append(element("ul", *(element("li", note) for note in report.notes), class_="notes"))
     return element("section", *body, class_=f"card hero {said.tone}")
+
+
+def _legend(report: Report, item: Measured, before: Estimate | None) -> str:
+    said = "Line: estimate over time. Band: its 95% interval."
+    if before is not None and before.value is not None and report.comparison is not None:
+        said += f" Broken line in a grey band: {report.comparison.before}, {words.with_interval(before)}"
+        said += f" ({words.within(report, item)})."
+    counts = [point.judged for point in item.timeline]
+    if counts:
+        each = sorted(point.period.end - point.period.start for point in item.timeline)[len(counts) // 2]
+        said += f" Bars: scored calls per {words.span(each).removeprefix('1 ')}, {min(counts):,} to {max(counts):,}."
+    return f"{said} {words.judged(item)}."
 
 
 def _figures(report: Report, item: Measured, row: Compared | None) -> Html:
@@ -41,11 +53,15 @@ def _figures(report: Report, item: Measured, row: Compared | None) -> Html:
             (_first_upper(two.before), words.percent(row.before.value), words.interval(row.before)),
             ("Difference", words.points(row.change.value), f"{low} to {high}"),
         ]
-        if report.recent is not None:
-            last = f"The last {words.span(report.period.end - report.recent.since)}"
-            figures.append((last, words.percent(report.recent.after.value), words.interval(report.recent.after)))
     elif item.overall is not None:
         figures = [("This time", words.percent(item.overall.value), words.interval(item.overall))]
+    if report.recent is not None and report.recent.after.value is not None:
+        last = f"The last {words.span(report.period.end - report.recent.since)}"
+        figures.append((last, words.percent(report.recent.after.value), words.interval(report.recent.after)))
+    if report.latest is not None:
+        found = report.latest.estimate
+        under = f"{words.interval(found)}, {report.latest.judged:,} calls scored"
+        figures.append((words.latest(report), words.percent(found.value), under))
     cells = [
         element("div", element("dt", name), element("dd", value, element("small", under)))
         for name, value, under in figures
@@ -55,49 +71,6 @@ def _figures(report: Report, item: Measured, row: Compared | None) -> Html:
 
 def _first_upper(label: str) -> str:
     return label[:1].upper() + label[1:] if " " in label else label
-
-
-def places(item: Measured) -> Html | None:
-    """Where it is bad: by workflow and by model."""
-    cards = [
-        _parts(name, parts)
-        for name, parts in (("By workflow", item.by_workflow), ("By model", item.by_model))
-        if len(parts) > 1 or (parts and parts[0].name)
-    ]
-    if not cards:
-        return None
-    return element(
-        "section",
-        element("h2", f"Where: {words.title(item.metric).lower()}"),
-        element("p", "The dot is the estimate, the bar its 95% interval.", class_="lead"),
-        element("div", *cards, class_="grid2"),
-    )
-
-
-def _parts(name: str, parts: Sequence[Part]) -> Html:
-    scale = charts.common([part.estimate for part in parts[: words.MOST_PARTS]])
-    rows = [
-        element(
-            "div",
-            element(
-                "div",
-                element("span", words.name(part.name), dir="auto"),
-                element("b", words.percent(part.estimate.value), class_="v"),
-            ),
-            charts.whisker(part.estimate, scale),
-            element(
-                "small",
-                f"{words.interval(part.estimate)} \u00b7 {part.judged:,} of {part.calls:,} calls scored",
-                class_="quiet",
-            ),
-            class_="part",
-        )
-        for part in parts[: words.MOST_PARTS]
-    ]
-    more = words.left_out(parts)
-    return element(
-        "div", element("h3", name), *rows, element("p", more, class_="part quiet") if more else None, class_="card"
-    )
 
 
 def comparison(report: Report) -> Html | None:
@@ -230,7 +203,7 @@ def costs(report: Report) -> Html | None:
     """What judging cost, and why the judge saw a call or not."""
     if not report.spent:
         return None
-    names = ("Evaluator", "Calls", "Failed", "Requests", "Tokens in", "Tokens out", "Time (median, 95%)", "Cost")
+    names = ("Evaluator", "Calls", "Failed", "Requests", "Tokens in", "Tokens out", "Time (median, p95)", "Cost")
     head = element("tr", *(element("th", name, class_="n" if number else None) for number, name in enumerate(names)))
     rows = [
         element(

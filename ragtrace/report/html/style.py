@@ -48,6 +48,9 @@ letter-spacing:-.01em}
 .plot .bar{stroke:var(--band);stroke-width:7}
 .plot .line{stroke:var(--accent);stroke-width:2.2;stroke-linejoin:round}
 .plot .dots{stroke:var(--accent);stroke-width:5.5;stroke-linecap:round}
+.plot .before-band{fill:var(--soft);opacity:.16}
+.scored{position:relative;height:22px;margin:10px 0 0 3.4rem;border-bottom:1px solid var(--line)}
+.scored s{position:absolute;bottom:0;background:var(--soft);opacity:.4;border-radius:1px 1px 0 0;text-decoration:none}
 .plot .before{stroke:var(--soft);stroke-width:1.5;stroke-dasharray:6 5}
 .levels span,.times span{position:absolute;color:var(--soft);font-size:.8125rem;line-height:1;white-space:nowrap}
 .levels span{right:calc(100% + 10px);transform:translateY(50%)}
@@ -71,6 +74,16 @@ td.bad{color:var(--bad);font-weight:600}td.good{color:var(--good);font-weight:60
 linear-gradient(var(--line),var(--line)) center/100% 1px no-repeat}
 .whisker i{position:absolute;top:3px;height:4px;border-radius:2px;background:var(--accent);opacity:.38}
 .whisker b{position:absolute;top:0;width:10px;height:10px;margin-left:-5px;border-radius:50%;background:var(--accent)}
+.whisker u{position:absolute;top:0;bottom:0;width:1px;background:var(--soft);opacity:.7}
+.whisker.two{height:20px;background:linear-gradient(var(--line),var(--line)) center/100% 1px no-repeat}
+.whisker.two i{top:13px}.whisker.two b{top:10px}
+.whisker.two i.was{top:3px;background:var(--soft)}
+.whisker.two b.was{top:0;background:var(--card);border:2px solid var(--soft)}
+.part small{display:block}
+.axis{position:relative;height:1.3rem;margin:2px 0 0;border-top:1px solid var(--line);padding:0}
+.axis span{position:absolute;top:4px;transform:translateX(-50%);color:var(--soft);font-size:.75rem;line-height:1;
+white-space:nowrap}
+.axis span:first-child{transform:none}.axis span:last-child{transform:translateX(-100%)}
 .spread{margin-top:8px}
 .shares{display:flex;align-items:flex-end;gap:2px;height:44px}
 .shares s{flex:1;background:var(--accent);opacity:.42;border-radius:2px 2px 0 0;text-decoration:none}
@@ -99,7 +112,7 @@ details summary{cursor:pointer;color:var(--soft);font-size:.875rem;margin:0 0 8p
 .notes{margin:14px 0 0;padding-left:1.2em;color:var(--soft)}
 footer{margin-top:40px;color:var(--soft);font-size:.875rem;max-width:78ch}
 @media (max-width:640px){main{padding:16px 12px 40px}.card{padding:14px;border-radius:10px}.hero{padding:16px}
-.sides{grid-template-columns:minmax(0,1fr)}.plot{height:170px;margin-left:2.9rem}.times{margin-left:2.9rem}
+.sides{grid-template-columns:minmax(0,1fr)}.plot{height:170px;margin-left:2.9rem}.times,.scored{margin-left:2.9rem}
 .levels span{right:calc(100% + 6px);font-size:.75rem}.times span:nth-child(even){display:none}
 table.stack thead{display:none}.stack tr{display:block;border-top:1px solid var(--line);padding:6px 0}
 .stack tr:first-child{border-top:0}.stack td{display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 12px;

@@ -12,8 +12,8 @@ def problems(report: Report) -> Html | None:
     if not report.problems:
         return None
     lead = (
-        "Worst first. Marked words are supported by no retrieved chunk; a chunk with a coloured edge is one that an "
-        "unsupported statement was held against."
+        "Worst first. Marked words are supported by no retrieved chunk. A chunk with a coloured edge is the one that a "
+        "marked statement was compared with, as the nearest to it, and which does not support it."
     )
     return element(
         "section",
@@ -68,7 +68,7 @@ def _passages(problem: Problem) -> Html:
 
 def _passage(rank: int, passage: Passage) -> Html:
     name = f"Chunk {rank}" + (f" \u00b7 {words.shortened(passage.id, 80)}" if passage.id else "")
-    held = " \u00b7 held against" if passage.held_against else ""
+    held = " \u00b7 does not support the marked words" if passage.held_against else ""
     return element(
         "div",
         element("p", name + held, class_="label"),
@@ -85,6 +85,6 @@ def _meta(problem: Problem) -> str:
         problem.release and f"release {words.name(problem.release)}",
         words.name(problem.evaluator),
         problem.trace_id and f"trace {problem.trace_id}",
-        f"the same answer {problem.repeats} times among the worst" if problem.repeats > 1 else "",
+        words.how_often(problem),
     ]
     return " \u00b7 ".join(words.clean(part) for part in parts if part)

@@ -1,0 +1,24 @@
+"""What a metric is, in one line: for a reader who has not looked it up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_MEANINGS: Final = {
+    "hallucination": "share of the statements in an answer that no retrieved chunk supports",
+    "faithfulness": "share of the statements in an answer that the retrieved chunks support",
+    "contradiction": "share of the statements in an answer that a retrieved chunk contradicts",
+    "faithfulness_noncontradiction": "share of the statements in an answer that no retrieved chunk contradicts",
+    "consistency": "how well the answer as a whole is supported by the retrieved chunks, from 0 to 1",
+    "answered": "share of the calls in which the answer attempts to answer",
+    "answer_relevancy": "share of the statements in an answer that answer the question or are useful background",
+    "context_relevance": "mean relevance of the retrieved chunks to the question",
+    "contextual_accuracy": "share of the retrieved chunks that are relevant to the question",
+    "citation_precision": "how well the cited chunks support the parts of the answer that cite them",
+    "citation_recall": "how much of the answer is supported by what it cites",
+}
+
+
+def meaning(metric: str) -> str:
+    """The definition of *metric*; empty if it is none that is explained here."""
+    return _MEANINGS.get(metric, "")
