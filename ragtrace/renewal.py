@@ -44,6 +44,8 @@ class OwnMeters:
 
     def __init__(self, reader: MetricReader, resource: Resource, current: Callable[[], Resource]) -> None:
         self._resource, self._current = resource, current
+        self._identities = {_identity(resource)}
+        """Of this process and those that it descends from."""
         self._book: Book | None = None
         self._open(reader)
 
@@ -97,10 +99,14 @@ class OwnMeters:
     def renew(self, reader: MetricReader) -> None:
         """In a forked child: start anew with *reader*."""
         now = self._current()
-        if now.attributes.get(semconv.SERVICE_INSTANCE) == self._resource.attributes.get(semconv.SERVICE_INSTANCE):
-            now = with_new_identity(self._resource)
-        self._resource = now
+        # Where the SDK does not renew it, it is that of the first process for ever: also for the child of a child.
+        self._resource = with_new_identity(self._resource) if _identity(now) in self._identities else now
+        self._identities.add(_identity(self._resource))
         self._open(reader)
+
+
+def _identity(resource: Resource) -> str:
+    return str(resource.attributes.get(semconv.SERVICE_INSTANCE, ""))
 
 
 def with_new_identity(resource: Resource) -> Resource:
