@@ -6,7 +6,6 @@ Only references to texts are taken here. JSON, redaction and hashing come later,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import getpid
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,6 +33,14 @@ SUPPRESS = "suppress_instrumentation"
 """The key that all instrumentations of OpenTelemetry look for."""
 _MOST_PIECES = 1_000
 _NOTHING = object()
+_process = object()
+"""Stands for this process: comparing it costs less than asking for a number."""
+
+
+def forked() -> None:
+    """In a forked child: what had begun by now is the parent's."""
+    global _process
+    _process = object()
 
 
 class Engine(Protocol):
@@ -126,12 +133,12 @@ class Recording(Step):
         self.kind, self.name, self.workflow = spec.kind, spec.name, spec.workflow
         self._engine, self._spec, self._bound = engine, spec, bound
         self._given: tuple[tuple[Any, ...], Mapping[str, Any]] | None = (args, kwargs)
-        self._pid = getpid()
+        self._process = _process
 
     @property
     def is_inherited(self) -> bool:
         """Whether this process was forked while the step ran: then it is the parent's."""
-        return self._pid != getpid()
+        return self._process is not _process
 
     def begin(self) -> Context | None:
         """Note the arguments, find the enclosing call, start the span. Never raises."""
@@ -192,7 +199,7 @@ class Recording(Step):
     def done(self, value: object) -> None:
         """Note what was returned and hand the step over. Never raises."""
         try:
-            if self._dropped or self.is_inherited:
+            if self._dropped or self._process is not _process:
                 self._count_dropped()
                 return
             self._over, self.end_ns = perf_counter(), time_ns()
@@ -206,7 +213,7 @@ class Recording(Step):
 
     def end(self, ending: Ending) -> None:
         """The same for what took longer, or failed."""
-        if self._dropped or self.is_inherited:
+        if self._dropped or self._process is not _process:
             self._count_dropped()
             return
         self.end_ns = time_ns()
@@ -232,7 +239,7 @@ class Recording(Step):
 
     def _count_dropped(self) -> None:
         self.ended = True
-        if self._counts and not self.is_inherited:
+        if self._counts and self._process is _process:
             self._engine.head_dropped(self.workflow)
 
     def _place(self, outside: Context) -> None:

@@ -18,6 +18,7 @@ from ragtrace.estimates import Observer, Plan, RunningMoments
 from ragtrace.judging import Standing
 from ragtrace.ledger import Ledger, Posted, Stats
 from ragtrace.providers import Telemetry
+from ragtrace.record import forked
 from ragtrace.redact import Redact
 from ragtrace.runtime import exits
 from ragtrace.runtime.background import Background
@@ -326,6 +327,7 @@ class Runtime:
         self._instruments.bind(self._telemetry.meter)
 
     def _reset_after_fork(self) -> None:
+        forked()
         self.worker.reset()
         self.ledger.reset()
         self.loose.reset()

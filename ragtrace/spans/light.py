@@ -259,9 +259,8 @@ class LightTracer:
         self.scope = InstrumentationScope(semconv.SCOPE, release)
         ids, self._sampler = provider.id_generator, provider.sampler
         self.span_id, self._trace_id = ids.generate_span_id, ids.generate_trace_id
-        self._known = known = of_sampler(self._sampler)
-        self.drops_children = known.drops_children
-        """Whether a span is dropped where its local parent was."""
+        known = of_sampler(self._sampler)
+        self._keeps_roots, self._drops_roots, self._inherits, self.drops_children, self._blind = known
         # Older SDKs do not know this flag, and other bits that came from afar are not passed on.
         random_flag: int = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)
         self._known_flags = TraceFlags.SAMPLED | random_flag
@@ -293,20 +292,20 @@ class LightTracer:
         """
         around = context.get(SPAN_KEY)
         if around is None:
-            if self._known.keeps_roots:
+            if self._keeps_roots:
                 return LightSpan(self, (self._trace_id(), self._root_flags, None), None, kind, told)
-            if self._known.drops_roots:
+            if self._drops_roots:
                 return NonRecordingSpan(SpanContext(self._trace_id(), self.span_id(), False, self._unsampled))
-        elif type(around) is LightSpan and self._known.inherits and around.trace[1] & _SAMPLED:
+        elif type(around) is LightSpan and self._inherits and around.trace[1] & _SAMPLED:
             return LightSpan(self, around.trace, around, kind, told)
         parent = get_current_span(context).get_span_context()
         if not parent.is_valid:
-            if self._known.keeps_roots:
+            if self._keeps_roots:
                 return LightSpan(self, (self._trace_id(), self._root_flags, None), None, kind, told)
-            if self._known.drops_roots:
+            if self._drops_roots:
                 return NonRecordingSpan(SpanContext(self._trace_id(), self.span_id(), False, self._unsampled))
             return self._sampled(context, kind, told, None)
-        if self._known.keeps_roots or (self._known.inherits and not parent.is_remote):
+        if self._keeps_roots or (self._inherits and not parent.is_remote):
             flags = parent.trace_flags
             if flags & ~self._known_flags:
                 flags = TraceFlags(flags & self._known_flags)
@@ -317,7 +316,7 @@ class LightTracer:
 
     def _sampled(self, context: Context, kind: SpanKind, told: Told, parent: SpanContext | None) -> Span:
         """Ask the sampler, as the SDK does; one that does not look at name and attributes is not shown them."""
-        name, attributes = ("", None) if self._known.blind else told()
+        name, attributes = ("", None) if self._blind else told()
         trace_id = self._trace_id() if parent is None else parent.trace_id
         result: Any = self._sampler.should_sample(context, trace_id, name, kind, attributes, ())
         flags = self._random if parent is None else parent.trace_flags & self._known_flags & ~TraceFlags.SAMPLED
@@ -327,5 +326,5 @@ class LightTracer:
         if not result.decision.is_recording():
             return NonRecordingSpan(SpanContext(trace_id, self.span_id(), False, TraceFlags(flags), state))
         # A sampler may change the attributes it was shown.
-        known = told if self._known.blind else lambda: (name, result.attributes)
+        known = told if self._blind else lambda: (name, result.attributes)
         return LightSpan(self, (trace_id, TraceFlags(flags), state), parent, kind, known)
