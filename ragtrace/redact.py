@@ -62,7 +62,7 @@ class Redact:
 
         If anything fails the text becomes `FAILED` and the failure is counted.
         """
-        if self._stays(text):
+        if self.leaves((text,)):
             return Redacted(text)
         try:
             return self._redacted(text)
@@ -84,12 +84,6 @@ class Redact:
         texts: Any = {name: part.text for name, part in redacted.items()}
         return replace(call, contexts=contexts, cut_chars=call.cut_chars + cut, **texts)
 
-    def _stays(self, text: str) -> bool:
-        """Whether nothing can be done to *text*: the usual case, seen at little cost."""
-        if self._compiled or self.function is not None or (self.max_chars is not None and len(text) > self.max_chars):
-            return False
-        return text.isascii() and "\0" not in text
-
     def leaves(self, texts: Sequence[str]) -> bool:
         """Whether all of *texts* may leave the process as they are: the usual case, seen at little cost."""
         if self._compiled or self.function is not None:
@@ -101,7 +95,7 @@ class Redact:
         return True
 
     def _document(self, document: Document) -> Document:
-        if self._stays(document.text) and (document.id is None or self._stays(document.id)):
+        if self.leaves((document.text,) if document.id is None else (document.text, document.id)):
             return document
         text, cut, _ = self.text(document.text)
         id_ = None if document.id is None else self.text(document.id).text

@@ -192,7 +192,8 @@ class Renewal:
         """Note that this process is a child."""
         self._lock = threading.RLock()
         self.due = True
-        leave_connections()
+        with guarded("connections of a forked process"):
+            leave_connections()
         if self._meters is not None:
             (self._meters.carry_on if self._remake is None else self._meters.abandon)()
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from opentelemetry.trace import get_current_span
 
+from ragtrace import semconv
+
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.metrics import Exemplar
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 Attributes = Mapping[str, str | bool]
 MOST_SERIES: Final = 2000
 """Sets of attributes of one instrument, as in the SDK; those of further ones are counted together."""
-OVERFLOW: Final = "otel.metric.overflow"
 _ExemplarOf = tuple[float, int, int, int]
 """Value, time, trace id and span id of a measurement."""
 
@@ -138,7 +139,7 @@ class Series(Generic[PointT]):
             found[1].add(value, context)
 
     def _open(self, attributes: Mapping[str, object]) -> tuple[Mapping[str, object], PointT]:
-        kept = {OVERFLOW: True} if len(self._points) >= MOST_SERIES else dict(attributes)
+        kept = {semconv.OVERFLOW: True} if len(self._points) >= MOST_SERIES else dict(attributes)
         return self._points.setdefault(frozenset(kept.items()), (kept, self._make()))
 
     def collect(self, now: int) -> list[DataPointT]:

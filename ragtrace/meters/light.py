@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric
 
 
-class Recording(Protocol):
+class HistogramLike(Protocol):
     """Part of a histogram of OpenTelemetry."""
 
     def record(self, amount: float, attributes: Attributes, context: Context | None = None) -> None:
@@ -22,7 +22,7 @@ class Recording(Protocol):
         ...
 
 
-class Adding(Protocol):
+class CounterLike(Protocol):
     """Part of a counter of OpenTelemetry."""
 
     def add(self, amount: float, attributes: Attributes, context: Context | None = None) -> None:
@@ -40,8 +40,8 @@ class Instrumented(Protocol):
         description: str = "",
         *,
         explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
-    ) -> Recording: ...
-    def create_counter(self, name: str, unit: str = "", description: str = "") -> Adding: ...
+    ) -> HistogramLike: ...
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> CounterLike: ...
     def create_observable_counter(
         self, name: str, callbacks: Sequence[CallbackT] | None = None, unit: str = "", description: str = ""
     ) -> object: ...
