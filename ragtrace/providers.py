@@ -16,7 +16,7 @@ from ragtrace import semconv
 from ragtrace.attach import HoldProcessor, passing_by
 from ragtrace.delivery import Backlog, BoundedEvents, BoundedSpans, PatientExporter
 from ragtrace.destinations import dialects_of, maker, resource_of
-from ragtrace.errors import SettingsError
+from ragtrace.errors import SettingsError, guarded
 from ragtrace.model import Signals
 from ragtrace.receipts import Receipts
 from ragtrace.renewal import COLLECT_MS, OwnMeters, Renewal
@@ -224,7 +224,10 @@ def build(
 def _drops_children(provider: TracerProvider) -> bool:
     from ragtrace.spans.deciding import of_sampler
 
-    return of_sampler(getattr(provider, "sampler", None)).drops_children
+    drops = False
+    with guarded("description of a sampler"):  # which may be the user's own
+        drops = of_sampler(getattr(provider, "sampler", None)).drops_children
+    return drops
 
 
 def _unhurried(flush: Callable[[float], object], timeout_millis: float) -> object:

@@ -158,3 +158,23 @@ def test_a_users_sampler_decides_about_what_is_below(sampler: Sampler, names: li
     assert [span.name for span in spans.get_finished_spans()] == names
     ragtrace.shutdown()
     tracers.shutdown()
+
+
+class Speechless(Picky):
+    """A user's sampler that cannot describe itself."""
+
+    def get_description(self) -> str:
+        """Part of the SDK's interface."""
+        raise RuntimeError("no words")
+
+
+def test_a_sampler_that_cannot_describe_itself_is_asked_each_time() -> None:
+    """Nothing is known of it, and configuring goes on."""
+    tracers = TracerProvider(sampler=Speechless(), shutdown_on_exit=False)
+    ragtrace.configure(tracer_provider=tracers)
+    assert ask("where?") == ANSWER
+    assert ragtrace.flush()
+    [tally] = ragtrace.stats().evaluators.values()
+    assert tally.sampled_out == {"head_dropped": 1}
+    ragtrace.shutdown()
+    tracers.shutdown()
