@@ -16,7 +16,7 @@ from ragtrace import semconv
 from ragtrace.attach import HoldProcessor, passing_by
 from ragtrace.delivery import Backlog, BoundedEvents, BoundedSpans, PatientExporter
 from ragtrace.destinations import dialects_of, maker, resource_of
-from ragtrace.errors import SettingsError, guarded
+from ragtrace.errors import SettingsError, faults
 from ragtrace.model import Signals
 from ragtrace.receipts import Receipts
 from ragtrace.renewal import COLLECT_MS, OwnMeters, Renewal
@@ -224,10 +224,11 @@ def build(
 def _drops_children(provider: TracerProvider) -> bool:
     from ragtrace.spans.deciding import of_sampler
 
-    drops = False
-    with guarded("description of a sampler"):  # which may be the user's own
-        drops = of_sampler(getattr(provider, "sampler", None)).drops_children
-    return drops
+    try:
+        return of_sampler(getattr(provider, "sampler", None)).drops_children
+    except Exception as error:  # of a user's own sampler
+        faults.record("description of a sampler", error)
+        return False
 
 
 def _unhurried(flush: Callable[[float], object], timeout_millis: float) -> object:
