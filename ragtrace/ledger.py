@@ -186,18 +186,18 @@ class Ledger:
                 account.offered += 1
                 account.pending += 1
 
-    def settle(self, evaluator: str, workflow: str, outcome: Outcome, reason: str = "") -> None:
-        """One pending call of *evaluator* came to its end.
+    def settle(self, evaluator: str, workflow: str, outcome: Outcome, reason: str = "", *, calls: int = 1) -> None:
+        """One pending call of *evaluator* came to its end, or several *calls* to the same.
 
         Raises:
-            ValueError: if none is pending: the books would no longer balance.
+            ValueError: if fewer are pending: the books would no longer balance.
         """
         with self._lock:
             account = self._accounts.get((evaluator, workflow))
-            if account is None or account.pending == 0:
+            if account is None or account.pending < calls:
                 raise ValueError(f"evaluator {evaluator!r} has no pending call to settle as {outcome!r}")
-            account.pending -= 1
-            account.settled[outcome, reason] += 1
+            account.pending -= calls
+            account.settled[outcome, reason] += calls
 
     def rows(self) -> list[Row]:
         """Every non-zero line, all of one moment: what the exported counter reads."""

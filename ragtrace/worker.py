@@ -21,11 +21,14 @@ from typing import Any, Final, Generic, TypeVar
 from opentelemetry.context import attach, set_value
 
 from ragtrace.errors import faults
+from ragtrace.executor import DaemonExecutor
+from ragtrace.lastturns import break_off, close
 from ragtrace.pacing import Pace, run
 from ragtrace.places import Places
 from ragtrace.spare import prepare
 
 T = TypeVar("T")
+_UNHURRIED_SECONDS: Final = 0.01  # before the end of a wait: who waits needs the interpreter to come back in time
 _GATHER_SECONDS: Final = 0.02  # for which the busy thread lets items gather
 _LINGER_SECONDS: Final = 1.0  # without an item until the thread must be woken for the next
 _TICK_SECONDS: Final = 0.25
@@ -34,10 +37,7 @@ _ROUND_SECONDS: Final = 0.005
 _SHORT_ROUND_SECONDS: Final = 0.001  # while judges have enough to do: a request comes back half a dozen times
 _MANY_TASKS: Final = 256
 _MOST_TAKEN: Final = 8  # at a time: weighing a few is done in far less than a slice of work
-_CLOSE_SECONDS: Final = 0.5
-_LAST_TURNS: Final = 16
-_MOST_BUSY: Final = 128
-"""Tasks that count as waiting for the processor; others wait for somebody else."""
+_MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for somebody else
 _parents_loops: list[object] = []
 
 
@@ -67,7 +67,7 @@ class Worker(Generic[T]):
         most_bytes: most of them that may be queued or in hand. Items not weighed yet count as others do on average.
         reject: told of an item that proved too heavy for what is left of `most_bytes`; it is still handled in its turn.
         ready: how many items may be handled before it is asked again; at once, or a little later if it is 0.
-        close: awaited on the event loop when nothing else will be, for `_CLOSE_SECONDS` at most.
+        close: awaited on the event loop when nothing else will be, for half a second at most.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Worker(Generic[T]):
         self._handle, self._capacity, self._tick = handle, capacity, tick
         self._weigh, self._most_bytes, self._reject, self._ready = weigh, most_bytes, reject, ready
         self._close = close
-        self.pace = Pace(lambda: self._waiting > 0)
+        self.pace = Pace(lambda: self._waiting > 0 and monotonic() < self._hurried_until)
         self.reset()
 
     def reset(self) -> None:
@@ -99,9 +99,9 @@ class Worker(Generic[T]):
         self._items: deque[tuple[T, bool]] = deque()
         self._taken: deque[_Entry[T]] = deque()
         self._in_hand: dict[int, _Entry[T]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
         self._places = Places(self._capacity, self._most_bytes)
-        self._waiting = 0
+        self._waiting, self._hurried_until = 0, 0.0
         self._closed = self._over = self._asleep = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -141,8 +141,11 @@ class Worker(Generic[T]):
                 self._hurry()
             return True
 
-    def wait_idle(self, timeout: float) -> bool:
-        """Wait at most *timeout* seconds until nothing is queued or in hand; False if something still is."""
+    def wait_idle(self, timeout: float, kept: Callable[[int], float] = lambda _: 0.0) -> bool:
+        """Wait at most *timeout* seconds until nothing is queued or in hand; False if something still is.
+
+        Of those seconds, *kept* are not used up: the caller needs them for as many items as are left.
+        """
         if self.on_its_thread:
             return self.size == 0
         deadline = monotonic() + timeout
@@ -151,23 +154,25 @@ class Worker(Generic[T]):
             try:
                 while self.size:
                     self._hurry()
-                    left = deadline - monotonic()
+                    left = deadline - kept(self.size) - monotonic()
                     if left <= 0:
                         return False
+                    self._hurried_until = monotonic() + left - _UNHURRIED_SECONDS
                     self._changed.wait(min(left, _TICK_SECONDS))
                 return True
             finally:
                 self._waiting -= 1
 
-    def stop(self, timeout: float, grace: float = 0.1) -> list[T]:
-        """Refuse new items, drain for at most *timeout* seconds, cancel the rest, which has *grace* seconds to end.
+    def stop(self, timeout: float, grace: float = 0.1, kept: Callable[[int], float] = lambda _: 0.0) -> list[T]:
+        """Refuse new items, drain for at most *timeout* seconds, less those *kept* for the items that are left, cancel
+        these, and give them *grace* seconds to end.
 
         Returns:
             What was never begun, and what neither ended nor could be cancelled: it keeps the thread to itself.
         """
         with self._lock:
             self._closed = True
-        self.wait_idle(timeout)
+        self.wait_idle(timeout, kept)
         with self._lock:
             self._over = True
             lost = [*self._taken, *(_Entry(item, small, 0) for item, small in self._items)]
@@ -191,8 +196,8 @@ class Worker(Generic[T]):
 
     def _start(self) -> bool:
         # An empty context: what the background does is no child of the request that happened to come first.
-        run = contextvars.Context().run
-        thread = threading.Thread(target=run, args=(self._run,), name="ragtrace", daemon=True)
+        run, executor = contextvars.Context().run, DaemonExecutor()
+        thread = threading.Thread(target=run, args=(self._run, executor), name="ragtrace", daemon=True)
         self._thread = thread
         try:
             thread.start()
@@ -200,13 +205,16 @@ class Worker(Generic[T]):
             faults.record("start of the background thread", error)
             self._thread = None
         else:
-            prepare()  # now: the interpreter may already be shutting down when the new thread first runs
+            # Now: the interpreter may already be shutting down when the new thread first runs.
+            prepare()
+            executor.prepare()
         return self._thread is not None
 
-    def _run(self) -> None:
+    def _run(self, executor: DaemonExecutor) -> None:
         # Instrumented HTTP clients look for this key: a judge's requests are not the application's.
         attach(set_value("suppress_instrumentation", True))
         loop = asyncio.new_event_loop()
+        executor.serve(loop)
         try:
             loop.run_until_complete(self._serve(loop))
         except Exception as error:
@@ -226,16 +234,8 @@ class Worker(Generic[T]):
             if self._over:
                 break
             await self._sleep(loop, wake, busy=bool(self._taken) or monotonic() < busy_until)
-        # A task cancelled before it began could not say what became of its item; one just answered has a way to go.
-        for _ in range(_LAST_TURNS):
-            await asyncio.sleep(0)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        closing = loop.create_task(self._close())
-        if not (await asyncio.wait({closing}, timeout=_CLOSE_SECONDS))[0]:
-            closing.cancel()
-            await asyncio.sleep(0)
+        await break_off(self._tasks, self.pace.breathe)
+        await close(self._close())
 
     async def _sleep(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event, *, busy: bool) -> None:
         with self._lock:
@@ -319,8 +319,8 @@ class Worker(Generic[T]):
             self._end(entry)
             return
         task = asyncio.get_running_loop().create_task(self._finish(entry, rest))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _finish(self, entry: _Entry[T], rest: Awaitable[None]) -> None:
         try:

@@ -100,8 +100,13 @@ def everything():
         call("where?")
     ragtrace.flush(5.0)
 
-ragtrace.configure(service="s")
+def stuck(event, _):
+    if event == "subprocess.Popen":  # which the library asks what machine this is, once, while it holds a lock
+        Stuck().find_spec(event)
+
+ragtrace.configure(service="s", {settings})
 sys.meta_path.insert(0, Stuck())
+sys.addaudithook(stuck)
 busy = threading.Thread(target=everything, daemon=True)
 busy.start()
 busy.join(5.0)
@@ -116,7 +121,15 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)
 
 def test_a_child_works_whose_parent_was_importing_when_it_forked(receiver: Receiver) -> None:
     """Another thread of the parent was in the middle of whatever a first call, score or export imports."""
-    assert run(STUCK, receiver) == [[True, 6]]
+    assert run(STUCK.format(settings=""), receiver) == [[True, 6]]
+
+
+def test_a_child_is_judged_whose_parent_was_making_its_first_request_when_it_forked(receiver: Receiver) -> None:
+    """Another thread of the parent was in the middle of whatever a first request to a model imports or looks up."""
+    judge = "judge=ragtrace.OpenAIJudge('m', base_url=os.environ['MODEL'], api_key='k')"
+    with OpenAIServer() as model:
+        settings = f"screen=None, {judge}, sampling=ragtrace.Sampling(rate=1.0)"
+        assert run(STUCK.format(settings=settings), receiver, MODEL=model.url) == [[True, 6]]
 
 
 BUSY: Final = """

@@ -21,7 +21,22 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"ahead", "endpoints", "errors", "labels", "native", "reasons", "semconv", "sqlite_use"}),
     frozenset({"model"}),
     frozenset({"settings", "steps", "meters"}),
-    frozenset({"account", "drive", "capture", "redact", "ledger", "pacing", "places", "receipts", "spare", "spool"}),
+    frozenset(
+        {
+            "account",
+            "drive",
+            "capture",
+            "redact",
+            "ledger",
+            "pacing",
+            "places",
+            "receipts",
+            "spare",
+            "spool",
+            "executor",
+            "lastturns",
+        }
+    ),
     frozenset({"arguments"}),
     frozenset(
         {

@@ -190,7 +190,7 @@ def test_what_the_spool_cannot_take_in_time_is_lost_and_not_stored_later(path: s
         assert monotonic() - began < 1.0
         other.execute("ROLLBACK")
     tally = ragtrace.stats().evaluators["judge"]
-    assert (tally.dropped, tally.pending) == ({"shutdown": 1}, 0)
+    assert (tally.dropped, tally.pending) == ({"not_spooled": 1}, 0)
     for thread in set(threading.enumerate()) - others:  # one of them may still be waiting for the file
         thread.join(WAIT_S)
     assert Spool(path).contents().calls == 0

@@ -263,7 +263,7 @@ class Background:
 
     def leaving(self, works: Sequence[Finished]) -> Leaving:
         """What takes *works*, which will not be scored here any more, to the spool, if there is one."""
-        return Leaving(works, self._revival, self._ready, lambda work, who, why: self._book(work, who, "dropped", why))
+        return Leaving(works, self._revival, self._ready, self._ledger, self._fates)
 
     def _ready(self, work: Finished) -> bool:
         """Put the call of *work* together for the spool; False if nobody is to score it anyway."""

@@ -22,11 +22,11 @@ from ragtrace.record import forked
 from ragtrace.redact import Redact
 from ragtrace.runtime import exits
 from ragtrace.runtime.background import Background
-from ragtrace.runtime.ending import end_spans
+from ragtrace.runtime.ending import end_spans, room_for_spans
 from ragtrace.runtime.fates import Fates
 from ragtrace.runtime.finished import Finished, revived, step_bytes, weight
 from ragtrace.runtime.insides import Insides
-from ragtrace.runtime.limits import AT_LEAST_SECONDS, EXIT_SECONDS, STORE_SECONDS, Time, kept_for_after
+from ragtrace.runtime.limits import AT_LEAST_SECONDS, EXIT_SECONDS, Time, kept_for_after
 from ragtrace.runtime.losses import reported
 from ragtrace.runtime.overflow import Overflow
 from ragtrace.runtime.revival import Revival, Reviving, delivering
@@ -284,15 +284,16 @@ class Runtime:
         """Drain for at most *timeout* seconds, say what was lost, shut our providers down. False if anything was."""
         if self._ended:
             return True
-        time = Time(timeout)
+        time = Time(timeout, self.worker.size)
         self._ended = True
         exits.cancel(self._at_exit)
         self._show_books()
-        after = kept_for_after(timeout, spools=self._revival is not None)
-        lost = self.worker.stop(timeout - after, grace=max(AT_LEAST_SECONDS, after / 2))
-        self._leave([*lost, *self._background.interrupted], time.deadline)
-        until = time.until()
-        bounded(partial(end_spans, lost, self._end_span, self._telemetry.lose_spans, until), until)  # it may hang
+        kept = partial(kept_for_after, timeout, spools=self._revival is not None)
+        lost = self.worker.stop(timeout, grace=AT_LEAST_SECONDS if self._revival else kept(0) / 4, kept=kept)
+        self._leave([*lost, *self._background.interrupted], time.until_stored())
+        until = time.until(kept=time.closing / 2)
+        room = partial(room_for_spans, self._telemetry)
+        bounded(partial(end_spans, lost, self._end_span, self._telemetry.lose_spans, room, until), until)  # it may hang
         for hold in holds():
             if hold.before_flush == self.worker.wait_idle:  # else a newer runtime has adopted it
                 hold.before_flush = None
@@ -308,12 +309,11 @@ class Runtime:
         if self._telemetry.renewal.due and self.ledger.rows():
             self._telemetry.renewal.renew()
 
-    def _leave(self, works: Sequence[Finished], deadline: float) -> None:
+    def _leave(self, works: Sequence[Finished], until: float) -> None:
         """What will not be scored any more: kept for another process if there is a spool, and settled in the books."""
         leaving = self._background.leaving(works)
         if self._revival is not None:
-            self._revival.save_again()
-            bounded(leaving.run, max(monotonic() + STORE_SECONDS, deadline))
+            bounded(partial(leaving.run, until), until)
         leaving.end()
 
     def _end_span(self, work: Finished) -> None:

@@ -14,7 +14,7 @@ from ragtrace.redact import encodable
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
-_MOST: Final = 300
+MOST: Final = 300
 """A hundred calls with three evaluators."""
 _MOST_CHARS: Final = 200
 
@@ -61,7 +61,7 @@ class Fates:
     """The last few, in order. Adding costs an append and may happen on any thread."""
 
     def __init__(self) -> None:
-        self._entries: deque[_Entry] = deque(maxlen=_MOST)
+        self._entries: deque[_Entry] = deque(maxlen=MOST)
 
     def add(
         self,
@@ -76,7 +76,7 @@ class Fates:
         """Note one."""
         self._entries.append(_Entry(time(), span, workflow, evaluator, outcome, reason, probability, detail))
 
-    def last(self, most: int = _MOST) -> list[Fate]:
+    def last(self, most: int = MOST) -> list[Fate]:
         """The last *most* of them, oldest first."""
         return [_read(entry) for entry in list(self._entries)[-most:]]
 

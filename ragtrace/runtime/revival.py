@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,7 @@ from ragtrace.errors import faults, guarded
 from ragtrace.model import Evaluation
 from ragtrace.receipts import Receipts
 from ragtrace.runtime.handover import Handover
-from ragtrace.runtime.limits import STORE_SECONDS
+from ragtrace.runtime.limits import patience
 from ragtrace.spare import bounded
 from ragtrace.spool import Claimed, Contents, Kept
 
@@ -91,6 +92,14 @@ class Revival:
             faults.record("spool", error)
             return False
         return True
+
+    @contextmanager
+    def storing(self) -> Generator[None, None, None]:
+        """Around what stores much in a short time."""
+        with ExitStack() as opened:
+            with suppress(Exception):  # it only makes things faster
+                opened.enter_context(self._spool.staying_open())
+            yield
 
     def put_back(self, calls: Mapping[int, Kept]) -> None:
         """Calls that were claimed and are not scored are for the next process, as far as they have come."""
@@ -211,9 +220,8 @@ class Revival:
             deadline: monotonic time until which it may take; at least as long as a file or machine that is busy needs.
             well: whether the last flush went well.
         """
-        patience = max(STORE_SECONDS, deadline - monotonic())
         if self._owns_some:
-            bounded(lambda: self._leave(patience, well=well), max(monotonic() + _LEAVE_SECONDS, deadline))
+            bounded(lambda: self._leave(patience(deadline), well=well), max(monotonic() + _LEAVE_SECONDS, deadline))
 
     def _leave(self, timeout: float, *, well: bool) -> None:
         with self._lock:

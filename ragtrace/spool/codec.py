@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any, Final
 
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
@@ -13,12 +13,17 @@ from ragtrace.labels import CitedPart, Turn
 from ragtrace.model import Document, RagCall, Timing, Usage
 from ragtrace.spool.records import Kept
 
+# Looked up once: a process that ends has a moment for thousands of calls.
+_NAMES: Final[Mapping[type, tuple[str, ...]]] = {
+    kind: tuple(each.name for each in fields(kind)) for kind in (Document, Timing, Usage, Turn, CitedPart)
+}
+_OF_A_CALL: Final = tuple(each.name for each in fields(RagCall) if each.name != "span")
+
 
 def encode(kept: Kept) -> str:
     """*kept* as one line of JSON in ASCII: lone surrogates included, which SQLite would refuse."""
-    call = {each.name: getattr(kept.call, each.name) for each in fields(RagCall) if each.name != "span"}
     record = {
-        "call": {name: _plain(value) for name, value in call.items()},
+        "call": {name: _plain(getattr(kept.call, name)) for name in _OF_A_CALL},
         "span": _span_record(kept.call.span),
         "open": kept.open,
         "response_id": kept.response_id,
@@ -30,7 +35,8 @@ def encode(kept: Kept) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return asdict(value) if isinstance(value, (Document, Timing, Usage, Turn, CitedPart)) else value
+    names = _NAMES.get(type(value))  # pyright: ignore[reportUnknownArgumentType]
+    return value if names is None else {name: _plain(getattr(value, name)) for name in names}
 
 
 def decode(text: str) -> Kept:

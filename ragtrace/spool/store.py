@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from time import time
 from typing import Final, TypeAlias
 
@@ -78,6 +79,13 @@ class Spool:
             SettingsError: it cannot be used.
         """
         self._database.prepare(origin)
+
+    @contextmanager
+    def staying_open(self) -> Generator[None, None, None]:
+        """While the block runs, what is written stays in the log beside the file: to sort it in waits for the disk."""
+        with self._database.connect(0.02) as database:
+            database.execute("SELECT 1 FROM calls LIMIT 1").fetchone()
+            yield
 
     # --- calls that nobody has scored --------------------------------------------------------------------------------
 
