@@ -16,7 +16,7 @@ from ragtrace import semconv
 from ragtrace.attach import HoldProcessor, passing_by
 from ragtrace.delivery import Backlog, BoundedEvents, BoundedSpans, PatientExporter
 from ragtrace.destinations import dialects_of, maker, resource_of
-from ragtrace.errors import SettingsError, faults
+from ragtrace.errors import SettingsError
 from ragtrace.model import Signals
 from ragtrace.receipts import Receipts
 from ragtrace.renewal import COLLECT_MS, OwnMeters, Renewal
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer, TracerProvider
 
     from ragtrace.meters import Instrumented
-    from ragtrace.spans.light import LightTracer
+    from ragtrace.spans.tracer import LightTracer
     from ragtrace.store.history import History
 
 _MOST_AT_A_TIME: Final = 16
@@ -59,7 +59,7 @@ class Telemetry:
     hold: HoldProcessor | None = None
     """Of our own provider, if it exports anything."""
     light: LightTracer | None = None
-    """Makes spans of our own provider at little cost."""
+    """Makes the spans at little cost; None: the SDK makes them."""
     owned: bool = False
     """Whether the tracer provider is ours: then nothing but us ends or flushes its spans."""
     drops_children: bool = False
@@ -186,6 +186,9 @@ def build(
             "exporter= and tracer_provider= were both given; add the exporter to your provider with "
             "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
         )
+    from ragtrace.spans.borrowed import light_in
+    from ragtrace.spans.deciding import drops_children
+
     ours = exporter is not None
     # Only what goes to a named exporter is for other instrumentations too, not what a test or a program collects.
     private = ours and not isinstance(exporter, str)
@@ -201,7 +204,9 @@ def build(
     tracers = tracer_provider or (None if ours else _global_tracers())
     making = tracers or _own_tracers(signals, resource, settings, telemetry, private)
     telemetry.tracer = making.get_tracer(semconv.SCOPE, release)
-    telemetry.drops_children = _drops_children(making)
+    telemetry.drops_children = drops_children(making)
+    if tracers is not None:
+        telemetry.light = light_in(telemetry.tracer, release)
     loggers = logger_provider or (None if ours else _global_loggers()) or _own_loggers(signals, resource, telemetry)
     if loggers is not None:
         telemetry.logger = loggers.get_logger(semconv.SCOPE, release)
@@ -221,16 +226,6 @@ def build(
     return telemetry
 
 
-def _drops_children(provider: TracerProvider) -> bool:
-    from ragtrace.spans.deciding import of_sampler
-
-    try:
-        return of_sampler(getattr(provider, "sampler", None)).drops_children
-    except Exception as error:  # of a user's own sampler
-        faults.record("description of a sampler", error)
-        return False
-
-
 def _unhurried(flush: Callable[[float], object], timeout_millis: float) -> object:
     """Flush metrics, of the user's provider perhaps: in a hurry the SDK would spoil its counters (`COLLECT_MS`)."""
     return flush(max(timeout_millis, COLLECT_MS))
@@ -245,8 +240,8 @@ def _own_tracers(
 ) -> TracerProvider:
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-    from ragtrace.spans.light import LightTracer
     from ragtrace.spans.provider import OwnTracerProvider
+    from ragtrace.spans.tracer import LightTracer
 
     provider = OwnTracerProvider(resource)
     # Where scores are posted, a carrier would be one more trace to look at and nothing new.

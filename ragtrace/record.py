@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
     from opentelemetry.util.types import Attributes
 
-    from ragtrace.spans.light import LightTracer
+    from ragtrace.spans.tracer import LightTracer
 
 FRAME = create_key("ragtrace-frame")
 """Where the OpenTelemetry context keeps the innermost step: whatever carries the context carries it."""
@@ -154,8 +154,12 @@ class Recording(Step):
         return context
 
     def _begin_light(self, light: LightTracer, outside: Context) -> Context:
+        if not light.blind:
+            self._note_arguments()  # the sampler wants to know name and attributes now
         self.span = span = light.start_span(outside, SPAN_KINDS[self.kind], self._told)
         if not span.is_recording() and light.drops_children and not self._engine.scores_head_dropped:
+            if not light.blind:
+                self.forget()
             return self._drop(span, outside)
         self._place(outside)
         self._note_arguments()

@@ -18,7 +18,7 @@ EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
 # A module imports only from layers before its own; a package may import within itself. `__init__` is what a user
 # imports, so what stands on the public API (the demo, the command line) comes after it.
 LAYERS: Final[tuple[frozenset[str], ...]] = (
-    frozenset({"ahead", "endpoints", "errors", "labels", "native", "reasons", "semconv", "sqlite_use"}),
+    frozenset({"ahead", "current", "endpoints", "errors", "labels", "native", "reasons", "semconv", "sqlite_use"}),
     frozenset({"model"}),
     frozenset({"settings", "steps", "meters"}),
     frozenset(

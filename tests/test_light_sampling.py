@@ -33,8 +33,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from ragtrace.spans.light import LightTracer
+from ragtrace.spans.borrowed import borrowed
 from ragtrace.spans.provider import OwnTracerProvider
+from ragtrace.spans.tracer import LightTracer
 from tests.support.spans import LINKED, WAYS, Shape, annotated, both, identity, inside, record, remote, shapes
 from tests.support.watched import ask
 
@@ -92,7 +93,7 @@ def test_a_span_inside_a_dropped_one_sees_the_same_context(sampler: str, monkeyp
         record(way, annotated(note))
         with inside(remote(flags=0, state="s")):
             record(way, annotated(note))
-    assert seen[:2] == seen[2:]
+    assert seen[:2] == seen[2:4] == seen[4:]
 
 
 class ByName(Sampler):
@@ -161,7 +162,7 @@ def starters(sampler: Sampler, ids: Callable[[], IdGenerator] | None = None) -> 
         provider.sampler = type(sampler)() if isinstance(sampler, ByName) else sampler
         provider.id_generator = provider.id_generator if ids is None else ids()
         provider.adopt(ended)
-        start = _light_start(provider, ended) if way == "light" else _sdk_start(provider)
+        start = {"light": _light_start, "borrowed": _borrowed_start, "sdk": _sdk_start}[way](provider, ended)
         made.append((start, ended, provider.sampler))
     return made
 
@@ -171,7 +172,15 @@ def _light_start(provider: OwnTracerProvider, ended: Ended) -> Start:
     return lambda name, context: light.start_span(context, SpanKind.CLIENT, lambda: (name, {"known": "early"}))
 
 
-def _sdk_start(provider: OwnTracerProvider) -> Start:
+def _borrowed_start(provider: OwnTracerProvider, _: Ended) -> Start:
+    seen = borrowed(provider.get_tracer("ragtrace", "1"))
+    assert seen is not None
+    assert seen.sees_ends_only
+    light = LightTracer(seen, seen.processor, "1")
+    return lambda name, context: light.start_span(context, SpanKind.CLIENT, lambda: (name, {"known": "early"}))
+
+
+def _sdk_start(provider: OwnTracerProvider, _: Ended) -> Start:
     sdk = provider.get_tracer("ragtrace", "1")
     return lambda name, context: sdk.start_span(
         name, context=context, kind=SpanKind.CLIENT, attributes={"known": "early"}
@@ -194,7 +203,7 @@ def test_a_custom_sampler_is_asked_and_heard_alike() -> None:
             outer.end()
         assert isinstance(sampler, ByName)
         results.append((contexts, sampler.told, shapes(ended.spans)))
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     assert dict(results[0][2][0]["attributes"]) == {"known": "early", "sampler": "yes"}
 
 
@@ -239,7 +248,7 @@ def test_samplers_decide_alike_about_the_same_traces(sampler: Sampler) -> None:
         roots = [start("root", Context()) for _ in range(4)]
         identities += [(identity(span.get_span_context()), span.is_recording()) for span in roots]
         results.append([identities, shapes(ended.spans)])
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
 
 
 class Halves(Counting):
@@ -260,7 +269,7 @@ def test_a_sampler_that_records_everything_is_asked_alike() -> None:
         parent = SpanContext(1, 5, False, TraceFlags(0))
         start("child", set_span_in_context(NonRecordingSpan(parent))).end()
         results.append(shapes(ended.spans))
-    assert results[0] == results[1]
+    assert results[0] == results[1] == results[2]
     assert [span["name"] for span in results[0]] == ["child"]
 
 
@@ -272,7 +281,7 @@ def test_a_custom_id_generator_is_used() -> None:
         child = start("child", set_span_in_context(root))
         contexts = [span.get_span_context() for span in (root, child)]
         results.append([(context.trace_id, context.span_id, int(context.trace_flags)) for context in contexts])
-    assert results[0] == results[1] == [(1, 2, 1), (1, 3, 1)]
+    assert results[0] == results[1] == results[2] == [(1, 2, 1), (1, 3, 1)]
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------

@@ -84,6 +84,13 @@ class HoldProcessor(SpanProcessor):
         """How many spans are held now."""
         return len(self._held)
 
+    @property
+    def sees_ends_only(self) -> bool:
+        """Whether the wrapped processor does not care for spans that are not over."""
+        from ragtrace.spans.borrowed import sees_ends_only
+
+        return sees_ends_only(self._inner)
+
     def expect(self, span_id: int) -> None:
         """The span of that id is about to end and waits for scores."""
         with self._lock:

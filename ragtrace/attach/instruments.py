@@ -12,8 +12,9 @@ from ragtrace import semconv
 from ragtrace.estimates import NAMES, Moments
 from ragtrace.judging import STATES, State
 from ragtrace.ledger import Posted, Row
+from ragtrace.meters import Labels
 from ragtrace.model import Evaluation, RagCall, Score
-from ragtrace.steps import Step
+from ragtrace.steps import NO_USAGE, Step
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -25,6 +26,8 @@ _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 2
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 """Bounds that the GenAI conventions recommend for token counts."""
 
+_MOST_LABELS = 1_000
+"""Sets of attributes that are kept at hand."""
 Read = TypeVar("Read")
 Observations = Iterable[Observation]
 Callback = Callable[[CallbackOptions], Observations]
@@ -73,6 +76,7 @@ class Instruments:
         self._books, self._moments, self._queued, self._held, self._states = books, moments, queued, held, states
         self._posted, self._alerts = posted, alerts
         self._pid = os.getpid()
+        self._known: dict[tuple[str | None, ...], Labels] = {}
         self.bind(meter)
 
     def bind(self, meter: Instrumented) -> None:
@@ -176,18 +180,29 @@ class Instruments:
         """Record duration, tokens and time to first chunk of a finished step, with its span as exemplar."""
         if self._silent or step.timing is None or step.context is None:
             return
-        error = {semconv.ERROR_TYPE: step.error.type} if step.error else {}
-        if step.kind == "trace":
-            self._workflow.record(step.timing.duration_s, {semconv.WORKFLOW_NAME: step.name, **error}, step.context)
+        duration = self._workflow if step.kind == "trace" else self._operation
+        duration.record(step.timing.duration_s, self._labels(step), step.context)
+        if step.kind == "trace" or (step.timing.first_s is None and step.usage is NO_USAGE):
             return
         attributes = _operation_attributes(step)
-        self._operation.record(step.timing.duration_s, {**attributes, **error}, step.context)
         if step.timing.first_s is not None:
             self._first_chunk.record(step.timing.first_s, attributes, step.context)
         counts = {semconv.TOKEN_INPUT: step.usage.input_tokens, semconv.TOKEN_OUTPUT: step.usage.output_tokens}
         for kind, count in counts.items():
             if count is not None:
                 self._tokens.record(count, {**attributes, semconv.TOKEN_TYPE: kind}, step.context)
+
+    def _labels(self, step: Step) -> Labels:
+        """What the duration of *step* is recorded under: nearly always the same few sets of attributes."""
+        error = step.error.type if step.error else None
+        of = (step.kind, step.name, step.provider, step.request_model, step.response_model, error)
+        labels = self._known.get(of)
+        if labels is None:
+            if len(self._known) >= _MOST_LABELS:
+                self._known.clear()
+            own = {semconv.WORKFLOW_NAME: step.name} if step.kind == "trace" else _operation_attributes(step)
+            labels = self._known[of] = Labels({**own, **({semconv.ERROR_TYPE: error} if error else {})})
+        return labels
 
 
 def _operation_attributes(step: Step) -> dict[str, str]:

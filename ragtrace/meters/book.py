@@ -10,11 +10,12 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from opentelemetry.trace import get_current_span
+from opentelemetry.trace import TraceFlags, get_current_span
 
 from ragtrace import semconv
+from ragtrace.current import SPAN_KEY
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -24,8 +25,19 @@ if TYPE_CHECKING:
 Attributes = Mapping[str, str | bool]
 MOST_SERIES: Final = 2000
 """Sets of attributes of one instrument, as in the SDK; those of further ones are counted together."""
+_SAMPLED: Final = int(TraceFlags.SAMPLED)
 _ExemplarOf = tuple[float, int, int, int]
 """Value, time, trace id and span id of a measurement."""
+
+
+class Labels(dict[str, "str | bool"]):
+    """Attributes that are recorded under again and again: which series they mean is worked out once."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, attributes: Attributes) -> None:
+        super().__init__(attributes)
+        self.key = frozenset(attributes.items())
 
 
 class HistogramPoint:
@@ -44,7 +56,10 @@ class HistogramPoint:
         bucket = bisect_left(self._bounds, value)
         self._counts[bucket] += 1
         self._sum += value
-        self._min, self._max = min(self._min, value), max(self._max, value)
+        if value < self._min:
+            self._min = value
+        if value > self._max:
+            self._max = value
         if (exemplar := _exemplar(value, context)) is not None:
             self._exemplars[bucket] = exemplar  # the last of each bucket, as the SDK keeps them
 
@@ -98,8 +113,12 @@ class SumPoint:
 
 def _exemplar(value: float, context: Context | None) -> _ExemplarOf | None:
     """*value* as an exemplar, if the span of *context* is sampled (the SDK's default filter)."""
-    around = get_current_span(context).get_span_context()
-    return (value, time_ns(), around.trace_id, around.span_id) if around.trace_flags.sampled else None
+    # What the API's own look-up does, without asking of what class the span is.
+    span: Any = get_current_span() if context is None else context.get(SPAN_KEY)
+    if span is None:
+        return None
+    trace_id, span_id, _, flags, *_ = span.get_span_context()
+    return (value, time_ns(), trace_id, span_id) if flags & _SAMPLED else None
 
 
 def _as_told(exemplar: _ExemplarOf, attributes: Mapping[str, object]) -> Exemplar:
@@ -134,8 +153,9 @@ class Series(Generic[PointT]):
         """Record *value*; one that is negative or NaN is none, as in the SDK."""
         if not value >= 0:
             return
+        key = attributes.key if type(attributes) is Labels else frozenset(attributes.items())
         with self._book.lock:
-            found = self._points.get(frozenset(attributes.items())) or self._open(attributes)
+            found = self._points.get(key) or self._open(attributes)
             found[1].add(value, context)
 
     def _open(self, attributes: Mapping[str, object]) -> tuple[Mapping[str, object], PointT]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NamedTuple
 
-from opentelemetry.sdk.trace.sampling import DEFAULT_ON
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
+
+from ragtrace.errors import faults
 
 _OFF: Final = "AlwaysOffSampler"
 _INHERITS: Final = ",localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler}"
@@ -33,7 +35,9 @@ class Known(NamedTuple):
 
 
 def of_sampler(sampler: object) -> Known:
-    """What is known of *sampler*."""
+    """What is known of *sampler*: nothing unless all of it is the SDK's, as whoever inherits may inherit the words."""
+    if not _is_the_sdks(sampler):
+        return Known(False, False, False, False, False)
     default: Any = DEFAULT_ON
     describe: Any = getattr(sampler, "get_description", str)
     description = str(describe())
@@ -46,3 +50,19 @@ def of_sampler(sampler: object) -> Known:
         drops_children=inherits or off or _RATIO.fullmatch(description) is not None,
         blind=_BLIND.fullmatch(description) is not None,
     )
+
+
+def drops_children(provider: object) -> bool:
+    """Whether *provider* is known to drop every span whose local parent it has dropped."""
+    try:
+        return of_sampler(getattr(provider, "sampler", None)).drops_children
+    except Exception as error:  # of a user's own sampler
+        faults.record("description of a sampler", error)
+        return False
+
+
+def _is_the_sdks(sampler: object) -> bool:
+    """Whether *sampler*, and every one that it asks, is one of the SDK's."""
+    if type(sampler).__module__ != Sampler.__module__:
+        return False
+    return all(_is_the_sdks(value) for value in vars(sampler).values() if isinstance(value, Sampler))

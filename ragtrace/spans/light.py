@@ -1,64 +1,60 @@
-"""Spans that cost the application little: ids and times now, everything else when they end in the background.
+"""Spans that cost the application little: ids and times now, everything else when they end.
 
 A `LightSpan` is a span of the OpenTelemetry API, so that other instrumentations nest below it and users can annotate
-it; the SDK's `ReadableSpan` is built from it when it ends. Used where the provider is our own and all its processors
-are known to look at finished spans only; elsewhere the SDK makes the spans.
+it, and can be read like one of the SDK's; a `ReadableSpan` of the SDK's own is built from it when it ends. Used where
+all processors are known to look at finished spans only; elsewhere the SDK makes the spans.
 """
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import time_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import (
     Link,
-    NonRecordingSpan,
     Span,
     SpanContext,
     SpanKind,
     Status,
     StatusCode,
-    TraceFlags,
-    get_current_span,
 )
 
 from ragtrace import semconv
 from ragtrace.errors import say
-from ragtrace.spans.current import SPAN_KEY
-from ragtrace.spans.deciding import of_sampler
 from ragtrace.spans.recorded import UNSET, Recorded, recorded
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.trace import TraceState
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import TraceFlags, TraceState
     from opentelemetry.util.types import AnyValue, Attributes
 
-    from ragtrace.spans.provider import OwnTracerProvider
+    from ragtrace.spans.tracer import LightTracer
 
 Told: TypeAlias = "Callable[[], tuple[str, Attributes]]"
 """Gives what the SDK is told when a span starts: its name and first attributes."""
 Trace: TypeAlias = "tuple[int, TraceFlags, TraceState | None]"
 """What all spans of a trace share in this process: its id, flags and state."""
-_SIMPLE = frozenset({str, bool, int, float})
-_SAMPLED = int(TraceFlags.SAMPLED)
 
 
-class LightSpan(Span):
-    """A span that is being recorded; ended, it becomes a `ReadableSpan`.
+class LightSpan(Span, ReadableSpan):
+    """A span that is being recorded; ended, it becomes a plain `ReadableSpan`.
 
     Its name and first attributes are asked for when somebody first touches it, or when it ends.
     """
 
     _ended = False
-    _context: SpanContext | None = None
+    _end_time: int | None = None
+    _own_context: SpanContext | None = None
     _recorded: Recorded | None = None
+
+    _instrumentation_info = None
+    """What the SDK's readers asked for before there were scopes."""
 
     def __init__(
         self,
@@ -68,8 +64,8 @@ class LightSpan(Span):
         kind: SpanKind,
         told: Told,
     ) -> None:
-        self._maker, self._told, self._parent = maker, told, parent
-        self.trace, self._span_id, self.kind, self.start_time = trace, maker.span_id(), kind, time_ns()
+        self._maker, self._told, self._around = maker, told, parent
+        self.trace, self._span_id, self._kind, self._start_time = trace, maker.span_id(), kind, time_ns()
 
     @property
     def _record(self) -> Recorded:
@@ -81,11 +77,13 @@ class LightSpan(Span):
         kept: Recorded = vars(self).setdefault("_recorded", record)
         return kept
 
+    # --- what readers of the SDK's spans find on them ---
+
     @property
     def parent(self) -> SpanContext | None:
         """Identity of the span around it."""
-        parent = self._parent
-        return parent.get_span_context() if isinstance(parent, LightSpan) else parent
+        around: Any = self._around
+        return around.get_span_context() if type(around) is LightSpan else around
 
     @property
     def name(self) -> str:
@@ -93,17 +91,71 @@ class LightSpan(Span):
         return self._record.name
 
     @property
+    def status(self) -> Status:
+        """As it is now."""
+        return self._record.status
+
+    @property
     def attributes(self) -> Mapping[str, AnyValue]:
-        """What has been set so far: some instrumentations read it from the SDK's spans."""
+        """What has been set so far."""
         return MappingProxyType(self._record.attributes)
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """What has been added so far."""
+        return tuple(self._record.events)
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """The same of links."""
+        return tuple(self._record.links)
+
+    @property
+    def resource(self) -> Resource:
+        """The provider's."""
+        return self._maker.resource
+
+    @property
+    def instrumentation_scope(self) -> InstrumentationScope:
+        """Ours."""
+        return self._maker.scope
+
+    @property
+    def dropped_attributes(self) -> int:
+        """How many had no room."""
+        return self._record.attributes.dropped
+
+    @property
+    def dropped_events(self) -> int:
+        """How many had no room."""
+        dropped: int = self._record.events.dropped
+        return dropped
+
+    @property
+    def dropped_links(self) -> int:
+        """How many had no room."""
+        dropped: int = self._record.links.dropped
+        return dropped
+
+    @property
+    def context(self) -> SpanContext:
+        """Its identity."""
+        return self.get_span_context()
 
     def get_span_context(self) -> SpanContext:
         """Its identity: put together when somebody asks for it."""
-        context = self._context
+        context = self._own_context
         if context is None:
             trace_id, flags, state = self.trace
-            context = self._context = SpanContext(trace_id, self._span_id, False, flags, state)
+            context = self._own_context = SpanContext(trace_id, self._span_id, False, flags, state)
         return context
+
+    def to_json(self, indent: int | None = 4) -> str:
+        """As it is now."""
+        text: str = self._readable(self._end_time).to_json(indent)
+        return text
+
+    # --- what is done to it ---
 
     def is_recording(self) -> bool:
         """Whether it still takes attributes."""
@@ -126,8 +178,7 @@ class LightSpan(Span):
         record = self._recorded
         if record is None:  # the usual case: nobody has touched it, and all that it says is put in at once
             name, first = self._told()
-            kept = {key: value for key, value in (first or {}).items() if key not in attributes}
-            made = recorded(self._maker.limits, name, {**kept, **attributes})
+            made = recorded(self._maker.limits, name, _together(first or {}, attributes))
             record = self._keep(made)
             if record is made:
                 return
@@ -183,7 +234,8 @@ class LightSpan(Span):
         if self._ended:
             return
         self._ended = True
-        ended = self._readable(time_ns() if end_time is None else end_time)
+        self._end_time = time_ns() if end_time is None else end_time
+        ended = self._readable(self._end_time)
         self._told = _told_before  # what tells leads back here
         self._maker.emit(ended)
 
@@ -191,11 +243,10 @@ class LightSpan(Span):
         """`set_attributes` and `end` at once: costs little where nobody else has touched the span."""
         if self._recorded is None and not self._ended:
             name, first = self._told()
-            kept = {key: value for key, value in (first or {}).items() if key not in attributes}
-            together = {**kept, **attributes}
+            together = _together(first or {}, attributes)
             if self._maker.takes(together):
-                self._ended = True
-                self._told = lambda: (name, first)
+                self._ended, self._end_time = True, end_time
+                self._told = lambda: (name, together)
                 self._maker.emit(self._untouched(name, together, end_time))
                 return
         if not self._ended:
@@ -216,7 +267,7 @@ class LightSpan(Span):
             instrumentation_scope=self._maker.scope,
         )
 
-    def _readable(self, end_time: int) -> ReadableSpan:
+    def _readable(self, end_time: int | None) -> ReadableSpan:
         record = self._record
         return ReadableSpan(
             name=record.name,
@@ -234,97 +285,13 @@ class LightSpan(Span):
         )
 
 
+def _together(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
+    """Both, in the order in which the SDK has them: what is set again comes where it was set last."""
+    if first.keys().isdisjoint(more):
+        return {**first, **more}
+    return {**{key: value for key, value in first.items() if key not in more}, **more}
+
+
 def _told_before() -> tuple[str, Attributes]:
     """Everything that was told has been recorded."""
     return "", None
-
-
-def _nowhere(_: ReadableSpan) -> None:
-    """There is no exporter."""
-
-
-class LightTracer:
-    """Makes light spans with the ids, sampler, limits and resource of our own provider.
-
-    Args:
-        provider: our own provider.
-        processor: its only processor; None: it has none.
-        release: version of the instrumentation scope.
-    """
-
-    def __init__(self, provider: OwnTracerProvider, processor: SpanProcessor | None, release: str) -> None:
-        self._provider = provider
-        self.emit: Callable[[ReadableSpan], None] = _nowhere if processor is None else processor.on_end
-        self.limits = provider.limits
-        self.scope = InstrumentationScope(semconv.SCOPE, release)
-        ids, self._sampler = provider.id_generator, provider.sampler
-        self.span_id, self._trace_id = ids.generate_span_id, ids.generate_trace_id
-        known = of_sampler(self._sampler)
-        self._keeps_roots, self._drops_roots, self._inherits, self.drops_children, self._blind = known
-        # Older SDKs do not know this flag, and other bits that came from afar are not passed on.
-        random_flag: int = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)
-        self._known_flags = TraceFlags.SAMPLED | random_flag
-        self._random = random_flag if getattr(ids, "is_trace_id_random", bool)() else 0
-        self._root_flags = TraceFlags(TraceFlags.SAMPLED | self._random)
-        self._unsampled = TraceFlags(self._random)
-
-    @property
-    def resource(self) -> Resource:
-        """The provider's, which changes in a forked child."""
-        return self._provider.resource
-
-    def takes(self, attributes: Mapping[str, AnyValue]) -> bool:
-        """Whether a span takes *attributes* just as they are: few enough, of any length, and nothing to clean."""
-        most = self.limits.max_span_attributes
-        if self.limits.max_span_attribute_length is not None or (most is not None and len(attributes) > most):
-            return False
-        return _SIMPLE.issuperset(map(type, attributes.values()))
-
-    def trusted(self) -> bool:
-        """Whether nobody has added a processor to the provider: it might want to see spans start."""
-        return self._provider.only_ours
-
-    def start_span(self, context: Context, kind: SpanKind, told: Told) -> Span:
-        """Start a span as a child of what is current in *context*.
-
-        Args:
-            told: gives the span's name and what is known of it already; called when somebody wants to know.
-        """
-        around = context.get(SPAN_KEY)
-        if around is None:
-            if self._keeps_roots:
-                return LightSpan(self, (self._trace_id(), self._root_flags, None), None, kind, told)
-            if self._drops_roots:
-                return NonRecordingSpan(SpanContext(self._trace_id(), self.span_id(), False, self._unsampled))
-        elif type(around) is LightSpan and self._inherits and around.trace[1] & _SAMPLED:
-            return LightSpan(self, around.trace, around, kind, told)
-        parent = get_current_span(context).get_span_context()
-        if not parent.is_valid:
-            if self._keeps_roots:
-                return LightSpan(self, (self._trace_id(), self._root_flags, None), None, kind, told)
-            if self._drops_roots:
-                return NonRecordingSpan(SpanContext(self._trace_id(), self.span_id(), False, self._unsampled))
-            return self._sampled(context, kind, told, None)
-        if self._keeps_roots or (self._inherits and not parent.is_remote):
-            flags = parent.trace_flags
-            if flags & ~self._known_flags:
-                flags = TraceFlags(flags & self._known_flags)
-            if flags & TraceFlags.SAMPLED:
-                return LightSpan(self, (parent.trace_id, flags, parent.trace_state), parent, kind, told)
-            return NonRecordingSpan(SpanContext(parent.trace_id, self.span_id(), False, flags, parent.trace_state))
-        return self._sampled(context, kind, told, parent)
-
-    def _sampled(self, context: Context, kind: SpanKind, told: Told, parent: SpanContext | None) -> Span:
-        """Ask the sampler, as the SDK does; one that does not look at name and attributes is not shown them."""
-        name, attributes = ("", None) if self._blind else told()
-        trace_id = self._trace_id() if parent is None else parent.trace_id
-        result: Any = self._sampler.should_sample(context, trace_id, name, kind, attributes, ())
-        flags = self._random if parent is None else parent.trace_flags & self._known_flags & ~TraceFlags.SAMPLED
-        if result.decision.is_sampled():
-            flags |= TraceFlags.SAMPLED
-        state: TraceState | Any = result.trace_state
-        if not result.decision.is_recording():
-            return NonRecordingSpan(SpanContext(trace_id, self.span_id(), False, TraceFlags(flags), state))
-        # A sampler may change the attributes it was shown.
-        known = told if self._blind else lambda: (name, result.attributes)
-        return LightSpan(self, (trace_id, TraceFlags(flags), state), parent, kind, known)

@@ -10,22 +10,22 @@ from ragtrace.spans.otel import Attributes
 from ragtrace.steps import Step
 
 
-def start_attributes(step: Step) -> Attributes:
+def add_start(attributes: Attributes, step: Step) -> None:
     """The kind of span."""
     if step.kind == "retrieve":
-        return {semconv.OI_KIND: semconv.OI_RERANKER if step.rerank else semconv.OI_RETRIEVER}
-    return {semconv.OI_KIND: semconv.OI_CHAIN if step.kind == "trace" else semconv.OI_LLM}
+        attributes[semconv.OI_KIND] = semconv.OI_RERANKER if step.rerank else semconv.OI_RETRIEVER
+    else:
+        attributes[semconv.OI_KIND] = semconv.OI_CHAIN if step.kind == "trace" else semconv.OI_LLM
 
 
-def end_attributes(step: Step) -> Attributes:
+def add_end(attributes: Attributes, step: Step) -> None:
     """Session, model and tokens."""
-    attributes: Attributes = {}
     if step.conversation_id:
         attributes[semconv.OI_SESSION] = step.conversation_id
     if step.user_id:
         attributes[semconv.OI_USER] = step.user_id
     if step.kind != "generate":
-        return attributes
+        return
     model = step.response_model or step.request_model
     if model:
         attributes[semconv.OI_MODEL] = model
@@ -35,26 +35,21 @@ def end_attributes(step: Step) -> Attributes:
             attributes[key] = count
     if tokens[0] is not None and tokens[1] is not None:
         attributes[semconv.OI_TOKENS_TOTAL] = tokens[0] + tokens[1]
-    return attributes
 
 
-def content_attributes(step: Step) -> Attributes:
+def add_content(attributes: Attributes, step: Step) -> None:
     """Query, documents and answer."""
-    attributes: Attributes = {}
     if step.query is not None:
         attributes[semconv.OI_INPUT] = step.query
     if step.kind != "retrieve" and step.answer is not None:
         attributes[semconv.OI_OUTPUT] = step.answer
-    attributes.update(_documents((step.documents if step.kind == "retrieve" else step.contexts_here) or ()))
-    return attributes
+    _add_documents(attributes, (step.documents if step.kind == "retrieve" else step.contexts_here) or ())
 
 
-def _documents(documents: Sequence[Document]) -> Attributes:
-    attributes: Attributes = {}
+def _add_documents(attributes: Attributes, documents: Sequence[Document]) -> None:
     for rank, document in enumerate(documents):
         if document.id is not None:
             attributes[semconv.oi_document(rank, "id")] = document.id
         if document.score is not None:
             attributes[semconv.oi_document(rank, "score")] = document.score
         attributes[semconv.oi_document(rank, "content")] = document.text
-    return attributes

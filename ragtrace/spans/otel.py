@@ -42,9 +42,9 @@ def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
     return records
 
 
-def start_attributes(step: Step) -> Attributes:
+def add_start(attributes: Attributes, step: Step) -> None:
     """What is known when the step begins: this is what a sampler sees."""
-    attributes: Attributes = {semconv.OPERATION_NAME: OPERATIONS[step.kind]}
+    attributes[semconv.OPERATION_NAME] = OPERATIONS[step.kind]
     if step.kind == "trace" and step.name:
         attributes[semconv.WORKFLOW_NAME] = step.name
     if step.kind == "retrieve" and step.name:
@@ -53,23 +53,20 @@ def start_attributes(step: Step) -> Attributes:
         attributes[semconv.PROVIDER_NAME] = step.provider
     if step.request_model:
         attributes[semconv.REQUEST_MODEL] = step.request_model
-    return attributes
 
 
-def end_attributes(step: Step) -> Attributes:
+def add_end(attributes: Attributes, step: Step) -> None:
     """What is known when it is over, content apart."""
-    attributes: Attributes = {}
     if step.conversation_id:
         attributes[semconv.CONVERSATION_ID] = step.conversation_id
     if step.kind == "retrieve" and step.top_k is not None:
         attributes[semconv.RETRIEVAL_TOP_K] = step.top_k
     if step.kind == "generate":
-        attributes.update(_response_attributes(step))
-    return attributes
+        _add_response(attributes, step)
 
 
-def _response_attributes(step: Step) -> Attributes:
-    attributes: Attributes = {semconv.REQUEST_STREAM: step.streamed}
+def _add_response(attributes: Attributes, step: Step) -> None:
+    attributes[semconv.REQUEST_STREAM] = step.streamed
     if step.response_model:
         attributes[semconv.RESPONSE_MODEL] = step.response_model
     if step.response_id:
@@ -82,7 +79,6 @@ def _response_attributes(step: Step) -> Attributes:
         attributes[semconv.USAGE_INPUT_TOKENS] = step.usage.input_tokens
     if step.usage.output_tokens is not None:
         attributes[semconv.USAGE_OUTPUT_TOKENS] = step.usage.output_tokens
-    return attributes
 
 
 def content(step: Step) -> dict[str, object]:
@@ -103,22 +99,20 @@ def content(step: Step) -> dict[str, object]:
     return attributes
 
 
-def content_attributes(step: Step) -> Attributes:
+def add_content(attributes: Attributes, step: Step) -> None:
     """The same for a span: JSON strings, since backends read nothing else there."""
-    attributes: Attributes = {}
     if step.kind == "retrieve":
         if step.query is not None:
             attributes[semconv.RETRIEVAL_QUERY] = step.query
         if step.documents is not None:
             attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.documents)
-        return attributes
+        return
     if step.query is not None:
         attributes[semconv.INPUT_MESSAGES] = message_json("user", step.query)
     if step.answer is not None:
         attributes[semconv.OUTPUT_MESSAGES] = message_json("assistant", step.answer)
     if step.contexts_here is not None:
         attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.contexts_here)
-    return attributes
 
 
 # Put together by hand: only texts need escaping, and an encoder takes several times as long to look at what is around.

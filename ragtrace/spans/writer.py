@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.trace import Span
 
-    from ragtrace.spans.light import LightTracer
+    from ragtrace.spans.tracer import LightTracer
     from ragtrace.steps import Step
 
 
@@ -68,7 +68,7 @@ class SpanWriter:
             step.complete()  # somebody wants to know while it runs: then its arguments cannot wait
         attributes: otel.Attributes = {}
         for dialect in self._dialects:
-            attributes.update(dialect.start_attributes(step))
+            dialect.add_start(attributes, step)
         return _name(step), attributes
 
     def finish(self, step: Step, *, status: str = "") -> None:
@@ -85,7 +85,8 @@ class SpanWriter:
 
     def _write(self, span: Span, step: Step, status: str) -> None:
         attributes = self._attributes(step, status)
-        self._emit_content(step)
+        if self._on_event:
+            self._emit_content(step)
         finish = getattr(span, "finish", None)
         if finish is not None and step.error is None:
             finish(attributes, step.end_ns)
@@ -96,17 +97,17 @@ class SpanWriter:
     def _attributes(self, step: Step, status: str) -> otel.Attributes:
         attributes: otel.Attributes = {}
         for dialect in self._dialects:
-            attributes.update(dialect.end_attributes(step))
+            dialect.add_end(attributes, step)
             if self._on_span:
-                attributes.update(dialect.content_attributes(step))
-        attributes.update(_own_attributes(step))
+                dialect.add_content(attributes, step)
+        _add_own(attributes, step)
         if status:
             # Overwritten when the span is held; where nothing holds it, "not scored" must not look like "good".
             attributes[semconv.EVAL_STATUS] = status
         return attributes
 
     def _emit_content(self, step: Step) -> None:
-        if not self._on_event or self._logger is None or step.context is None:
+        if self._logger is None or step.context is None:
             return
         attributes = {semconv.OPERATION_NAME: otel.OPERATIONS[step.kind], **otel.content(step)}
         self._logger.emit(
@@ -122,8 +123,7 @@ def _name(step: Step) -> str:
     return semconv.span_name(otel.OPERATIONS[step.kind], target or "")
 
 
-def _own_attributes(step: Step) -> otel.Attributes:
-    attributes: otel.Attributes = {}
+def _add_own(attributes: otel.Attributes, step: Step) -> None:
     if step.kind == "retrieve":
         attributes[semconv.RERANK] = step.rerank
         if step.documents is not None:
@@ -132,7 +132,6 @@ def _own_attributes(step: Step) -> otel.Attributes:
         attributes[semconv.ABANDONED] = step.abandoned
     if step.cut_chars:
         attributes[semconv.CUT_CHARS] = step.cut_chars
-    return attributes
 
 
 def _write_error(span: Span, step: Step) -> None:

@@ -1,4 +1,4 @@
-"""Recording the same call with light spans and with the SDK's, and all that can be compared of a span."""
+"""Recording the same call with light spans, also in a user's provider, and with the SDK's, and what can be compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from opentelemetry import baggage, trace
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import (
@@ -27,10 +27,18 @@ from ragtrace.model import Signals
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, WAIT_S
 
-Way: TypeAlias = Literal["light", "sdk"]
-WAYS: Final[tuple[Way, ...]] = ("light", "sdk")
+Way: TypeAlias = Literal["light", "borrowed", "sdk"]
+"""Light spans in our own provider, the same in a user's, and the SDK's spans, as some processor sees them start."""
+WAYS: Final[tuple[Way, ...]] = ("light", "borrowed", "sdk")
 Shape: TypeAlias = dict[str, Any]
 LINKED: Final = SpanContext(0xC, 0xD, True, TraceFlags(1), TraceState([("linked", "1")]))
+
+
+class Watching(SpanProcessor):
+    """Wants to see spans start."""
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Part of the SDK's interface."""
 
 
 def record(way: Way, application: Callable[[], object]) -> list[ReadableSpan]:
@@ -42,6 +50,8 @@ def record(way: Way, application: Callable[[], object]) -> list[ReadableSpan]:
     else:
         provider = TracerProvider(resource=Resource.create({"service.name": "s"}), shutdown_on_exit=False)
         provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(exporter)))
+        if way == "sdk":
+            provider.add_span_processor(Watching())
         ragtrace.configure(service="s", tracer_provider=provider, screen=FakeJudge(GOOD))
     application()
     assert ragtrace.flush(WAIT_S)
@@ -117,9 +127,10 @@ def shapes(spans: Sequence[ReadableSpan]) -> list[Shape]:
 
 
 def both(application: Callable[[], object]) -> list[Shape]:
-    """What *application* leaves behind, which must be the same both ways."""
-    light, sdk = (shapes(record(way, application)) for way in WAYS)
+    """What *application* leaves behind, which must be the same in all ways."""
+    light, borrowed, sdk = (shapes(record(way, application)) for way in WAYS)
     assert light == sdk
+    assert borrowed == sdk
     return light
 
 
