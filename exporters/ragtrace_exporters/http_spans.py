@@ -65,20 +65,20 @@ class HttpSpanExporter(SpanExporter):
         ahead.load(SDK_ENCODER)
         self._endpoint, self._timeout = endpoint, timeout or _DEFAULT_TIMEOUT_S
         self._compress = _COMPRESS.get(compression)
-        self._verify = certificates.trusted or True
-        pair = (certificates.client, certificates.client_key)
-        self._certificate = pair if certificates.client and certificates.client_key else certificates.client
         self._closing = threading.Event()
         self._session: Any = requests.Session()
-        self._session.headers.update(
-            {
-                "Content-Type": "application/x-protobuf",
-                "User-Agent": f"OTel-OTLP-Exporter-Python/{version('opentelemetry-sdk')} "
-                f"ragtrace/{version('ragtrace-otel')}",
-                **({} if self._compress is None else {"Content-Encoding": compression}),
-                **(headers or {}),
-            }
-        )
+        own = {
+            "Content-Type": "application/x-protobuf",
+            "User-Agent": f"OTel-OTLP-Exporter-Python/{version('opentelemetry-sdk')} "
+            f"ragtrace/{version('ragtrace-otel')}",
+            **({} if self._compress is None else {"Content-Encoding": compression}),
+        }
+        pair = (certificates.client, certificates.client_key)
+        certificate: Any = pair if certificates.client and certificates.client_key else certificates.client
+        # Once: for every request it would read proxies, certificates and passwords out of the environment again.
+        self._request = self._session.prepare_request(requests.Request("POST", endpoint, {**own, **(headers or {})}))
+        trusted = certificates.trusted or True
+        self._way = self._session.merge_environment_settings(endpoint, {}, None, trusted, certificate)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send *spans*; returns when they are accepted or given up."""
@@ -113,14 +113,19 @@ class HttpSpanExporter(SpanExporter):
         for _ in range(2):  # a kept connection may have gone stale: then the second finds a new one
             try:
                 left = max(0.001, deadline - monotonic())
-                answer: Response = self._session.post(
-                    self._endpoint, data=body, timeout=left, verify=self._verify, cert=self._certificate
-                )
+                answer: Response = self._session.send(self._prepared(body), timeout=left, **self._way)
             except RequestException as error:
                 why = f"{type(error).__name__}: {error}"
                 continue
             return answer, f"status {answer.status_code} {answer.reason}"
         return None, why
+
+    def _prepared(self, body: bytes) -> Any:
+        request = self._request.copy()
+        if self._session.cookies:  # a load balancer knows by one which server to ask again
+            request.prepare_cookies(self._session.cookies)
+        request.prepare_body(body, None)
+        return request
 
     def shutdown(self) -> None:
         """Try nothing again any more, and close the connections."""
