@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
-from weakref import WeakMethod
 
 from ragtrace.errors import faults
+from ragtrace.forks import in_child
 from ragtrace.labels import Turn
 from ragtrace.model import Metric, RagCall
 
@@ -60,10 +59,7 @@ class Conversations:
         self._capacity, self._turns, self._chars, self._seconds = capacity, turns, chars, seconds
         self._clock = clock
         self.reset()
-        # The hook can never be removed, so it must not keep us alive.
-        reset = WeakMethod(self.reset)
-        if hasattr(os, "register_at_fork"):  # not on Windows
-            os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
+        in_child(self.reset)
 
     def reset(self) -> None:
         """Forget everything: also after a fork, which may have copied the lock while it was held."""

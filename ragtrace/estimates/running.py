@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from array import array
 from collections import deque
@@ -10,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import add
 from time import monotonic
 from typing import Final, NamedTuple
-from weakref import WeakMethod
 
 from ragtrace.errors import SettingsError, faults
 from ragtrace.estimates.moments import NAMES, Moments
+from ragtrace.forks import in_child
 
 SLICE_SECONDS: Final = 30.0
 KEPT_SECONDS: Final = 3600.0
@@ -70,11 +69,8 @@ class RunningMoments:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self.reset()
-        # A fork copies our lock, perhaps held, and the parent's sums, which the parent exports itself. The hook can
-        # never be removed, so it must not keep us alive.
-        reset = WeakMethod(self.reset)
-        if hasattr(os, "register_at_fork"):  # not on Windows
-            os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
+        # A fork copies our lock, perhaps held, and the parent's sums, which the parent exports itself.
+        in_child(self.reset)
 
     def reset(self) -> None:
         """Start at 0."""

@@ -7,16 +7,15 @@ a model's is ever run.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
-from weakref import WeakMethod
 
 from ragtrace.errors import JudgeError, SettingsError
+from ragtrace.forks import in_child
 from ragtrace.judges.scorer import Pair, consistency
 from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
 
@@ -74,10 +73,7 @@ class HHEM:
         self._max_tokens = max_tokens
         self._loaded: _Loaded | None = None
         self._reset()
-        # A fork copies the lock in the state it was in. The hook can never be removed, so it must not keep us alive.
-        reset = WeakMethod(self._reset)
-        if hasattr(os, "register_at_fork"):  # not on Windows
-            os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
+        in_child(self._reset)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import os
 import socket
 import threading
 from collections.abc import Callable
@@ -15,12 +14,12 @@ from socketserver import TCPServer
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
-from weakref import WeakMethod
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from ragtrace import semconv
 from ragtrace.errors import faults, guarded
+from ragtrace.forks import in_child
 from ragtrace_exporters.openmetrics.folder import Folder
 from ragtrace_exporters.openmetrics.page import begun, is_openmetrics, render
 from ragtrace_exporters.openmetrics.snapshot import Snapshot, read, with_exemplars
@@ -53,9 +52,7 @@ class PageReader(InMemoryMetricReader):
         run = partial(contextvars.Context().run, self._run)
         self._thread = threading.Thread(target=run, name="ragtrace-prometheus", daemon=True)
         self._thread.start()
-        after_fork = WeakMethod(self._after_fork)
-        if hasattr(os, "register_at_fork"):  # not on Windows
-            os.register_at_fork(after_in_child=lambda: (method := after_fork()) and method())
+        in_child(self._after_fork)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         """Leave what was counted in the folder, and the page to another process."""
