@@ -63,6 +63,8 @@ class Step:
     """Memory that its texts take; None: not weighed yet."""
     written: bool = False
     """Its span has been ended."""
+    joined: bool = False
+    """It has ended, and goes to the background along with the root of its call."""
     end_ns: int = 0
     """Wall clock, nanoseconds since the epoch."""
     span: Span | None = None

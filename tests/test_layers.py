@@ -18,7 +18,9 @@ EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
 # A module imports only from layers before its own; a package may import within itself. `__init__` is what a user
 # imports, so what stands on the public API (the demo, the command line) comes after it.
 LAYERS: Final[tuple[frozenset[str], ...]] = (
-    frozenset({"ahead", "current", "endpoints", "errors", "labels", "native", "reasons", "semconv", "sqlite_use"}),
+    frozenset(
+        {"ahead", "current", "endpoints", "errors", "forks", "labels", "native", "reasons", "semconv", "sqlite_use"}
+    ),
     frozenset({"model"}),
     frozenset({"settings", "steps", "meters"}),
     frozenset(
@@ -64,7 +66,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"__main__"}),
 )
 EXPORTERS_MAY_IMPORT: Final = frozenset(
-    {"ahead", "endpoints", "errors", "labels", "meters", "model", "native", "reasons", "semconv"}
+    {"ahead", "endpoints", "errors", "forks", "labels", "meters", "model", "native", "reasons", "semconv"}
 )
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.

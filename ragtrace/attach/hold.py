@@ -8,20 +8,20 @@ span passes at once.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from weakref import WeakMethod, ref
+from weakref import ref
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace import semconv
 from ragtrace.errors import guarded
+from ragtrace.forks import in_child
 from ragtrace.spans.recorded import bounded
 from ragtrace.spans.size import span_bytes
 
@@ -67,10 +67,7 @@ class HoldProcessor(SpanProcessor):
         """Called with the seconds left before a flush releases what is held: time to finish scoring."""
         self._reset()
         _alive.append(ref(self, _forget))
-        reset = WeakMethod(self._reset)
-        if hasattr(os, "register_at_fork"):  # not on Windows
-            # The parent exports what it held; a copy exported by the child would be a duplicate.
-            os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
+        in_child(self._reset)  # the parent exports what it held; a copy exported by the child would be a duplicate
 
     def _reset(self) -> None:
         self._lock = threading.RLock()  # a fork copies the lock, perhaps held
@@ -202,6 +199,11 @@ def passing_by() -> Generator[None, None, None]:
 def holds() -> list[HoldProcessor]:
     """Every hold processor of this process: the runtime's own and those in users' providers."""
     return [hold for entry in tuple(_alive) if (hold := entry()) is not None]
+
+
+def held() -> int:
+    """How many spans they hold, all together."""
+    return sum([hold.held for hold in holds()])
 
 
 def _forget(entry: ref[HoldProcessor]) -> None:

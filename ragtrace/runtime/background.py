@@ -20,6 +20,7 @@ from ragtrace.providers import Telemetry
 from ragtrace.redact import Redact
 from ragtrace.runtime.fates import Fates, detail_of
 from ragtrace.runtime.finished import Finished, revived
+from ragtrace.runtime.joined import joined
 from ragtrace.runtime.leaving import Leaving
 from ragtrace.runtime.redaction import redact_evaluation, redact_step, unredactable
 from ragtrace.runtime.revival import Revival
@@ -76,6 +77,9 @@ class Background:
             await work.errand()
             return
         self._telemetry.renewal.renew()
+        for step in joined(work):
+            self.write(step)
+            self._breathe()
         try:
             await self._deal_with(work)
         finally:

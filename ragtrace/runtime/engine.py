@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
-from weakref import WeakMethod
 
 from ragtrace.alerts import Alerting
 from ragtrace.assemble import Assembly, LooseRetrievals
-from ragtrace.attach import Attacher, Instruments, holds
+from ragtrace.attach import Attacher, Instruments, held, holds
 from ragtrace.errors import faults, guarded
 from ragtrace.estimates import Observer, Plan, RunningMoments
+from ragtrace.forks import in_child
 from ragtrace.judging import Standing
 from ragtrace.ledger import Ledger, Posted, Stats
 from ragtrace.providers import Telemetry
@@ -26,6 +25,7 @@ from ragtrace.runtime.ending import end_spans, room_for_spans
 from ragtrace.runtime.fates import Fates
 from ragtrace.runtime.finished import Finished, revived, step_bytes, weight
 from ragtrace.runtime.insides import Insides
+from ragtrace.runtime.joined import Joined, joined
 from ragtrace.runtime.limits import AT_LEAST_SECONDS, EXIT_SECONDS, Time, kept_for_after
 from ragtrace.runtime.losses import reported
 from ragtrace.runtime.overflow import Overflow
@@ -77,7 +77,7 @@ class Runtime:
             weigh=weight,
             most_bytes=settings.queue_bytes * 3 // 4,
             reject=self._reject,
-            ready=lambda: telemetry.room(_held()),
+            ready=lambda: telemetry.room(held()),
             close=evaluators.aclose,
         )
         self.writer = SpanWriter(
@@ -89,15 +89,13 @@ class Runtime:
             drops_children=telemetry.drops_children,
         )
         self._instruments = self._make_instruments()
-        telemetry.renewal.then(self._bind_instruments)
+        telemetry.renewal.then(lambda: self._instruments.bind(telemetry.meter))
         self._background = self._make_background(evaluators, redact)
         self._loose_bytes = settings.queue_bytes // 8
-        self._overflow = Overflow()
+        self._overflow, self._joined = Overflow(), Joined(self._hand_over)
         self._ended = False
         self._adopt_hold()
-        reset = WeakMethod(self._reset_after_fork)
-        if hasattr(os, "register_at_fork"):  # not on Windows
-            os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
+        in_child(self._reset_after_fork)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
         exits.before_exit(self._at_exit)
 
@@ -107,7 +105,7 @@ class Runtime:
             books=self.ledger.rows,
             moments=self.observer.running.totals,
             queued=lambda: self.worker.size,
-            held=_held,
+            held=held,
             posted=self._posted,
             alerts=self.alerts.states,
             states=lambda: {evaluator: standing.state for evaluator, standing in self.standings().items()},
@@ -144,6 +142,10 @@ class Runtime:
 
     def step_ended(self, assembly: Assembly | None, step: Step) -> None:
         """A step that is not the root of a call is over: its span is written soon."""
+        if assembly is None or not (self._deferred and self._joined.keep(assembly, step)):
+            self._hand_over(assembly, step)
+
+    def _hand_over(self, assembly: Assembly | None, step: Step) -> None:
         if self.worker.full_of_small and self._deferred:
             self._overflow.add()
             step.let_go()
@@ -152,13 +154,12 @@ class Runtime:
 
     def call_ended(self, assembly: Assembly) -> None:
         """The root of a call is over: it is offered to every evaluator."""
+        self._joined.over(assembly)
         if self.worker.full and self._deferred:
-            self._overflow.add()
             workflow, everybody = assembly.root.workflow, ", ".join(self._evaluator_ids)
             self.ledger.leave_out(self._evaluator_ids, workflow, "dropped", "queue_full")
             self._fates.add(assembly.root.span_context, workflow, everybody, "dropped", "queue_full")
-            assembly.root.let_go()
-            assembly.close()
+            self._overflow.lose(assembly)
             return
         work = Finished(assembly.root, assembly, True, set(self._evaluator_ids))
         if work.open:
@@ -190,7 +191,8 @@ class Runtime:
         if work.is_call:
             work.step.forget()
         if not (work.is_call and self.worker.offer(work, small=True)):
-            self._background.drop(work, reason)
+            for one in (*joined(work), work):
+                self._background.drop(one, reason)
 
     def _reject(self, work: Finished) -> None:
         """A call proved too large for what is left of the queue's bytes: it is counted as lost, its texts let go."""
@@ -207,6 +209,7 @@ class Runtime:
     def _sweep(self) -> None:
         """On the worker's thread, now and then."""
         self._overflow.count()
+        self._joined.sweep()
         for hold in holds():
             hold.sweep()
         if self._revival is not None and not self._ended:
@@ -235,7 +238,7 @@ class Runtime:
 
     def _adopt_hold(self) -> None:
         for hold in holds():
-            hold.before_flush = self.worker.wait_idle
+            hold.before_flush = self._wait_idle
 
     def stats(self) -> Stats:
         """What became of every call so far."""
@@ -260,19 +263,20 @@ class Runtime:
             self._fates,
             self._revival,
             queued=self.worker.size,
-            held=_held(),
-            run=self._run,
+            held=held(),
+            run=lambda errand: self.worker.offer(Finished(Step("trace"), errand=errand), small=True),
         )
 
-    def _run(self, errand: Callable[[], Awaitable[None]]) -> bool:
-        return self.worker.offer(Finished(Step("trace"), errand=errand), small=True)
+    def _wait_idle(self, timeout: float) -> bool:
+        self._joined.sweep()
+        return self.worker.wait_idle(timeout)
 
     def flush(self, timeout: float) -> bool:
         """Score and export everything finished so far; False if *timeout* seconds were not enough."""
         time = Time(timeout)
         self._adopt_hold()
         self._show_books()
-        scored = self.worker.wait_idle(timeout)
+        scored = self._wait_idle(timeout)
         while self._revival is not None and scored and self._revival.take_up():
             scored = self.worker.wait_idle(time.deadline - monotonic())
         told = self.alerts.flush(time.left() / 2)
@@ -286,16 +290,18 @@ class Runtime:
             return True
         time = Time(timeout, self.worker.size)
         self._ended = True
+        self._joined.close()
         exits.cancel(self._at_exit)
         self._show_books()
         kept = partial(kept_for_after, timeout, spools=self._revival is not None)
-        lost = self.worker.stop(timeout, grace=AT_LEAST_SECONDS if self._revival else kept(0) / 4, kept=kept)
+        stopped = self.worker.stop(timeout, grace=AT_LEAST_SECONDS if self._revival else kept(0) / 4, kept=kept)
+        lost = [part for work in stopped for part in (*joined(work), work)]
         self._leave([*lost, *self._background.interrupted], time.until_stored())
         until = time.until(kept=time.closing / 2)
         room = partial(room_for_spans, self._telemetry)
         bounded(partial(end_spans, lost, self._end_span, self._telemetry.lose_spans, room, until), until)  # it may hang
         for hold in holds():
-            if hold.before_flush == self.worker.wait_idle:  # else a newer runtime has adopted it
+            if hold.before_flush == self._wait_idle:  # else a newer runtime has adopted it
                 hold.before_flush = None
         told = self.alerts.close(time.left() / 2)
         flushed = delivering(self._revival, partial(self._telemetry.flush, time.left(kept=AT_LEAST_SECONDS)))
@@ -323,15 +329,13 @@ class Runtime:
         with guarded("shutdown at exit"):
             self.shutdown(EXIT_SECONDS)
 
-    def _bind_instruments(self) -> None:
-        self._instruments.bind(self._telemetry.meter)
-
     def _reset_after_fork(self) -> None:
         forked()
         self.worker.reset()
         self.ledger.reset()
         self.loose.reset()
         self._overflow.reset()
+        self._joined.reset()
         self._sampler.reset()
         self._fates.reset()
         self.alerts.reset()
@@ -344,7 +348,3 @@ class Runtime:
             evaluator.reset()
         faults.clear()
         exits.after_fork(self, self._at_exit)
-
-
-def _held() -> int:
-    return sum([hold.held for hold in holds()])

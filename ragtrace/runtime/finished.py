@@ -55,11 +55,11 @@ class Finished:
 
 
 def weight(work: Finished) -> int:
-    """Bytes that *work* keeps alive. A step counts with its own item, and when that is done, with its call."""
+    """Bytes that *work* keeps alive. A step counts with its own item, or when that is done, with its call."""
     total = _ITEM_BYTES + step_bytes(work.step)
     if work.is_call and work.assembly is not None:
         for step in (*work.assembly.steps, *work.assembly.loose):
-            if step.written and step is not work.step:
+            if (step.written or step.joined) and step is not work.step:
                 total += step_bytes(step)
     return total
 

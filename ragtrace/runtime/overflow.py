@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ragtrace.errors import faults
+
+if TYPE_CHECKING:
+    from ragtrace.assemble import Assembly
 
 
 class Overflow:
@@ -17,6 +21,14 @@ class Overflow:
     def add(self) -> None:
         """One more."""
         self._lost.append(None)
+
+    def lose(self, assembly: Assembly) -> None:
+        """A whole call: the span of its root, and those of the steps that were to go along with it."""
+        for step in assembly.steps:
+            if step.joined or step is assembly.root:
+                self.add()
+                step.let_go()
+        assembly.close()
 
     def count(self) -> None:
         """Enter them among the faults, and warn if they are the first."""
