@@ -213,11 +213,13 @@ def test_a_span_that_runs_can_be_read_like_the_sdks() -> None:
 
 
 def test_a_span_that_has_ended_can_still_be_read() -> None:
-    """With all that was put on it."""
+    """Name, times and what it was told first: texts are not kept for as long as somebody keeps the span."""
     kept: list[Any] = []
     ragtrace.configure(tracer_provider=provider(Ended()), screen=None)
     annotated(kept.append)()
     assert ragtrace.flush()
     [span] = kept
     assert span.end_time >= span.start_time
-    assert "Paris." in span.attributes["gen_ai.output.messages"]
+    assert span.name == "chat m-1"
+    assert span.attributes["gen_ai.operation.name"] == "chat"
+    assert "gen_ai.output.messages" not in span.attributes

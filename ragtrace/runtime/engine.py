@@ -189,10 +189,10 @@ class Runtime:
         work.dropped = reason
         self._background.settle_open(work, "dropped", reason)
         if work.is_call:
+            self._joined.part(work.assembly)
             work.step.forget()
         if not (work.is_call and self.worker.offer(work, small=True)):
-            for one in (*joined(work), work):
-                self._background.drop(one, reason)
+            self._background.drop(work, reason)
 
     def _reject(self, work: Finished) -> None:
         """A call proved too large for what is left of the queue's bytes: it is counted as lost, its texts let go."""

@@ -59,7 +59,9 @@ def weight(work: Finished) -> int:
     total = _ITEM_BYTES + step_bytes(work.step)
     if work.is_call and work.assembly is not None:
         for step in (*work.assembly.steps, *work.assembly.loose):
-            if (step.written or step.joined) and step is not work.step:
+            if step.joined and not step.written:
+                total += _ITEM_BYTES + step_bytes(step)
+            elif step.written and step is not work.step:
                 total += step_bytes(step)
     return total
 

@@ -56,10 +56,14 @@ class Joined:
         self._swept = True
         for assembly in tuple(self._open):
             self._open.discard(assembly)  # first: a step that comes now brings it back
-            for step in tuple(assembly.steps):
-                if step.joined:
-                    step.joined = False
-                    self._hand_over(assembly, step)
+            self.part(assembly)
+
+    def part(self, assembly: Assembly | None) -> None:
+        """Hand over what waits in one call: there is no room for all of it together, or its root takes its time."""
+        for step in () if assembly is None else tuple(assembly.steps):
+            if step.joined and not step.written:
+                step.joined = False
+                self._hand_over(assembly, step)
 
     def close(self) -> None:
         """The same for the last time: nothing waits any more."""

@@ -246,7 +246,7 @@ class LightSpan(Span, ReadableSpan):
             together = _together(first or {}, attributes)
             if self._maker.takes(together):
                 self._ended, self._end_time = True, end_time
-                self._told = lambda: (name, together)
+                self._told = lambda: (name, first)  # whoever keeps the span is not to keep all texts
                 self._maker.emit(self._untouched(name, together, end_time))
                 return
         if not self._ended:
