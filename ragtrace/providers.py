@@ -22,7 +22,7 @@ from ragtrace.receipts import Receipts
 from ragtrace.renewal import COLLECT_MS, OwnMeters, Renewal
 from ragtrace.settings import Settings
 from ragtrace.sinks import ScorePoster
-from ragtrace.spare import bounded
+from ragtrace.spare import all_bounded, bounded
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, LoggerProvider
@@ -112,14 +112,15 @@ class Telemetry:
     def flush(self, timeout: float) -> bool:
         """Flush all providers within *timeout* seconds; False if one failed or was late, or anything was lost."""
         deadline, lost = monotonic() + timeout, self.lost
-        done = [bounded(partial(_flush, flush, deadline), deadline) for flush in self.flushes]
-        return all(done) and self.lost == lost
+        # Side by side: as long as spans keep coming, the SDK's flush of spans goes on, and the books are to leave too.
+        done = all_bounded([partial(_flush, flush, deadline) for flush in self.flushes], deadline)
+        return done and self.lost == lost
 
     def deliver(self, timeout: float) -> bool:
         """The same for what is on its way to the backend, not for what is still held for its scores."""
         deadline, lost = monotonic() + timeout, self.lost
-        done = [bounded(partial(_flush_past_holds, flush, deadline), deadline) for flush in self.flushes]
-        return all(done) and self.lost == lost
+        done = all_bounded([partial(_flush_past_holds, flush, deadline) for flush in self.flushes], deadline)
+        return done and self.lost == lost
 
     def post_scores(self, timeout: float) -> bool:
         """Post and keep what is queued within *timeout* seconds; False if anything was late, or not taken."""
@@ -135,13 +136,13 @@ class Telemetry:
         posted = [poster.close(max(0.0, (deadline - monotonic()) * _POSTERS_SHARE)) for poster in self.posters]
         for exporter in self.exporters.values():
             exporter.hurry()
-        done = [bounded(shutdown, deadline) for shutdown in self.shutdowns]
+        done = all_bounded(self.shutdowns, deadline)
         self.receipts.close()
         for what, exporter in self.exporters.items():
             if self.receipts.any_sending:
                 bounded(exporter.shutdown, monotonic() + _BREAK_OFF_SECONDS)
             exporter.backlog.give_up(self.receipts.waiting(carriers=what == SPANS))
-        return all(done) and all(posted) and all(kept)
+        return done and all(posted) and all(kept)
 
     def after_fork(self) -> None:
         """In a forked child: forget what the parent had under way."""

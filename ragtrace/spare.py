@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
@@ -13,7 +13,7 @@ from time import monotonic
 
 from ragtrace.errors import guarded
 
-_SPARE_THREADS = 2
+_SPARE_THREADS = 4
 _STARTS_NONE_AT_EXIT = sys.version_info >= (3, 12)
 """From then on a thread that is needed at exit must have been started before."""
 
@@ -85,9 +85,20 @@ def bounded(action: Callable[[], object], deadline: float) -> bool:
     Returns:
         Whether it came back in time, and neither raised nor returned False.
     """
+    return _begun(action).wait(deadline)
+
+
+def all_bounded(actions: Iterable[Callable[[], object]], deadline: float) -> bool:
+    """The same for several side by side, none of which waits for another."""
+    jobs = [_begun(action) for action in actions]
+    done = [job.wait(deadline) for job in jobs]
+    return all(done)
+
+
+def _begun(action: Callable[[], object]) -> _Job:
     job = _Job(action)
     try:
         threading.Thread(target=job.run, name="ragtrace-flush", daemon=True).start()
     except RuntimeError:  # the interpreter is shutting down and starts no more threads
         _spares.run(job)
-    return job.wait(deadline)
+    return job

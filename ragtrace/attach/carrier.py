@@ -15,6 +15,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Tracer
 from ragtrace import semconv
 from ragtrace.attach.identity import id_of
 from ragtrace.model import Evaluation, RagCall, Score
+from ragtrace.spans.crowding import keep_first
 
 if TYPE_CHECKING:
     from ragtrace.attach.attributes import Attributes
@@ -28,18 +29,21 @@ def send_carrier(
     tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
 ) -> bool:
     """Send the scores of *target* on a span of their own; False if the provider's sampler dropped that span."""
+    first: Attributes = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR}
     span = tracer.start_span(
         semconv.span_name(semconv.CARRIER_OPERATION, call.workflow),
         context=_ROOT,
         kind=SpanKind.INTERNAL,
         links=[Link(target)],
-        attributes={semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR},
+        attributes=first,
     )
     recording = span.is_recording()
     if recording:
-        span.set_attributes(scores)
+        # The scores last but one: of more attributes than a span may have, the SDK keeps those that were set last.
         span.set_attributes(_openinference(target, evaluations))
         span.set_attributes(_usage(evaluations))
+        span.set_attributes(scores)
+        keep_first(span, lambda: first)
     span.end()
     return recording
 

@@ -167,6 +167,10 @@ class Background:
         span.end(end_time=work.step.end_ns)
         work.step.let_go()
 
+    def drop_lost(self, work: Finished) -> None:
+        """The same for what a shutdown had no time for."""
+        self.drop(work, work.dropped or "shutdown")
+
     def write(self, work: Finished) -> None:
         """Redact what was captured, put it on the span, end the span. Once: its durations must not count twice."""
         if work.step.written:

@@ -294,12 +294,14 @@ class Runtime:
         exits.cancel(self._at_exit)
         self._show_books()
         kept = partial(kept_for_after, timeout, spools=self._revival is not None)
-        stopped = self.worker.stop(timeout, grace=AT_LEAST_SECONDS if self._revival else kept(0) / 4, kept=kept)
-        lost = [part for work in stopped for part in (*joined(work), work)]
+        grace = AT_LEAST_SECONDS if self._revival else kept(0) / 4
+        lost = [each for work in self.worker.stop(timeout, grace, kept) for each in (*joined(work), work)]
+        done = not lost
         self._leave([*lost, *self._background.interrupted], time.until_stored())
         until = time.until(kept=time.closing / 2)
         room = partial(room_for_spans, self._telemetry)
-        bounded(partial(end_spans, lost, self._end_span, self._telemetry.lose_spans, room, until), until)  # it may hang
+        end = self._background.drop_lost
+        bounded(partial(end_spans, lost, end, self._telemetry.lose_spans, room, until), until)  # it may hang
         for hold in holds():
             if hold.before_flush == self._wait_idle:  # else a newer runtime has adopted it
                 hold.before_flush = None
@@ -308,7 +310,7 @@ class Runtime:
         closed = self._telemetry.shutdown(time.left())
         if self._revival is not None:
             self._revival.leave(time.deadline, well=flushed)
-        return reported(self.stats().dropped, self._telemetry.lost, delivered=flushed and closed) and told
+        return reported(self.stats().dropped, self._telemetry.lost, delivered=done and flushed and closed) and told
 
     def _show_books(self) -> None:
         """See that a forked child exports its books, even if the head sampler has dropped all of its calls so far."""
@@ -321,9 +323,6 @@ class Runtime:
         if self._revival is not None:
             bounded(partial(leaving.run, until), until)
         leaving.end()
-
-    def _end_span(self, work: Finished) -> None:
-        self._background.drop(work, work.dropped or "shutdown")
 
     def _at_exit(self) -> None:
         with guarded("shutdown at exit"):

@@ -13,7 +13,7 @@ AT_LEAST_SECONDS: Final = 0.03
 """For each thing that is worth a try when there is no time left."""
 _OVERTIME_SECONDS: Final = 0.06
 """For all of those together: a shutdown and a flush keep their promise to the tenth of a second."""
-_AFTER_SECONDS: Final = 0.25
+_AFTER_SECONDS: Final = 1.0
 _AFTER_AT_LEAST_SECONDS: Final = 0.1
 _SPOOL_SECONDS: Final = 1.0
 _COLLECTED_SECONDS: Final = 0.000_02

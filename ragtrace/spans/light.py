@@ -239,8 +239,11 @@ class LightSpan(Span, ReadableSpan):
         self._told = _told_before  # what tells leads back here
         self._maker.emit(ended)
 
-    def finish(self, attributes: Mapping[str, AnyValue], end_time: int) -> None:
-        """`set_attributes` and `end` at once: costs little where nobody else has touched the span."""
+    def finish(self, attributes: Mapping[str, AnyValue], end_time: int) -> bool:
+        """`set_attributes` and `end` at once, at little cost; False, and nothing is done, if somebody has touched it.
+
+        Or if the attributes have to be cleaned, cut, or are too many.
+        """
         if self._recorded is None and not self._ended:
             name, first = self._told()
             together = _together(first or {}, attributes)
@@ -248,10 +251,7 @@ class LightSpan(Span, ReadableSpan):
                 self._ended, self._end_time = True, end_time
                 self._told = lambda: (name, first)  # whoever keeps the span is not to keep all texts
                 self._maker.emit(self._untouched(name, together, end_time))
-                return
-        if not self._ended:
-            self.set_attributes(attributes)
-            self.end(end_time)
+        return self._ended
 
     def _untouched(self, name: str, attributes: Mapping[str, AnyValue], end_time: int) -> ReadableSpan:
         return ReadableSpan(

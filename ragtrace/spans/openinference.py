@@ -47,7 +47,8 @@ def add_content(attributes: Attributes, step: Step) -> None:
 
 
 def _add_documents(attributes: Attributes, documents: Sequence[Document]) -> None:
-    for rank, document in enumerate(documents):
+    # The best last: of more attributes than a span may have, the SDK keeps those that were set last.
+    for rank, document in reversed(tuple(enumerate(documents))):
         if document.id is not None:
             attributes[semconv.oi_document(rank, "id")] = document.id
         if document.score is not None:

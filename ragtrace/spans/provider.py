@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
 
@@ -10,11 +12,15 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
 
+_MOST_ATTRIBUTES: Final = 1024
+_COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
+
+
 class OwnTracerProvider(TracerProvider):
     """The SDK's provider, which also knows its limits, and whether all of its processors are ours."""
 
     def __init__(self, resource: Resource) -> None:
-        self.limits = SpanLimits()  # reads OTEL_SPAN_*; the same for both ways of making spans
+        self.limits = _limits(os.environ)  # the same for both ways of making spans
         self.sees_ends_only = True
         # Not shut down at exit by itself: ragtrace drains first and then shuts it down.
         super().__init__(resource=resource, shutdown_on_exit=False, span_limits=self.limits)
@@ -27,3 +33,14 @@ class OwnTracerProvider(TracerProvider):
         """Add somebody else's: from now on the SDK makes the spans."""
         self.sees_ends_only = False
         super().add_span_processor(span_processor)
+
+
+def _limits(environ: Mapping[str, str]) -> SpanLimits:
+    """Those of the environment (`OTEL_SPAN_*`); more attributes than the SDK's 128 unless it says how many.
+
+    A carrier has seven for each score, and OpenInference three for each document: of one too many the SDK drops the
+    oldest, which are those that say what the span is.
+    """
+    if any(environ.get(name, "").strip() for name in _COUNT_LIMITS):
+        return SpanLimits()
+    return SpanLimits(max_span_attributes=_MOST_ATTRIBUTES)

@@ -18,6 +18,7 @@ from opentelemetry.trace import (
 
 from ragtrace import semconv
 from ragtrace.spans import openinference, otel
+from ragtrace.spans.crowding import keep_first
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -88,11 +89,11 @@ class SpanWriter:
         if self._on_event:
             self._emit_content(step)
         finish = getattr(span, "finish", None)
-        if finish is not None and step.error is None:
-            finish(attributes, step.end_ns)
+        if finish is not None and step.error is None and finish(attributes, step.end_ns):
             return
         span.set_attributes(attributes)
         _write_error(span, step)
+        keep_first(span, lambda: self.told(step)[1])
 
     def _attributes(self, step: Step, status: str) -> otel.Attributes:
         attributes: otel.Attributes = {}
