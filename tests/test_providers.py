@@ -94,6 +94,26 @@ def test_all_providers_are_flushed_within_one_time_limit() -> None:
     release.set()
 
 
+@pytest.mark.parametrize("end", ["flush", "deliver", "shutdown"])
+def test_no_provider_waits_for_another(end: str) -> None:
+    """One that goes on for as long as it may, as the SDK's flush does while spans keep coming, costs the others nothing."""
+    from opentelemetry import metrics, trace
+
+    release, done = threading.Event(), threading.Event()
+
+    def takes_a_while(*_: object) -> None:
+        release.wait(0.05)
+        done.set()
+
+    actions: list[Any] = [lambda *_: release.wait(0.4), takes_a_while]
+    telemetry = Telemetry(
+        trace.NoOpTracer(), metrics.NoOpMeter("x"), None, flushes=list(actions), shutdowns=list(actions)
+    )
+    assert not getattr(telemetry, end)(0.3)
+    assert done.is_set()
+    release.set()
+
+
 # --- whose providers -------------------------------------------------------------------------------------------------
 
 
