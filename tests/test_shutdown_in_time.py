@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import threading
 from collections import Counter
@@ -26,7 +27,7 @@ from ragtrace.steps import Step
 from ragtrace.testing import FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.scored import EVERY
-from tests.support.watched import HALF, WAIT_S, WaitingJudge, ask
+from tests.support.watched import HALF, WAIT_S, WaitingJudge, ask, watch
 
 CALLS = 2000
 
@@ -210,3 +211,17 @@ def test_where_nobody_counts_them_all_are_ended() -> None:
     works, ended = [finished(str(number)) for number in range(5)], threading.Semaphore(0)
     end_spans(works, lambda _: ended.release(), lambda _: False, lambda: 0, monotonic())
     assert all(ended.acquire(blocking=False) for _ in range(5))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_of_cycles_is_left_as_it_was(enabled: bool) -> None:
+    """It rests for the last moments of a shutdown only, and one that the application switched off stays off."""
+    watch()
+    ask("where?")
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        ragtrace.shutdown(WAIT_S)
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -201,6 +201,19 @@ def holds() -> list[HoldProcessor]:
     return [hold for entry in tuple(_alive) if (hold := entry()) is not None]
 
 
+def adopt(before_flush: Callable[[float], bool]) -> None:
+    """Have all of them give scoring the time to finish before they are flushed, by *before_flush*."""
+    for hold in holds():
+        hold.before_flush = before_flush
+
+
+def disown(before_flush: Callable[[float], bool]) -> None:
+    """Undo it, where no newer runtime has adopted them since."""
+    for hold in holds():
+        if hold.before_flush == before_flush:
+            hold.before_flush = None
+
+
 def held() -> int:
     """How many spans they hold, all together."""
     return sum([hold.held for hold in holds()])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ragtrace.alerts import Alerting
 from ragtrace.assemble import Assembly, LooseRetrievals
-from ragtrace.attach import Attacher, Instruments, held, holds
+from ragtrace.attach import Attacher, Instruments, adopt, disown, held, holds
 from ragtrace.errors import faults, guarded
 from ragtrace.estimates import Observer, Plan, RunningMoments
 from ragtrace.forks import in_child
@@ -21,7 +21,7 @@ from ragtrace.record import forked
 from ragtrace.redact import Redact
 from ragtrace.runtime import exits
 from ragtrace.runtime.background import Background
-from ragtrace.runtime.ending import end_spans, room_for_spans
+from ragtrace.runtime.ending import end_spans, room_for_spans, undisturbed
 from ragtrace.runtime.fates import Fates
 from ragtrace.runtime.finished import Finished, revived, step_bytes, weight
 from ragtrace.runtime.insides import Insides
@@ -94,7 +94,7 @@ class Runtime:
         self._loose_bytes = settings.queue_bytes // 8
         self._overflow, self._joined = Overflow(), Joined(self._hand_over)
         self._ended = False
-        self._adopt_hold()
+        adopt(self._wait_idle)
         in_child(self._reset_after_fork)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
         exits.before_exit(self._at_exit)
@@ -236,10 +236,6 @@ class Runtime:
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
-    def _adopt_hold(self) -> None:
-        for hold in holds():
-            hold.before_flush = self._wait_idle
-
     def stats(self) -> Stats:
         """What became of every call so far."""
         self._overflow.count()
@@ -274,7 +270,7 @@ class Runtime:
     def flush(self, timeout: float) -> bool:
         """Score and export everything finished so far; False if *timeout* seconds were not enough."""
         time = Time(timeout)
-        self._adopt_hold()
+        adopt(self._wait_idle)
         self._show_books()
         scored = self._wait_idle(timeout)
         while self._revival is not None and scored and self._revival.take_up():
@@ -296,15 +292,18 @@ class Runtime:
         kept = partial(kept_for_after, timeout, spools=self._revival is not None)
         grace = AT_LEAST_SECONDS if self._revival else kept(0) / 4
         lost = [each for work in self.worker.stop(timeout, grace, kept) for each in (*joined(work), work)]
+        with undisturbed():
+            return self._end(lost, time)
+
+    def _end(self, lost: list[Finished], time: Time) -> bool:
+        """Settle what is *lost*, and shut our providers down. False if anything was lost."""
         done = not lost
         self._leave([*lost, *self._background.interrupted], time.until_stored())
         until = time.until(kept=time.closing / 2)
         room = partial(room_for_spans, self._telemetry)
         end = self._background.drop_lost
         bounded(partial(end_spans, lost, end, self._telemetry.lose_spans, room, until), until)  # it may hang
-        for hold in holds():
-            if hold.before_flush == self._wait_idle:  # else a newer runtime has adopted it
-                hold.before_flush = None
+        disown(self._wait_idle)
         told = self.alerts.close(time.left() / 2)
         flushed = delivering(self._revival, partial(self._telemetry.flush, time.left(kept=AT_LEAST_SECONDS)))
         closed = self._telemetry.shutdown(time.left())
