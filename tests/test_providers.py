@@ -77,7 +77,7 @@ def test_an_action_that_raises_is_counted() -> None:
         raise OSError("down")
 
     assert not bounded(fail, monotonic() + WAIT_S)
-    assert faults.counts() == {"flush of a provider": 1}
+    assert faults.counts()["flush of a provider"] == 1
 
 
 def test_all_providers_are_flushed_within_one_time_limit() -> None:
