@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 import ragtrace
 from tests.support.otlp import HttpReceiver
-from tests.support.watched import WaitingJudge, ask, watch
+from tests.support.scored import EVERY
+from tests.support.watched import WAIT_S, WaitingJudge, ask, watch
 from tests.test_exported_books import ROOT, exported
 
 BUSY: Final = """
@@ -60,6 +62,21 @@ def test_a_shutdown_that_leaves_something_in_hand_says_so() -> None:
     judge = WaitingJudge(blocking=True)
     watch(screen=judge)
     ask("where?")
-    assert judge.begun.wait(10)
+    assert judge.begun.wait(WAIT_S)
     assert not ragtrace.shutdown(0.0)
+    judge.open()
+
+
+@pytest.mark.parametrize(("spooled", "status"), [(False, "dropped"), (True, "deferred")])
+def test_a_span_says_what_became_of_a_call_that_cannot_be_broken_off(
+    spooled: bool, status: str, tmp_path: Path
+) -> None:
+    """Its judge did not take too long for the hold: there was no time left for it, or the next process scores it."""
+    judge = WaitingJudge(blocking=True)
+    more = {"spool": tmp_path / "calls.db"} if spooled else {}
+    captured = watch(judge=judge, sampling=EVERY, **more)
+    ask("where?")
+    assert judge.begun.wait(WAIT_S)
+    ragtrace.shutdown(0.5)
+    assert [(root.attributes or {})["ragtrace.eval.status"] for root in captured.roots()] == [status]
     judge.open()

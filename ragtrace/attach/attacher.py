@@ -99,6 +99,11 @@ class Attacher:
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
             self._carry(self._carriers, target, call, evaluations, scores)
 
+    def give_up(self, root: Step, status: str) -> None:
+        """Nobody is going to attach anything any more: a span that is held for it goes out with *status*."""
+        for hold in holds():
+            hold.give_up(_span_id(root), status)
+
     def resend(self, root: Step, call: RagCall, evaluations: Sequence[Evaluation], sent: frozenset[str] | None) -> None:
         """Send scores that another process has found, and counted in its metrics, and perhaps not delivered.
 

@@ -118,8 +118,8 @@ class HoldProcessor(SpanProcessor):
             self._inner.on_end(_scored(entry[1], scores))
         return True
 
-    def _give_up(self, span_id: int, status: str) -> bool:
-        """Release the span with *status* and what was noted."""
+    def give_up(self, span_id: int, status: str) -> bool:
+        """Pass the span on with *status* and what was noted; False if it is not held."""
         with self._lock:
             noted = self._noted.get(span_id, {})
         return self.release(span_id, {**noted, semconv.EVAL_STATUS: status})
@@ -129,7 +129,7 @@ class HoldProcessor(SpanProcessor):
         horizon = self._clock() - self._seconds
         with self._lock:
             late = [span_id for span_id, (since, _, _) in self._held.items() if since <= horizon]
-        return sum(self._give_up(span_id, semconv.STATUS_TIMEOUT) for span_id in late)
+        return sum(self.give_up(span_id, semconv.STATUS_TIMEOUT) for span_id in late)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Part of the SDK's interface."""
@@ -153,7 +153,7 @@ class HoldProcessor(SpanProcessor):
             self._held[context.span_id] = (self._clock(), span, size)
             self._bytes += size
         while (oldest := self._one_too_many()) is not None:
-            self._give_up(oldest, semconv.STATUS_DROPPED)
+            self.give_up(oldest, semconv.STATUS_DROPPED)
         return True
 
     def _one_too_many(self) -> int | None:
@@ -183,7 +183,7 @@ class HoldProcessor(SpanProcessor):
         with self._lock:
             left = list(self._held)
         for span_id in left:
-            self._give_up(span_id, semconv.STATUS_TIMEOUT)
+            self.give_up(span_id, semconv.STATUS_TIMEOUT)
 
 
 @contextmanager

@@ -150,6 +150,9 @@ class Background:
         self.settle_open(work, "dropped", reason)
         span = work.step.span
         if span is None or work.step.written:
+            if work.is_call and work.dropped:  # a shutdown could not break its scoring off
+                spooled = work.dropped == "spooled"
+                self._attacher.give_up(work.step, semconv.STATUS_DEFERRED if spooled else semconv.STATUS_DROPPED)
             return
         if reason == "spooled":  # its texts have been read and redacted, and its scores will follow
             self.write(work)
