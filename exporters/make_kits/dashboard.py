@@ -74,7 +74,7 @@ def _overview() -> list[Panel]:
     limits = dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
     spiking = _count(
         "Spiking now",
-        "Metrics, each in each workflow, whose interval went wholly beyond the objective, on its bad side, and whose mean is "
+        "Metrics, each in each workflow, whose whole interval went to the bad side of the objective, and whose mean is "
         "not back yet, by the Prometheus rules. A spike stays while no scores come in. no data: nothing is scored, so "
         "nobody knows.",
         f"count({ACTIVE}{{{HERE}}}) or 0 * count({FRESH}{{{HERE}}})",

@@ -148,9 +148,10 @@ def _spike(timing: Timing) -> Rule:
         "RagtraceSpike",
         f"{ACTIVE} > 0",
         "critical",
-        f"{_WHAT} is beyond its objective in {_WHERE}",
-        f"Mean of the last {timing.spike}: {_interval(timing.spike)}, scored by {_WHO}. The interval lies wholly beyond "
-        "the objective, so it is not chance. It ends when the mean is back within; while no scores come in it stays.",
+        f"{_WHAT} is worse than its objective in {_WHERE}",
+        f"Mean of the last {timing.spike}: {_interval(timing.spike)}, scored by {_WHO}. The whole interval is on the bad "
+        "side of the objective, so it is not chance. It ends when the mean is back on the good side; while no scores come in "
+        "it stays.",
     )
 
 
@@ -160,7 +161,7 @@ def _slow_burn(timing: Timing) -> Rule:
         "RagtraceSlowBurn",
         f"({_beyond(low, high)}) unless on ({_BY}) {ACTIVE}",
         "warning",
-        f"{_WHAT} has been a little beyond its objective for hours in {_WHERE}",
+        f"{_WHAT} has been a little worse than its objective for hours in {_WHERE}",
         f"Mean of the last {timing.slow}: {_interval(timing.slow)}, scored by {_WHO}. Too little to be told from chance in "
         f"{timing.spike}, but not in {timing.slow}.",
     )
