@@ -49,6 +49,7 @@ REQUEST: Final = (
     Row("ragtrace in a user's provider", "ours:standard", HAND, 1.1, spans=4.0),
     Row("  the same, no scoring", "ours:standard_unscored", HAND, 1.1),
     Row("  with HoldProcessor", "ours:standard_hold", HAND, 1.1),
+    Row("  with a processor that sees starts", "ours:standard_watched", HAND),
     Row("by hand, always_off", "handwritten:sync", HAND, environ=OFF, spans=None),
     Row("ragtrace, always_off", "ours:light", HAND, 0.05, environ=OFF, spans=None),
     Row("ragtrace, parentbased_always_off", "ours:light", HAND, 0.05, environ=PARENT_OFF, spans=None),

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 import ragtrace
@@ -155,6 +156,22 @@ def standard_hold() -> Subject:
     exporter = Forgetting()
     made = provider(exporter, hold=ragtrace.HoldProcessor)
     ragtrace.configure(tracer_provider=made)
+    return _subject(ask, exporter)
+
+
+class Watching(SpanProcessor):
+    """Does something when a span starts, so that the SDK has to make the spans."""
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Part of the SDK's interface."""
+
+
+def standard_watched() -> Subject:
+    """A user's provider with a processor that looks at spans before they end, no scoring."""
+    exporter = Forgetting()
+    made = provider(exporter)
+    made.add_span_processor(Watching())
+    ragtrace.configure(tracer_provider=made, screen=None)
     return _subject(ask, exporter)
 
 
