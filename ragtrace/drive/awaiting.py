@@ -24,27 +24,33 @@ def steps(call: Runs, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
     An attach around an `await` would leave the context attached across suspensions, and fail to detach it when the
     coroutine is resumed elsewhere: another thread, another `contextvars.Context`.
     """
-    iterator: Any = awaitable if isinstance(awaitable, _COROUTINE) else awaitable.__await__()
-    if not hasattr(iterator, "send"):
-        iterator = _await(awaitable)
+    iterator: Any = awaitable if type(awaitable) is _COROUTINE else _iterator(awaitable)
     resume: Callable[[Any], Any] = iterator.send
     given: Any = None
     while True:
         token = None if call.current is None else attach(call.current)
+        over = False
         try:
             pending = resume(given)
         except StopIteration as stop:
+            over = True
             return stop.value
         finally:
             if token is not None:
-                # What the user's code attached stays attached for it, and for nobody else.
-                call.current = get_current()
+                if not over:
+                    # What the user's code attached stays attached for it, and for nobody else.
+                    call.current = get_current()
                 detach(token)
             resume, given = iterator.send, None  # else an error that was thrown in would keep itself alive
         try:
             given = yield pending
         except BaseException as error:
             resume, given = iterator.throw, error
+
+
+def _iterator(awaitable: Awaitable[Any]) -> Any:
+    iterator: Any = awaitable if isinstance(awaitable, _COROUTINE) else awaitable.__await__()
+    return iterator if hasattr(iterator, "send") else _await(awaitable)
 
 
 async def _await(awaitable: Awaitable[Any]) -> Any:

@@ -48,7 +48,20 @@ Driver: TypeAlias = "Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], 
 
 def driver_of(function: Any) -> Driver:
     """Runs *function* as it would run undecorated."""
-    return _DRIVERS.get(kind_of(function), _drive_lazy)
+    kind = kind_of(function)
+    if kind == "coroutine" and type(function) is _FUNCTION:
+        return _named_after(function)
+    return _DRIVERS.get(kind, _drive_lazy)
+
+
+def _named_after(function: Any) -> Driver:
+    """What drives coroutines under the user's name, which "coroutine 'x' was never awaited" and debuggers print.
+
+    A coroutine takes over the name of the function that makes it, at no cost: so this is a function of that name.
+    """
+    driver = types.FunctionType(_drive_coroutine.__code__, globals(), function.__name__)
+    driver.__qualname__ = function.__qualname__
+    return driver
 
 
 def _drive_lazy(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -61,10 +74,7 @@ def _drive_async(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs
 
 
 def _named(driver: Any, function: Any) -> Any:
-    """Give *driver* the user's name, which "coroutine 'x' was never awaited" and debuggers print."""
-    if type(function) is _FUNCTION:
-        driver.__name__, driver.__qualname__ = function.__name__, function.__qualname__
-        return driver
+    """Give *driver*, of a function that comes some other way, the user's name, as `_named_after` does."""
     with suppress(Exception):  # of a callable object that answers for its attributes itself
         name = getattr(function, "__name__", None)
         if type(name) is str:
