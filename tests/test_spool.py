@@ -102,7 +102,7 @@ def test_what_nobody_had_begun_is_kept_too(path: str) -> None:
     assert not any("secret" in str(kept.call) for kept in bodies)
     assert all(kept.open == ("screen",) and len(kept.call.contexts or ()) == 2 for kept in bodies)
     spans = [dict(span.attributes or {}) for span in captured.roots()]
-    assert sorted(str(span["ragtrace.eval.status"]) for span in spans) == ["deferred"] * 4 + ["timeout"]
+    assert [span["ragtrace.eval.status"] for span in spans] == ["deferred"] * 5
     assert all("gen_ai.output.messages" in span for span in spans)
     assert "dropped: spooled" not in faults.counts()
 
