@@ -92,6 +92,11 @@ class Step:
         if not self.written:  # it never will be
             self.span = None
 
+    def part(self) -> bool:
+        """Whether it was to go along with its root; from now on it is not. Of several that ask, one is told so."""
+        waited: bool = vars(self).pop("joined", False)  # one atomic step: whoever gets it deals with the span
+        return waited
+
     def complete(self) -> None:
         """Read what was left for later. In the background, or at once where the span is written at once."""
 

@@ -97,6 +97,22 @@ def test_anything_else_may_look_at_starts(make: Callable[[], object]) -> None:
     assert not sees_ends_only(make())
 
 
+class Hostile(SpanProcessor):
+    """Raises when it is looked at."""
+
+    @property
+    def sees_ends_only(self) -> bool:
+        raise RuntimeError("not now")
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+
+def test_a_processor_that_cannot_be_looked_at_gets_the_sdks_spans() -> None:
+    """The call is traced all the same."""
+    assert spans_inside(provider(Hostile())) == [False, False]
+
+
 # --- who makes the spans ---------------------------------------------------------------------------------------------
 
 

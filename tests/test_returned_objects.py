@@ -9,12 +9,14 @@ import itertools
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any
 
 import pytest
+from opentelemetry import baggage
+from opentelemetry.context import attach
 from opentelemetry.trace import StatusCode
 
 import ragtrace
@@ -344,3 +346,24 @@ def test_an_awaitable_that_is_no_coroutine_comes_back_untouched(captured: Captur
 
     assert asyncio.run(main()) == "done"
     assert span_of(captured).status.status_code is StatusCode.UNSET
+
+
+def test_what_a_coroutine_attaches_stays_for_the_stream_that_it_returns(captured: Captured) -> None:
+    """Its own code goes on in the stream, and the caller sees nothing of it."""
+
+    async def pieces() -> AsyncIterator[str]:
+        yield str(baggage.get_baggage("tenant"))
+
+    @ragtrace.generate
+    async def answer(question: str) -> AsyncIterator[str]:
+        attach(baggage.set_baggage("tenant", "t1"))
+        return pieces()
+
+    async def application() -> list[str]:
+        found = [piece async for piece in await answer("where?")]
+        assert baggage.get_baggage("tenant") is None
+        return found
+
+    assert asyncio.run(application()) == ["t1"]
+    assert ragtrace.flush(WAIT_S)
+    assert len(captured.spans) == 1

@@ -29,17 +29,15 @@ def steps(call: Runs, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
     given: Any = None
     while True:
         token = None if call.current is None else attach(call.current)
-        over = False
         try:
             pending = resume(given)
         except StopIteration as stop:
-            over = True
             return stop.value
         finally:
             if token is not None:
-                if not over:
-                    # What the user's code attached stays attached for it, and for nobody else.
-                    call.current = get_current()
+                # What the user's code attached stays attached for it, and for a stream that it returns, and for nobody
+                # else.
+                call.current = get_current()
                 detach(token)
             resume, given = iterator.send, None  # else an error that was thrown in would keep itself alive
         try:

@@ -42,10 +42,8 @@ class Joined:
             return False
         step.joined = True
         self._open.add(assembly)
-        # Only now: whoever closed, or ended the root, before we looked may have missed the step.
-        if assembly.root.ended or self._closed:
-            step.joined = False
-        return step.joined
+        # Only now: whoever closed, or ended the root, before we looked may have missed the step, or dealt with it.
+        return not ((assembly.root.ended or self._closed) and step.part())
 
     def over(self, assembly: Assembly) -> None:
         """The root has ended: what waited goes with it."""
@@ -61,8 +59,7 @@ class Joined:
     def part(self, assembly: Assembly | None) -> None:
         """Hand over what waits in one call: there is no room for all of it together, or its root takes its time."""
         for step in () if assembly is None else tuple(assembly.steps):
-            if step.joined and not step.written:
-                step.joined = False
+            if step.part():
                 self._hand_over(assembly, step)
 
     def close(self) -> None:
@@ -72,7 +69,7 @@ class Joined:
 
 
 def joined(work: Finished) -> list[Finished]:
-    """The steps that go along with *work*, a call, and whose spans are not written."""
+    """The steps that go along with *work*, a call: whoever asks deals with their spans."""
     if not work.is_call or work.assembly is None:
         return []
-    return [Finished(step, work.assembly) for step in work.assembly.steps if step.joined and not step.written]
+    return [Finished(step, work.assembly) for step in tuple(work.assembly.steps) if step.part()]

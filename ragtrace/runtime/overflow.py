@@ -25,7 +25,7 @@ class Overflow:
     def lose(self, assembly: Assembly) -> None:
         """A whole call: the span of its root, and those of the steps that were to go along with it."""
         for step in assembly.steps:
-            if step.joined or step is assembly.root:
+            if step is assembly.root or step.part():
                 self.add()
                 step.let_go()
         assembly.close()

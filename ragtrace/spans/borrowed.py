@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, SynchronousMultiSpanProcessor, Tracer
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 
-from ragtrace.errors import faults
+from ragtrace.errors import faults, guarded
 from ragtrace.spans.tracer import LightTracer
 
 if TYPE_CHECKING:
@@ -60,7 +60,10 @@ class Borrowed:
         """Whether all processors, as they are now, look at finished spans only."""
         now = self._processors[self._name]
         if now is not self._looked_at:
-            self._looked_at, self._ends_only = now, all(map(sees_ends_only, now))
+            self._ends_only = False
+            with guarded("looking at span processors"):
+                self._ends_only = all(map(sees_ends_only, now))
+            self._looked_at = now
         return self._ends_only and self._enabled()
 
 
