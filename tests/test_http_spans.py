@@ -102,3 +102,11 @@ def test_bad_settings_are_still_refused() -> None:
     """As for the other signals."""
     with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_TIMEOUT"):
         otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "soon"})
+
+
+@pytest.mark.parametrize(("endpoint", "headers"), [("http://", None), ("http://127.0.0.1:1", {"key": "se\ncret"})])
+def test_what_no_request_can_be_made_of_stops_at_start_up(endpoint: str, headers: dict[str, str] | None) -> None:
+    """With a message that says what to correct, and does not show the key."""
+    with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_ENDPOINT") as caught:
+        HttpSpanExporter(endpoint, headers, None, "none", Certificates())
+    assert "cret" not in str(caught.value)

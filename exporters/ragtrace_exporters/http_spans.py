@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from ragtrace import ahead
+from ragtrace.errors import SettingsError
 from ragtrace_exporters.wire import SDK_ENCODER, encode
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class HttpSpanExporter(SpanExporter):
     Args:
         timeout: seconds for a batch, tries and pauses included; None: 10.
         compression: "gzip", "deflate" or "none".
+
+    Raises:
+        SettingsError: if no request can be made of the endpoint and the headers.
     """
 
     def __init__(
@@ -76,7 +80,16 @@ class HttpSpanExporter(SpanExporter):
         pair = (certificates.client, certificates.client_key)
         certificate: Any = pair if certificates.client and certificates.client_key else certificates.client
         # Once: for every request it would read proxies, certificates and passwords out of the environment again.
-        self._request = self._session.prepare_request(requests.Request("POST", endpoint, {**own, **(headers or {})}))
+        request = requests.Request("POST", endpoint, {**own, **(headers or {})})
+        try:
+            self._request = self._session.prepare_request(request)
+        except (requests.RequestException, ValueError) as error:
+            # What we saw stays out of the message: a header, or the user in a URL, usually holds a key.
+            raise SettingsError(
+                f"spans cannot be sent: HTTP does not allow their endpoint or one of their headers "
+                f"({type(error).__name__}); correct OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS or the "
+                "backend's own variables"
+            ) from None
         trusted = certificates.trusted or True
         self._way = self._session.merge_environment_settings(endpoint, {}, None, trusted, certificate)
 
