@@ -1,7 +1,8 @@
 """The smallest whole application: retrieve, answer, and see the scores on the console.
 
 Run it: `python examples/plain_script.py "Who built the Eiffel Tower?"`
-Set OTEL_EXPORTER_OTLP_ENDPOINT and exporter="otlp" to send the same to a backend.
+exporter="console" prints one line a call instead; set OTEL_EXPORTER_OTLP_ENDPOINT and exporter="otlp" to send all of it
+to a backend.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def ask(question: str) -> str:
 
 
 if __name__ == "__main__":
-    ragtrace.configure(service="landmarks", exporter="console", evidence=True)
+    ragtrace.configure(service="landmarks", exporter="console-full", evidence=True)
     print(ask(" ".join(sys.argv[1:]) or "Who built the Eiffel Tower?"))
     ragtrace.flush()
     print(ragtrace.stats())

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from ragtrace.checking import assert_scores
     from ragtrace.decorators import generate, retrieve, trace
     from ragtrace.errors import JudgeError, RagtraceError, SettingsError, UnknownMetricError
-    from ragtrace.estimates import Estimate
+    from ragtrace.estimates import Baseline, Estimate
     from ragtrace.judges import EmbeddedJudge
+    from ragtrace.judges.cost import Price
     from ragtrace.judges.embedder import OpenAIEmbedder
     from ragtrace.judges.hhem import HHEM
     from ragtrace.judges.openai import OpenAIJudge
     from ragtrace.judges.scorer import ScorerJudge
     from ragtrace.labels import Claim
     from ragtrace.ledger import Stats, Tally
-    from ragtrace.manual import CallBlock, call, reference
+    from ragtrace.manual import CallBlock, call, reference, usage
     from ragtrace.metrics.bert_score import BertScoreTokens
     from ragtrace.metrics.g_eval import g_eval
     from ragtrace.metrics.own import metric
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Alert",
+    "Baseline",
     "BertScoreTokens",
     "CallBlock",
     "Claim",
@@ -56,6 +58,7 @@ __all__ = [
     "Metric",
     "OpenAIEmbedder",
     "OpenAIJudge",
+    "Price",
     "RagCall",
     "RagtraceError",
     "Redact",
@@ -89,6 +92,7 @@ __all__ = [
     "shutdown",
     "stats",
     "trace",
+    "usage",
 ]
 
 
@@ -101,14 +105,15 @@ _HOMES = {
     "ragtrace.checking": ("assert_scores",),
     "ragtrace.decorators": ("generate", "retrieve", "trace"),
     "ragtrace.errors": ("JudgeError", "RagtraceError", "SettingsError", "UnknownMetricError"),
-    "ragtrace.estimates": ("Estimate",),
+    "ragtrace.estimates": ("Baseline", "Estimate"),
     "ragtrace.judges": ("EmbeddedJudge",),
+    "ragtrace.judges.cost": ("Price",),
     "ragtrace.judges.embedder": ("OpenAIEmbedder",),
     "ragtrace.judges.hhem": ("HHEM",),
     "ragtrace.judges.openai": ("OpenAIJudge",),
     "ragtrace.judges.scorer": ("ScorerJudge",),
     "ragtrace.ledger": ("Stats", "Tally"),
-    "ragtrace.manual": ("CallBlock", "call", "reference"),
+    "ragtrace.manual": ("CallBlock", "call", "reference", "usage"),
     "ragtrace.labels": ("Claim",),
     "ragtrace.metrics.bert_score": ("BertScoreTokens",),
     "ragtrace.metrics.g_eval": ("g_eval",),

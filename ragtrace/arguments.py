@@ -14,11 +14,12 @@ from functools import partial
 from types import MethodType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from ragtrace.capture import documents, not_understood, query
+from ragtrace.capture import documents, not_understood, prompt, query
 from ragtrace.capture.reading import label_of, text_of, whole_of
 from ragtrace.capture.report import failed
 from ragtrace.errors import SettingsError
 from ragtrace.model import Document
+from ragtrace.steps import Message, Prompt
 
 Kind: TypeAlias = Literal["trace", "retrieve", "generate"]
 Selector: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
@@ -41,6 +42,10 @@ _SESSION: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 _TOP_K: Final = ("k", "top_k", "limit", "n_results", "num_results")
 _MODEL: Final = ("model", "model_name")
 _NOT_A_QUERY: Final = frozenset((*_CONTEXTS, *_RANKED, *_SESSION, *_TOP_K, *_MODEL, "self", "cls", "user_id"))
+_HISTORY: Final = frozenset(
+    ("history", "chat_history", "conversation_history", "message_history", "previous_messages", "past_messages")
+)
+"""What was said before the question, which is another argument."""
 
 _NONE: Final = inspect.Parameter.empty
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -56,6 +61,7 @@ class Picked(NamedTuple):
     session: str | None = None
     model: str | None = None
     user: str | None = None
+    prompt: Prompt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +111,8 @@ class Arguments:
     """
 
     __slots__ = (
-        "_always_bound", "_candidates", "_contexts", "_model", "_name", "_query", "_session", "_slots", "_top_k",
-        "_user", "can_wait",
+        "_always_bound", "_candidates", "_contexts", "_model", "_name", "_prompts", "_query", "_session", "_slots",
+        "_top_k", "_user", "can_wait",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +147,8 @@ class Arguments:
         self._candidates = tuple(
             slot for slot in self._slots.values() if slot.index is not None and slot.name not in _NOT_A_QUERY
         )
+        prompts = () if kind == "retrieve" else self._slots.values()
+        self._prompts = tuple(slot for slot in prompts if slot.name not in _NOT_A_QUERY)
 
     def pick(self, args: Sequence[object], kwargs: Mapping[str, object], bound: bool) -> Picked:
         """Read one call's arguments. Never raises.
@@ -152,14 +160,16 @@ class Arguments:
         """
         shift = int(bound or self._always_bound)
         try:
+            asked = self._pick_query(args, kwargs, shift)
             # Most functions have few of these: what is nowhere is not looked for.
             return Picked(
-                self._pick_query(args, kwargs, shift),
+                asked,
                 None if self._contexts is _NOWHERE else self._pick_documents(args, kwargs, shift),
                 None if self._top_k is _NOWHERE else whole_of(self._value(self._top_k, args, kwargs, shift)),
                 None if self._session is _NOWHERE else label_of(self._value(self._session, args, kwargs, shift)),
                 None if self._model is _NOWHERE else text_of(self._value(self._model, args, kwargs, shift)) or None,
                 None if self._user is _NOWHERE else label_of(self._value(self._user, args, kwargs, shift)),
+                self._pick_prompt(args, kwargs, shift, asked) if self._prompts else None,
             )
         except Exception as error:  # the application must not see it
             failed(f"capture of the arguments of {self._name}", error)
@@ -206,6 +216,28 @@ class Arguments:
             not_understood("query", self._name, seen)
         return None
 
+    def _pick_prompt(
+        self, args: Sequence[object], kwargs: Mapping[str, object], shift: int, asked: str | None
+    ) -> Prompt | None:
+        """The messages among the arguments, with the question; None if it is not plain where that belongs."""
+        found: Prompt | None = None
+        is_history = False
+        for slot in self._prompts:
+            if slot.index is not None and slot.index < shift:
+                continue
+            value = slot.value(args, kwargs, shift)
+            if type(value) is str or value is None or value is _NONE or (given := prompt(value)) is None:
+                continue
+            if found is not None:
+                return None
+            found, is_history = given, slot.name in _HISTORY
+        if found is None or asked is None:
+            return found
+        last = next((message.text for message in reversed(found.messages) if message.role == "user"), "")
+        if asked in last:
+            return found
+        return found._replace(messages=(*found.messages, Message("user", asked))) if is_history else None
+
     def _pick_documents(
         self, args: Sequence[object], kwargs: Mapping[str, object], shift: int
     ) -> tuple[Document, ...] | None:
@@ -230,7 +262,7 @@ def follow(value: object, path: Iterable[str]) -> object:
 
 
 def _step(value: Any, step: str) -> object:
-    if isinstance(value, Mapping):
+    if issubclass(type(value), Mapping):
         return cast("Mapping[str, object]", value)[step]
     if step.lstrip("-").isdigit():
         return value[int(step)]
@@ -331,4 +363,4 @@ def _no_such_parameter(function_name: str, argument: str, selector: str, first: 
     near = difflib.get_close_matches(first, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     names = ", ".join(known) or "none"
-    return f"{argument}={selector!r}: {function_name} has no parameter {first!r}{hint} its parameters: {names}"
+    return f"{argument}={selector!r}: {function_name} has no parameter {first!r}{hint or ';'} its parameters: {names}"

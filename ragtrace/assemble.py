@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from ragtrace.labels import Turn
 from ragtrace.model import Document, RagCall
 from ragtrace.steps import Step
 
@@ -48,10 +49,14 @@ class Assembly:
         ended = [step for step in self.steps if step.ended]
         root = self.root
         final = _final_generation(ended) or root
+        answer = _first(root.answer, final.answer)
+        found = {root.answer_found, final.answer_found}
+        query = _first(root.query, final.query, *(step.query for step in ended))
         return RagCall(
-            query=_first(root.query, final.query, *(step.query for step in ended)),
+            query=query,
             contexts=self._contexts(final, ended),
-            answer=_first(root.answer, final.answer),
+            answer=answer,
+            answer_captured=answer is not None or (True in found and False not in found),
             reference=root.reference,
             workflow=root.workflow,
             conversation_id=_first(root.conversation_id, *(step.conversation_id for step in ended)),
@@ -63,6 +68,7 @@ class Assembly:
             abandoned=root.abandoned,
             cut_chars=sum(step.cut_chars for step in ended),
             span=root.span_context,
+            turns=_turns(root, query, answer) or _turns(final, query, answer),
         )
 
     def show_contexts(self) -> None:
@@ -74,10 +80,13 @@ class Assembly:
     def _contexts(self, final: Step, ended: list[Step]) -> Documents | None:
         """What the final generation was given; else what the root says it used; else what was retrieved."""
         for step in (final, self.root):
-            if step.documents is not None and step.kind != "retrieve":
+            # An answer object may have a list of sources that nobody filled, as LlamaIndex's have.
+            if step.documents is not None and step.kind != "retrieve" and (step.documents or step.kind != "trace"):
                 return step.documents
         retrieved = _retrieved([step for step in ended if step.kind == "retrieve"])
-        return _retrieved(self.loose) if retrieved is None else retrieved
+        retrieved = _retrieved(self.loose) if retrieved is None else retrieved
+        retrieved = _told_by_tools(final, self.root) if retrieved is None else retrieved
+        return self.root.documents if retrieved is None else retrieved
 
 
 Documents = tuple[Document, ...]
@@ -85,6 +94,32 @@ Documents = tuple[Document, ...]
 
 def _first(*values: str | None) -> str | None:
     return next((value for value in values if value is not None), None)
+
+
+def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...] | None:
+    """The conversation that *step* was given, with this question and answer; None if nothing was said before."""
+    prompt = step.prompt
+    if prompt is None or prompt.is_cut:
+        return None
+    asked = max((at for at, message in enumerate(prompt.messages) if message.role == "user"), default=0)
+    before = [
+        Turn(role, message.text)
+        for message in prompt.messages[:asked]
+        if (role := message.role) in ("user", "assistant") and message.text.strip()
+    ]
+    if not before:
+        return None
+    exchange = Turn("user", prompt.messages[asked].text if query is None else query), Turn("assistant", answer or "")
+    return (*before, *(turn for turn in exchange if turn.text.strip()))
+
+
+def _told_by_tools(*steps: Step) -> Documents | None:
+    """What the `tool` messages of the first prompt that has any say."""
+    for step in steps:
+        messages = () if step.prompt is None else step.prompt.messages
+        if found := tuple(Document(message.text) for message in messages if message.role == "tool"):
+            return found
+    return None
 
 
 def _final_generation(ended: list[Step]) -> Step | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -74,8 +74,13 @@ class Backlog:
         self._bytes = self._bytes_in_hand = 0
         self._unanswered_since: float | None = None
         self._given_up = False
-        self.lost = 0
+        self.losses: Counter[str] = Counter()
+        """Items that came and were not delivered, by reason."""
+
+    @property
+    def lost(self) -> int:
         """Items that came and were not delivered."""
+        return self.losses.total()
 
     @property
     def size(self) -> int:
@@ -154,7 +159,7 @@ class Backlog:
 
     def _lose(self, count: int, why: str) -> None:
         with self._lock:
-            self.lost += count
+            self.losses[why] += count
         faults.warn_once(
             f"lost {self.what}: {why}",
             "telemetry was lost (%s: %s); every further loss is counted in ragtrace.stats().faults. Is the backend up? "

@@ -7,12 +7,25 @@ threads goes through `guarded`, which logs a failure once per place and counts e
 from __future__ import annotations
 
 import logging
+import re
 import threading
+import traceback
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Final
 
 log = logging.getLogger("ragtrace")
+_LOGGED_CHARS: Final = 1_000
+_MESSAGE_CHARS: Final = 300
+_FRAMES: Final = 30
+_CHAINED: Final = 4
+_URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s@'\"]+@")
+# Line breaks forge log lines, escape sequences drive terminals, direction marks and tag characters hide text.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff\ud800-\udfff]+"
+)
 
 
 class RagtraceError(Exception):
@@ -65,10 +78,30 @@ class JudgeError(RagtraceError):
         self.cost_usd = cost_usd
 
 
+def hide_credentials(text: str) -> str:
+    """Return *text* with the user and password of every URL in it replaced by `***`."""
+    return _URL_CREDENTIALS.sub("***@", text)
+
+
+def printable(text: str, most: int = _LOGGED_CHARS) -> str:
+    """Return *text* as one line that a log or a terminal may show.
+
+    Runs of control, direction and invisible characters become one space, credentials in URLs `***`.
+
+    Args:
+        most: characters that are kept; a longer text ends in " ...".
+    """
+    shown = " ".join(hide_credentials(_UNPRINTABLE.sub(" ", text[: 4 * most])).split())
+    return shown if len(shown) <= most else f"{shown[:most]} ..."
+
+
 def say(level: int, message: str, *args: object) -> None:
-    """Log *message*; a log handler or filter of the application that raises is not allowed to hurt it through us."""
+    """Log *message* with *args*, texts and exceptions among them made `printable`. Never raises.
+
+    A log handler or filter of the application that raises must not hurt the application through ragtrace.
+    """
     with suppress(Exception):
-        log.log(level, message, *args)
+        log.log(level, message, *[printable(str(arg)) if isinstance(arg, (str, Exception)) else arg for arg in args])
 
 
 class Faults:
@@ -77,9 +110,17 @@ class Faults:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
         self._counts: Counter[str] = Counter()
+        self.message_filter: Callable[[BaseException], str] | None = None
+        """Returns what may be logged of an exception's message; None: all of it. `configure` sets it to the redaction
+        in force."""
+        self._told: set[str] = set()
 
     def record(self, place: str, error: BaseException) -> None:
-        """Count *error* under *place*; log it if it is the first there. Never raises."""
+        """Count *error* under *place*; log it if it is the first there. Never raises.
+
+        The log line holds the frames of the traceback, and the error's message as `message_filter` leaves it: an
+        exception out of a user's function may carry the texts of a call.
+        """
         with self._lock:
             self._counts[place] += 1
             first = self._counts[place] == 1
@@ -87,18 +128,42 @@ class Faults:
             return
         try:
             log.error(
-                "ragtrace failed in %s; the application is not affected, further failures there are only counted",
-                place,
-                exc_info=error,
+                "ragtrace failed in %s; the application is not affected, further failures there are only counted\n%s",
+                printable(place),
+                self._traceback(error),
             )
         except Exception:  # a hostile __str__ of the error
             say(logging.ERROR, "ragtrace failed in %s; the error could not be printed", place)
+
+    def _traceback(self, error: BaseException) -> str:
+        """Return the traceback of *error* and of its causes, the oldest first, without any value but the messages."""
+        parts: list[str] = []
+        current: BaseException | None = error
+        while current is not None and len(parts) < _CHAINED:
+            frames = "".join(traceback.format_tb(current.__traceback__, -_FRAMES))
+            parts.append(f"{frames}{type(current).__qualname__}: {printable(self._message(current), _MESSAGE_CHARS)}")
+            current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        return "\nwhich led to:\n".join(reversed(parts))
+
+    def _message(self, error: BaseException) -> str:
+        try:
+            return str(error) if self.message_filter is None else self.message_filter(error)
+        except Exception:  # the user's redaction, or a hostile __str__: no message is better than the wrong one
+            return "(its message could not be redacted)"
 
     def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
         """Count *count* events under *place* and log *message* the first time. Never raises."""
         with self._lock:
             first = place not in self._counts
             self._counts[place] += count
+        if first:
+            say(logging.WARNING, message, *args)
+
+    def tell_once(self, place: str, message: str, *args: object) -> None:
+        """Log *message* as a warning the first time under *place*; nothing has failed, so nothing is counted."""
+        with self._lock:
+            first = place not in self._told
+            self._told.add(place)
         if first:
             say(logging.WARNING, message, *args)
 
@@ -111,7 +176,7 @@ class Faults:
         """Forget everything, so that the next failure of each place is logged again."""
         # A fork copies the lock in the state it was in; the child's reset must not wait for a thread it does not have.
         self._lock = threading.RLock()
-        self._counts = Counter()
+        self._counts, self._told = Counter(), set()
 
 
 faults = Faults()

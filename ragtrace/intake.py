@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ragtrace.arguments import Arguments, Picked
 from ragtrace.capture import Reply, StreamText, documents, not_understood, reply
+from ragtrace.capture.exceptions import message_of, traceback_of
+from ragtrace.capture.reading import full_name_of
 from ragtrace.errors import guarded
 from ragtrace.model import Usage
+from ragtrace.redact import MARGIN_CHARS
 from ragtrace.steps import ErrorRecord, Step, StepKind
 
 Selector: TypeAlias = Callable[[Any], object]
-_STACKTRACE_CHARS = 20_000
+_STACKTRACE_CHARS = 20_000 + MARGIN_CHARS
+"""What is kept for redaction, which sees the margin and drops it: a cut before redaction could split a match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ def take_arguments(step: Step, spec: StepSpec, picked: Picked) -> None:
     step.query, step.top_k = picked.query, picked.top_k
     step.conversation_id, step.user_id = picked.session, picked.user
     step.request_model = spec.model or picked.model
+    if picked.prompt is not None:
+        step.prompt = picked.prompt
     if spec.kind == "retrieve":
         step.rerank = picked.documents is not None if spec.rerank is None else spec.rerank
     elif spec.kind == "generate":
@@ -61,6 +66,10 @@ def take_reply(value: object, step: Step, spec: StepSpec, stream: StreamText | N
         return
     returned = None if value is None else reply(value)
     streamed = None if stream is None else stream.reply()
+    if value is not None or stream is not None:
+        step.answer_found = returned is not None or streamed is not None
+    elif spec.kind == "generate":
+        step.answer_found = True  # the model gave none
     for found in (returned, streamed):  # what was streamed is the answer; the object around it may know the sources
         if found is not None:
             _take_fields(step, found)
@@ -80,16 +89,10 @@ def _take_fields(step: Step, found: Reply) -> None:
         step.documents = found.documents
 
 
-def type_name(error: BaseException) -> str:
-    """The value of `error.type`: with its module unless it is a builtin."""
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
 def error_record(error: BaseException) -> ErrorRecord:
     """*error* as text."""
     message = stacktrace = ""
     with guarded("text of an exception"):
-        message = str(error)
-        stacktrace = "".join(traceback.format_exception(error))[-_STACKTRACE_CHARS:]
-    return ErrorRecord(type_name(error), message, stacktrace)
+        message = message_of(error)
+        stacktrace = traceback_of(error)[-_STACKTRACE_CHARS:]
+    return ErrorRecord(full_name_of(type(error)), message, stacktrace)

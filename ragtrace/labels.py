@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 
 Support: TypeAlias = Literal["supported", "contradicted", "partial", "not_found"]
 """How a statement stands to the retrieved chunks; in merging, best first."""
-Relevance: TypeAlias = Literal["yes", "supporting", "no"]
-SentenceRelevance: TypeAlias = Literal["yes", "supporting", "no", "filler"]
+Relevance: TypeAlias = Literal["yes", "background", "no"]
+SentenceRelevance: TypeAlias = Literal["yes", "background", "no", "filler"]
 AnswerLabel: TypeAlias = Literal["answered", "abstained"]
 CitationSupport: TypeAlias = Literal["full", "partial", "none"]
 Importance: TypeAlias = Literal["vital", "okay"]

@@ -9,11 +9,14 @@ from opentelemetry.context import get_current
 
 from ragtrace.arguments import Arguments, Picked
 from ragtrace.capture import documents, not_understood
+from ragtrace.capture.reading import text_of, whole_of
 from ragtrace.drive import Invocation
 from ragtrace.errors import faults, guarded
 from ragtrace.intake import StepSpec
+from ragtrace.model import Usage
 from ragtrace.record import Recording, current_step, unobserved
 from ragtrace.runtime import current
+from ragtrace.steps import Step
 
 
 class _Given(Arguments):
@@ -108,6 +111,48 @@ def call(
         reference: the right answer, for metrics that need one.
     """
     return CallBlock(name, Picked(query=query, session=session, user=user), reference)
+
+
+def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, model: str | None = None) -> None:
+    """Attach token counts and the model to the generation in progress, where its answer does not carry them.
+
+    To be called inside a `@generate`, or a `@trace` without one: by a function that yields text while it reads a
+    model's stream, say. Called again, the counts are added up. Outside a call it does nothing and says so once in the
+    log. Never raises.
+
+    Example:
+        @ragtrace.generate
+        def answer(question: str, docs: list[str]) -> Iterator[str]:
+            for chunk in client.chat.completions.create(..., stream=True, stream_options={"include_usage": True}):
+                if chunk.usage:
+                    ragtrace.usage(
+                        input_tokens=chunk.usage.prompt_tokens,
+                        output_tokens=chunk.usage.completion_tokens,
+                        model=chunk.model,
+                    )
+                yield from (choice.delta.content or "" for choice in chunk.choices)
+
+    Args:
+        input_tokens: tokens that the model read.
+        output_tokens: tokens that it wrote.
+        model: name of the model that answered.
+    """
+    with guarded("usage"):
+        if current() is None or unobserved():
+            return
+        step: Step | None = current_step(get_current())
+        while step is not None and step.kind == "retrieve":
+            step = step.parent
+        if step is None:
+            faults.warn_once("usage", "ragtrace.usage(...) was called outside a call; put it below a @generate")
+            return
+        known, given = step.usage, (whole_of(input_tokens), whole_of(output_tokens))
+        step.usage = Usage(_sum(known.input_tokens, given[0]), _sum(known.output_tokens, given[1]))
+        step.response_model = text_of(model) or step.response_model
+
+
+def _sum(known: int | None, more: int | None) -> int | None:
+    return more if known is None else known + (more or 0)
 
 
 def reference(text: str) -> None:

@@ -6,9 +6,10 @@ What we give is a frozen, slotted dataclass; what we take is a Protocol. No poli
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from html import escape
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ragtrace.labels import (
     AnswerLabel,
@@ -74,7 +75,7 @@ class Timing:
     """Time the caller held the stream between two pieces: not the model's time."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RagCall:
     """One finished RAG call: what was asked, retrieved and answered.
 
@@ -107,6 +108,20 @@ class RagCall:
     """Answers of repeated runs of the same query, in order."""
     parts: tuple[CitedPart, ...] | None = None
     """The answer's parts and their citations, where the application gives them; None: markers are read."""
+
+    def __repr__(self) -> str:
+        contexts = "None" if self.contexts is None else f"<{len(self.contexts)}>"
+        return f"RagCall(query={_start(self.query)}, contexts={contexts}, answer={_start(self.answer)})"
+
+    def _repr_html_(self) -> str:
+        """A table of the texts, for notebooks."""
+        given = [("query", self.query or ""), ("answer", "(not captured)" if self.answer is None else self.answer)]
+        given += [(f"context {rank}", each.text) for rank, each in enumerate((self.contexts or ())[:20], 1)]
+        return html_table(("", self.workflow), given)
+
+    answer_captured: bool = True
+    """False: the application answered, or may have, and the answer was not found; `answer` is None then, and nothing is
+    scored (`answer_not_captured`). An answer of None or "" that was captured is an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +171,42 @@ class Judgement:
     attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
 
 
-@dataclass(frozen=True, slots=True)
+_SHOWN_CHARS: Final = 300
+"""Of a text in a notebook."""
+_LINE_CHARS: Final = 40
+"""Of a text in one line."""
+
+
+def _start(text: str | None) -> str:
+    """The beginning of *text*, for one line."""
+    return repr(text if text is None or len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]}...")
+
+
+def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table for a notebook; all texts are escaped, and cut where they are long."""
+
+    def cells(tag: str, texts: Sequence[str]) -> str:
+        shown = (text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..." for text in texts)
+        return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in shown) + "</tr>"
+
+    return f"<table>{cells('th', header)}{''.join(cells('td', row) for row in rows)}</table>"
+
+
+def _line(result: Result) -> tuple[str, str, str]:
+    """Metric, value or reason, and what there is to say about it."""
+    value = f"{result.value:.4g}" if isinstance(result, Score) else result.reason
+    label = result.label if isinstance(result, Score) else "unscored"
+    return result.metric, value, result.explanation or label or ""
+
+
+class Results(dict[str, "Result"]):
+    """Results by metric name; in a notebook a table."""
+
+    def _repr_html_(self) -> str:
+        return html_table(("metric", "score", ""), [(name, *_line(each)[1:]) for name, each in self.items()])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Score:
     """A number a metric computed: always finite."""
 
@@ -180,8 +230,15 @@ class Score:
         if not math.isfinite(self.value):
             raise ValueError(f"a score must be finite, got {self.value!r}; return Unscored(...) instead")
 
+    def __repr__(self) -> str:
+        label = f", label={self.label!r}" if self.label else ""
+        return f"Score({self.value:.6g}, metric={self.metric!r}{label})"
 
-@dataclass(frozen=True, slots=True)
+    def _repr_html_(self) -> str:
+        return html_table(("metric", "score", ""), [_line(self)])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Unscored:
     """Why a metric has no number. Never replaced by 0, NaN or any other default."""
 
@@ -199,6 +256,12 @@ class Unscored:
 
     def __post_init__(self) -> None:
         status_of(self.reason)
+
+    def __repr__(self) -> str:
+        return f"Unscored({self.reason!r}, metric={self.metric!r})"
+
+    def _repr_html_(self) -> str:
+        return html_table(("metric", "score", ""), [_line(self)])
 
     @property
     def status(self) -> Status:

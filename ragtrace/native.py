@@ -31,6 +31,9 @@ class ScoreRecord:
     """When it was scored, since the epoch."""
     service: str = ""
     workflow: str = ""
+    headline: bool = False
+    """One of the few by which a list of traces is read: the judge's `hallucinated` and `faithfulness`, else the
+    screen's `consistency` and `suspicious`."""
 
 
 @dataclass(frozen=True, slots=True)

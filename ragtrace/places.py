@@ -7,6 +7,8 @@ from typing import Final
 _SMALL_PER_CAPACITY: Final = 8
 _NOVELTY: Final = 1 / 32
 """Weight of the newest item in the mean that stands for items not weighed yet."""
+_WAITING_SHARE: Final = 0.75
+"""Of the bytes, what items that wait for a judge may take: the rest is for those that nobody has looked at."""
 
 
 class Places:
@@ -16,19 +18,25 @@ class Places:
     did on average.
 
     Args:
-        capacity: most items. Of small ones, eight times as many beside them.
-        most_bytes: most that all of them may weigh.
+        capacity: most items. Of small ones, eight times as many beside them; of those that wait for a judge, as many.
+        most_bytes: most that all of them may weigh; three quarters of it for those that wait for a judge.
     """
 
     def __init__(self, capacity: int, most_bytes: int) -> None:
         self._capacity, self._most_bytes = capacity, most_bytes
-        self._large = self._small = 0
-        self._bytes = self._typical = 0.0
+        self._large = self._small = self._waiting = 0
+        self._bytes = self._waiting_bytes = self._typical = 0.0
 
     @property
     def taken(self) -> int:
-        """Items, small ones included."""
-        return self._large + self._small
+        """Items, small ones and those that wait for a judge included."""
+        return self._large + self._small + self._waiting
+
+    @property
+    def half_full(self) -> bool:
+        """Whether half of the places or of the bytes are taken."""
+        many = 2 * self._large >= self._capacity or 2 * self._small >= self._capacity * _SMALL_PER_CAPACITY
+        return many or 2 * self._bytes > self._most_bytes
 
     @property
     def bytes(self) -> float:
@@ -69,10 +77,21 @@ class Places:
         """An item that was weighed has become heavier by so many bytes."""
         self._bytes += more
 
-    def leave(self, small: bool, weight: int = 0) -> None:
+    def wait(self, weight: int) -> bool:
+        """Move an item of that *weight* to a place among those that wait for a judge; False if none is free."""
+        bytes_ = self._waiting_bytes + weight
+        room = self._waiting < self._capacity and bytes_ <= self._most_bytes * _WAITING_SHARE
+        if room:
+            self._large, self._waiting, self._waiting_bytes = self._large - 1, self._waiting + 1, bytes_
+        return room
+
+    def leave(self, small: bool, weight: int = 0, *, waiting: bool = False) -> None:
         """An item of that *weight* (0: not weighed) goes."""
         self._bytes -= weight
-        if small:
+        if waiting:
+            self._waiting -= 1
+            self._waiting_bytes -= weight
+        elif small:
             self._small -= 1
         else:
             self._large -= 1

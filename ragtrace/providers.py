@@ -1,7 +1,12 @@
-"""OpenTelemetry providers: the user's where there are some, else our own."""
+"""OpenTelemetry providers: the user's where there are some, else our own, which other libraries do not see.
+
+Ours become the process's only with `set_global=True`: an application may set its own after `configure`, and what other
+libraries record is not for us to send anywhere.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,11 +21,11 @@ from ragtrace import semconv
 from ragtrace.attach import HoldProcessor, passing_by
 from ragtrace.delivery import Backlog, BoundedEvents, BoundedSpans, PatientExporter
 from ragtrace.destinations import dialects_of, maker, resource_of
-from ragtrace.errors import SettingsError
+from ragtrace.errors import SettingsError, say
 from ragtrace.model import Signals
 from ragtrace.receipts import Receipts
-from ragtrace.renewal import COLLECT_MS, OwnMeters, Renewal
-from ragtrace.settings import Settings
+from ragtrace.renewal import COLLECT_MS, OwnMeters, Renewal, SharedMeters
+from ragtrace.settings import DEFAULT, Settings
 from ragtrace.sinks import ScorePoster
 from ragtrace.spare import all_bounded, bounded
 
@@ -177,7 +182,7 @@ def build(
 
     Args:
         exporter: None for the one named in the settings; an OpenTelemetry `SpanExporter`; or `Signals`. If it is given,
-            new providers are made even where the process has its own.
+            new providers are made even where the process has its own. So they are if the settings name one.
 
     Raises:
         SettingsError: if there is no exporter of that name, or it was given along with the provider it would replace.
@@ -190,9 +195,9 @@ def build(
     from ragtrace.spans.borrowed import light_in
     from ragtrace.spans.deciding import drops_children
 
-    ours = exporter is not None
-    # Only what goes to a named exporter is for other instrumentations too, not what a test or a program collects.
-    private = ours and not isinstance(exporter, str)
+    ours = exporter is not None or settings.origins.get("exporter", DEFAULT) != DEFAULT
+    # An object of the user's cannot be made again in a forked child.
+    remakes = exporter is None or isinstance(exporter, str)
     make = maker(exporter, settings, os.environ)
     signals = make()
     resource = resource_of(settings, signals)
@@ -203,12 +208,14 @@ def build(
         service = str(resource.attributes.get(semconv.SERVICE_NAME, ""))
         telemetry.posters.append(ScorePoster(signals.scores, service=service, evidence=settings.evidence))
     tracers = tracer_provider or (None if ours else _global_tracers())
-    making = tracers or _own_tracers(signals, resource, settings, telemetry, private)
+    making = tracers or _own_tracers(signals, resource, settings, telemetry)
     telemetry.tracer = making.get_tracer(semconv.SCOPE, release)
     telemetry.drops_children = drops_children(making)
     if tracers is not None:
         telemetry.light = light_in(telemetry.tracer, release)
-    loggers = logger_provider or (None if ours else _global_loggers()) or _own_loggers(signals, resource, telemetry)
+    users_loggers = logger_provider or (None if ours else _global_loggers())
+    own_loggers = None if users_loggers else _own_loggers(signals, resource, telemetry)
+    loggers = users_loggers or own_loggers
     if loggers is not None:
         telemetry.logger = loggers.get_logger(semconv.SCOPE, release)
     users_meters = meter_provider or (None if ours else _global_meters())
@@ -217,13 +224,16 @@ def build(
     if meters is not None:
         telemetry.meter = meters.get_meter(semconv.SCOPE, release)
     spans, events = (telemetry.exporters.get(what) for what in (SPANS, EVENTS))
-    telemetry.renewal.prepare(None if private else make, spans, events, own_meters)
+    telemetry.renewal.prepare(make if remakes else None, spans, events, own_meters)
     if own_meters is not None:
         telemetry.renewal.then(partial(_renew_meter, telemetry, own_meters))
     for provider in (tracers, meters, loggers):
         flush = getattr(provider, "force_flush", None)
         if flush is not None and flush not in telemetry.flushes:
             telemetry.flushes.append(partial(_unhurried, flush) if provider is meters else flush)
+    if settings.set_global:
+        shared = None if own_meters is None else SharedMeters(own_meters, telemetry.renewal)
+        _set_global(None if tracers or signals.spans is None else making, shared, own_loggers)
     return telemetry
 
 
@@ -236,9 +246,7 @@ def _renew_meter(telemetry: Telemetry, meters: OwnMeters) -> None:
     telemetry.meter = meters.get_meter(semconv.SCOPE, version("ragtrace-otel"))
 
 
-def _own_tracers(
-    signals: Signals, resource: Resource, settings: Settings, telemetry: Telemetry, private: bool
-) -> TracerProvider:
+def _own_tracers(signals: Signals, resource: Resource, settings: Settings, telemetry: Telemetry) -> TracerProvider:
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
     from ragtrace.spans.provider import OwnTracerProvider
@@ -252,9 +260,7 @@ def _own_tracers(
         export = SimpleSpanProcessor(spans) if signals.immediate else _batched_spans(spans, settings, telemetry)
         telemetry.hold = HoldProcessor(export, seconds=settings.hold_seconds, most_bytes=settings.queue_bytes // 8)
         provider.adopt(telemetry.hold)
-        if not private:
-            _become_global(provider)
-    telemetry.light = LightTracer(provider, telemetry.hold, version("ragtrace-otel"))
+    telemetry.light = LightTracer(provider, telemetry.hold, version("ragtrace-otel"), private=True)
     telemetry.resource = lambda: provider.resource
     telemetry.flushes.append(provider.force_flush)
     telemetry.shutdowns.append(provider.shutdown)
@@ -314,30 +320,54 @@ def _queue_size(variable: str, default: int) -> int:
         ) from None
 
 
-_made_global: list[object] = []
+_made_global: list[tuple[str, object]] = []
 
 
-def _become_global(provider: TracerProvider) -> None:
-    """Let other instrumentations of the process write to *provider* too, if nobody else has set one."""
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        trace.set_tracer_provider(provider)
-        _made_global.append(provider)
+def _set_global(tracers: object, meters: object, loggers: object) -> None:
+    """Make our providers those of the process, for other instrumentations to write to; None: we have none."""
+    kept: list[str] = []
+    for name, provider, current, set_provider in (
+        ("tracer", tracers, _global_tracers, trace.set_tracer_provider),
+        ("meter", meters, _global_meters, metrics.set_meter_provider),
+        ("logger", loggers, _global_loggers, _logs.set_logger_provider),
+    ):
+        if provider is None:
+            continue
+        # OpenTelemetry lets each be set once in a process, so a second `configure` cannot replace the first one's.
+        if current() is not None or any(known == name for known, _ in _made_global):
+            kept.append(name)
+            continue
+        _made_global.append((name, provider))
+        cast("Callable[[object], None]", set_provider)(provider)
+    if kept:
+        say(
+            logging.WARNING,
+            "set_global=True: the process has a %s provider already, which OpenTelemetry does not let us replace; what "
+            "other libraries record still goes there. Call ragtrace.configure(set_global=True) once, before any "
+            "set_tracer_provider",
+            " and a ".join(kept),
+        )
 
 
 def _global_tracers() -> TracerProvider | None:
     provider = trace.get_tracer_provider()
     unset = isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider))
-    return None if unset or provider in _made_global else provider
+    return None if unset or _is_ours(provider) else provider
 
 
 def _global_meters() -> MeterProvider | None:
     provider = metrics.get_meter_provider()
-    return None if _is_placeholder(provider) else provider
+    return None if _is_placeholder(provider) or _is_ours(provider) else provider
 
 
 def _global_loggers() -> LoggerProvider | None:
     provider = _logs.get_logger_provider()
-    return None if _is_placeholder(provider) else provider
+    return None if _is_placeholder(provider) or _is_ours(provider) else provider
+
+
+def _is_ours(provider: object) -> bool:
+    """Whether an earlier `configure` made it the process's."""
+    return any(provider is ours for _, ours in _made_global)
 
 
 def _is_placeholder(provider: object) -> bool:

@@ -13,7 +13,7 @@ from opentelemetry.context import Context, create_key, get_current
 from opentelemetry.trace import get_current_span
 
 from ragtrace.assemble import Assembly, LooseRetrievals
-from ragtrace.capture import UNFROZEN, StreamText, documents, frozen, frozen_arguments
+from ragtrace.capture import UNFROZEN, StreamText, documents, frozen, frozen_arguments, not_understood
 from ragtrace.drive import Ending
 from ragtrace.errors import faults
 from ragtrace.intake import Selector, StepSpec, error_record, take_arguments, take_documents, take_reply
@@ -162,6 +162,8 @@ class Recording(Step):
                 self.forget()
             return self._drop(span, outside)
         self._place(outside)
+        if SPAN_KEY in outside and self.assembly is not None and self.assembly.root is self:
+            light.begin_call(span, outside)
         self._note_arguments()
         return Context({**outside, SPAN_KEY: span, FRAME: self})
 
@@ -343,3 +345,11 @@ class Recording(Step):
             take_documents(value, self, self._spec)
         else:
             take_reply(value, self, self._spec, self._stream)
+            self._tell_of_no_answer(value)
+
+    def _tell_of_no_answer(self, value: object) -> None:
+        """Say once that a call has no answer: neither in what its root returned nor in any generation inside it."""
+        if self.kind != "trace" or self.answer is not None or value is None or self.error is not None:
+            return
+        if self.assembly is not None and all(step.kind != "generate" for step in self.assembly.steps):
+            not_understood("answer", self._spec.function_name, value)

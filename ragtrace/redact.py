@@ -37,6 +37,8 @@ class Redact:
             with catastrophic backtracking is run on `max_chars + MARGIN_CHARS` characters at most.
         replacement: stands in for each match, literally.
         function: takes a text, patterns already applied, and returns what may be kept of it. It runs in the background.
+        ids: takes a conversation or user id and returns what may be kept of it, for instance a keyed hash. Patterns and
+            `function` leave these ids alone, since they tie calls together; None: ids are kept as they are.
 
     Raises:
         SettingsError: if a pattern is no regular expression, or another argument makes no sense.
@@ -48,6 +50,7 @@ class Redact:
     max_chars: int | None = 20_000
     replacement: str = "[redacted]"
     function: Callable[[str], str] | None = None
+    ids: Callable[[str], str] | None = None
     _compiled: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +58,9 @@ class Redact:
         object.__setattr__(self, "patterns", tuple(self.patterns))
         object.__setattr__(self, "_compiled", compiled)
         _check_limit(self.max_chars)
-        _check_replacement(self.replacement, self.function)
+        _check_replacement(self.replacement)
+        _check_callable("function", self.function)
+        _check_callable("ids", self.ids)
 
     def text(self, text: str) -> Redacted:
         """*text* as it may leave the process: encodable as UTF-8, redacted, cut. Never raises.
@@ -69,6 +74,39 @@ class Redact:
         except Exception as error:
             faults.record("redaction", error)
             return Redacted(FAILED, cut_chars=len(text))
+
+    def tail(self, text: str, limit: int) -> str:
+        """Return the last *limit* characters of *text*, redacted before they are cut. Never raises.
+
+        A longer *text* should come with `MARGIN_CHARS` before those characters: they are dropped, as the first of them
+        may be the rest of a match.
+        """
+        if self.leaves((text,)):
+            return text[-limit:]
+        try:
+            kept, _ = self._without_matches(encodable(text))
+            if self.function is not None:
+                kept = _checked(self.function(kept))
+        except Exception as error:
+            faults.record("redaction", error)
+            return FAILED
+        return kept if len(text) <= limit and len(kept) <= limit else kept[max(MARGIN_CHARS, len(kept) - limit) :]
+
+    def id(self, value: str) -> str:
+        """Return what may be kept of the conversation or user id *value*. Never raises."""
+        if self.ids is None:
+            return encodable(value)
+        try:
+            return _checked(self.ids(value))
+        except Exception as error:
+            faults.record("redaction", error)
+            return FAILED
+
+    def message(self, error: BaseException) -> str:
+        """Return what may be logged of the message of *error*: it may carry the texts of a call."""
+        if not self._compiled and self.function is None:
+            return str(error)
+        return self._redacted(str(error)).text
 
     def documents(self, found: Sequence[Document]) -> tuple[Document, ...]:
         """*found* with text and id redacted, and the characters cut off the text added to `cut_chars`."""
@@ -86,7 +124,7 @@ class Redact:
 
     def leaves(self, texts: Sequence[str]) -> bool:
         """Whether all of *texts* may leave the process as they are: the usual case, seen at little cost."""
-        if self._compiled or self.function is not None:
+        if self._compiled or self.function is not None or self.ids is not None:
             return False
         most = self.max_chars
         for text in texts:
@@ -157,7 +195,7 @@ def encodable(text: str) -> str:
 
 def _checked(text: object) -> str:
     if type(text) is not str:
-        raise TypeError(f"the function given to Redact must return a str, it returned {type(text).__name__}")
+        raise TypeError(f"a function given to Redact must return a str, it returned {type(text).__name__}")
     return encodable(text)
 
 
@@ -186,8 +224,13 @@ def _check_limit(limit: object) -> None:
     raise SettingsError(f"Redact(max_chars=...) must be a whole number above 0, or None for no limit; got {limit!r}")
 
 
-def _check_replacement(replacement: object, function: object) -> None:
+def _check_replacement(replacement: object) -> None:
     if type(replacement) is not str:
         raise SettingsError(f"Redact(replacement=...) must be a str, got {replacement!r}; for nothing write ''")
-    if function is not None and not callable(function):
-        raise SettingsError(f"Redact(function=...) must take and return a str, got {type(function).__name__}")
+
+
+def _check_callable(name: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise SettingsError(
+            f"Redact({name}=...) must take and return a str, got {type(value).__name__}; write a function"
+        )

@@ -13,7 +13,8 @@ import uuid
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace import semconv
 from ragtrace.errors import guarded
@@ -77,6 +78,17 @@ class OwnMeters:
         self._reader.scope = InstrumentationScope(name, release)
         return LightMeter(meter, self._book)
 
+    def shared_meter(self, name: str, version: str | None, schema_url: str | None, attributes: Any) -> Any:
+        """Return a meter for another library, of the provider that this process has now.
+
+        In a forked child that could not be renewed, which is counted as a fault, the meter does nothing.
+        """
+        if self._provider is None:
+            from opentelemetry.metrics import NoOpMeter
+
+            return NoOpMeter(name)
+        return self._provider.get_meter(name, version, schema_url, attributes)
+
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         """Flush the provider of this process, if it has got one."""
         return self._provider is None or self._provider.force_flush(timeout_millis) is not False
@@ -103,6 +115,60 @@ class OwnMeters:
         self._resource = with_new_identity(self._resource) if _identity(now) in self._identities else now
         self._identities.add(_identity(self._resource))
         self._open(reader)
+
+
+class SharedMeters:
+    """Meter provider for other libraries (`set_global=True`): their instruments move to a forked child's own provider.
+
+    It has the interface of `opentelemetry.metrics.MeterProvider`.
+
+    Args:
+        own: makes the real meters.
+        renewal: gives a forked child its own exporters when an instrument is first used there.
+    """
+
+    def __init__(self, own: OwnMeters, renewal: Renewal) -> None:
+        self._own, self._renew = own, renewal.renew
+        self._observable: list[_Moving] = []
+        renewal.then(self._make_observable_again)
+
+    def get_meter(
+        self, name: str, version: str | None = None, schema_url: str | None = None, attributes: Any = None
+    ) -> Any:
+        """Part of OpenTelemetry's interface."""
+        make = partial(self._own.shared_meter, name, version, schema_url, attributes)
+        return _Moving(make, self._renew, self._observable)
+
+    def _make_observable_again(self) -> None:
+        for instrument in self._observable:
+            instrument.real()
+
+
+class _Moving:
+    """A meter or an instrument that is made again on its first use in a forked child."""
+
+    def __init__(self, make: Callable[[], Any], renew: Callable[[], None], observable: list[_Moving]) -> None:
+        self._make, self._renew, self._observable = make, renew, observable
+        self._pid = 0
+        self.real()
+
+    def real(self) -> Any:
+        """Return the meter or instrument of this process."""
+        if self._pid != os.getpid():
+            self._renew()
+            self._pid, self._real = os.getpid(), self._make()
+        return self._real
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("create_"):
+            return getattr(self.real(), name)
+        return partial(self._create, name)
+
+    def _create(self, method: str, *args: Any, **kwargs: Any) -> _Moving:
+        made = _Moving(lambda: getattr(self.real(), method)(*args, **kwargs), self._renew, self._observable)
+        if "observable" in method:  # only the reader uses it, so it is made again along with the reader
+            self._observable.append(made)
+        return made
 
 
 def _identity(resource: Resource) -> str:

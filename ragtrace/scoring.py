@@ -83,6 +83,8 @@ async def evaluate(
     Args:
         begun: called when it is the call's turn.
     """
+    if not call.answer_captured:
+        return await _of_an_unseen_answer(evaluator, call, probability)
     if evaluator.asker.computes:
         return await _evaluate(evaluator, call, probability, begun)
     async with evaluator.asker.line:  # in a burst, calls wait here, where it costs them none of their time
@@ -124,6 +126,18 @@ async def _evaluate(
         error=None if failed is None else failed.reason,
         cached=was_cached(judgement),
     )
+
+
+async def _of_an_unseen_answer(evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
+    """Return why there are no scores, and the times of the generation, which need no answer. Nobody is asked."""
+    results: dict[str, Result] = {}
+    for metric in evaluator.metrics:
+        if not metric.needs and getattr(metric, "computes", False):
+            results[metric.name] = await _result(evaluator, metric, call, Judgement())
+        else:
+            results[metric.name] = _unscored(evaluator, metric, "answer_not_captured", "")
+    judge = evaluator.judge
+    return Evaluation(judge.id, judge.version, judge.type, results, probability, cost_usd=0.0)
 
 
 def _spent(error: JudgeError) -> Judgement:

@@ -94,6 +94,10 @@ def oi_evaluation(index: int, part: str) -> str:
 # --- Of single backends ----------------------------------------------------------------------------------------------
 LANGFUSE_ENVIRONMENT: Final = "langfuse.environment"
 """Resource attribute: the environment in which Langfuse shows a trace."""
+LANGFUSE_TRACE_NAME: Final = "langfuse.trace.name"
+LANGFUSE_TRACE_INPUT: Final = "langfuse.trace.input"
+LANGFUSE_TRACE_OUTPUT: Final = "langfuse.trace.output"
+"""What Langfuse shows of a trace in its list, on whichever span of the trace it stands."""
 WANDB_ENTITY: Final = "wandb.entity"
 WANDB_PROJECT: Final = "wandb.project"
 """Resource attributes: where W&B Weave puts a trace."""
@@ -127,6 +131,8 @@ STATUS_OK: Final = "ok"
 STATUS_PARTIAL: Final = "partial"
 STATUS_TIMEOUT: Final = "timeout"
 STATUS_NOT_SAMPLED: Final = "not_sampled"
+STATUS_CALL_FAILED: Final = "call_failed"
+"""The application raised before there was an answer."""
 STATUS_DROPPED: Final = "dropped"
 STATUS_ERROR: Final = "error"
 STATUS_DEFERRED: Final = "deferred"
@@ -143,6 +149,11 @@ def eval_score(metric: str) -> str:
 def eval_label(metric: str) -> str:
     """Span attribute with the label of *metric*."""
     return _EVAL.format(metric, "label")
+
+
+def eval_evaluator(metric: str) -> str:
+    """Span attribute with id@version of the evaluator of *metric*, where it is not that of `EVAL_EVALUATOR`."""
+    return _EVAL.format(metric, "evaluator")
 
 
 def eval_reason(metric: str) -> str:
@@ -182,7 +193,7 @@ SINK: Final = "ragtrace.sink"
 """Attribute of that metric: the backend whose own API the scores went to."""
 METRIC_ALERT_STATE: Final = "ragtrace.alert.state"
 ALERT_STATE: Final = "ragtrace.alert.state"
-"""Attribute of that metric and of the alert's event: ok, spiking, recovering, no_data or judge_failing."""
+"""Attribute of that metric and of the alert's event: ok, spiking, recovering, no_data, judge_failing or no_baseline."""
 ALERT_NAME: Final = "ragtrace.alert.name"
 EVENT_ALERT: Final = "ragtrace.alert"
 ALERT_STATUS: Final = "ragtrace.alert.status"
@@ -195,10 +206,18 @@ ALERT_ESTIMATE: Final = "ragtrace.alert.estimate"
 ALERT_LOW: Final = "ragtrace.alert.low"
 ALERT_HIGH: Final = "ragtrace.alert.high"
 """Ends of the 95 % interval."""
+ALERT_PART_OF: Final = "ragtrace.alert.part_of"
+"""Name of the alert that receivers were told of for the same event."""
 ALERT_TRACES: Final = "ragtrace.alert.traces"
 """Ids of the worst traces, worst first."""
 METRIC_QUEUE_SIZE: Final = "ragtrace.queue.size"
 METRIC_HELD_SIZE: Final = "ragtrace.held.size"
+METRIC_FAULTS: Final = "ragtrace.faults"
+FAULT_KIND: Final = "ragtrace.fault.kind"
+"""Attribute of that metric: where ragtrace failed, or what it gave up; the keys of `ragtrace.stats().faults`."""
+METRIC_LOST: Final = "ragtrace.lost"
+SIGNAL: Final = "ragtrace.signal"
+"""Attribute of that metric: spans, events, or calls that the history was to keep (history)."""
 SCORE_BOUNDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """The SDK's default buckets do not fit scores. One exemplar is kept a bucket: those at the bad end are bad examples."""
 

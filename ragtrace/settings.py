@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_MODES: Final = ("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT")
-DIALECTS: Final = ("otel", "openinference")
+DIALECTS: Final = ("otel", "openinference", "langfuse")
 DEFAULT: Final = "default"
 """Origin of a setting that nobody set."""
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
@@ -66,6 +66,14 @@ class Settings:
     """Age at which it forgets a call."""
     store_bytes: int = 1 << 30
     """Size that it may have."""
+    set_global: bool = False
+    """Whether our own providers become those of the process."""
+    baseline: str = ""
+    """File that keeps the baseline of the application's scores; empty: it is kept in memory."""
+    baseline_calls: int = 500
+    """Calls of each workflow that it is learned from."""
+    trace_url: str = ""
+    """Address of a trace in the backend's user interface, with `{trace_id}`; empty: alerts have no links."""
     origins: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     """Where each setting came from, by its name: `service=` (the keyword), a variable, or `default`."""
 
@@ -118,6 +126,7 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
     """
     source = _Source(keywords, environ)
     _warn_of_unknown_variables(environ)
+    store = source.read("store", "", _path)
     return Settings(
         service=source.read("service", "", _text, "OTEL_SERVICE_NAME"),
         enabled=_enabled(source),
@@ -134,11 +143,26 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
         max_chars=source.read("max_chars", 20_000, _count),
         sample_rate=source.read("sample_rate", 0.05, lambda value: _rate(value, "sample_rate")),
         spool=source.read("spool", "", _path),
-        store=source.read("store", "", _path),
+        store=store,
         store_days=source.read("store_days", 30.0, _days),
         store_bytes=source.read("store_bytes", 1 << 30, _count),
+        set_global=source.read("set_global", False, _flag),
+        baseline=_baseline(source, store),
+        baseline_calls=source.read("baseline_calls", 500, _count),
+        trace_url=source.read("trace_url", "", _trace_url),
         origins=source.origins,
     )
+
+
+def _baseline(source: _Source, store: str) -> str:
+    """The file of the baseline: beside the history, where there is one and nothing else is said."""
+    given = source.value("baseline", None)
+    if given.raw is not None:
+        return _path(given)
+    if not store:
+        return ""
+    source.origins["baseline"] = source.origins["store"]
+    return f"{store}.baseline.json"
 
 
 def _enabled(source: _Source) -> bool:
@@ -163,6 +187,18 @@ def _path(value: _Value) -> str:
     if not isinstance(raw, str) or "\0" in raw:
         raise value.error("expected the path of a file", "write for instance '/var/lib/my-app/ragtrace.db'")
     return raw.strip()
+
+
+def _trace_url(value: _Value) -> str:
+    url = value.raw
+    if url == "":
+        return ""
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")) or "{trace_id}" not in url:
+        raise value.error(
+            "expected an http or https URL with {trace_id} in it",
+            "write for instance 'https://phoenix.example.com/redirects/traces/{trace_id}'",
+        )
+    return url
 
 
 def _flag(value: _Value) -> bool:
@@ -263,7 +299,7 @@ def _words(value: _Value) -> tuple[str, ...]:
         return tuple(word.strip() for word in raw.split(",") if word.strip())
     if isinstance(raw, Sequence):
         return tuple(str(word) for word in cast("Sequence[object]", raw))
-    raise value.error("expected a list of names", "write for instance ['faithfulness', 'hallucination']")
+    raise value.error("expected a list of names", "write for instance ['consistency', 'answered'], or 'all'")
 
 
 def _names(value: _Value) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from time import monotonic
 
 from ragtrace.errors import guarded
 
-_SPARE_THREADS = 4
+_SPARE_THREADS = 5
 _STARTS_NONE_AT_EXIT = sys.version_info >= (3, 12)
 """From then on a thread that is needed at exit must have been started before."""
 
@@ -55,12 +55,15 @@ class _Spares:
             threading.Thread(target=serve, name="ragtrace-spare", daemon=True).start()
         self._pid = os.getpid()
 
-    def run(self, job: _Job) -> None:
-        """Have *job* run by an idle thread; by the caller if none was ever started; not at all if all hang."""
+    def run(self, job: _Job) -> bool:
+        """Have *job* run by an idle thread; by the caller if none was ever started; not at all, False, if all hang."""
         if self._pid != os.getpid():
             job.run()
-        elif self._idle.acquire(timeout=0.1):
+            return True
+        idle = self._idle.acquire(timeout=0.1)
+        if idle:
             self._jobs.put(job)
+        return idle
 
     @staticmethod
     def _serve(jobs: SimpleQueue[_Job], idle: threading.Semaphore) -> None:
@@ -93,6 +96,16 @@ def all_bounded(actions: Iterable[Callable[[], object]], deadline: float) -> boo
     jobs = [_begun(action) for action in actions]
     done = [job.wait(deadline) for job in jobs]
     return all(done)
+
+
+def start(action: Callable[[], object]) -> None:
+    """Run *action* on another thread without waiting for it; on the caller's where there is none to be had."""
+    job = _Job(action)
+    try:
+        threading.Thread(target=job.run, name="ragtrace-end", daemon=True).start()
+    except RuntimeError:  # the interpreter is shutting down and starts no more threads
+        if not _spares.run(job):
+            job.run()
 
 
 def _begun(action: Callable[[], object]) -> _Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ragtrace.model import Document, Timing, Usage
 
@@ -26,6 +26,24 @@ class ErrorRecord:
     stacktrace: str
 
 
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+
+
+class Message(NamedTuple):
+    """One message of a prompt: who speaks, and the text of what is said."""
+
+    role: Role
+    text: str
+
+
+class Prompt(NamedTuple):
+    """The messages that a function was given, oldest first."""
+
+    messages: tuple[Message, ...]
+    is_cut: bool = False
+    """Earlier messages were left out, as there were too many."""
+
+
 class Step:
     """One invocation of a decorated function, or one `ragtrace.call` block.
 
@@ -40,11 +58,15 @@ class Step:
     conversation_id: str | None = None
     user_id: str | None = None
     query: str | None = None
+    prompt: Prompt | None = None
+    """The messages among the arguments of a generation or a trace, the question included."""
     documents: tuple[Document, ...] | None = None
     """Of a retrieval: what it returned. Of a generation or a trace: what it was given, or says it used."""
     contexts_here: tuple[Document, ...] | None = None
     """Of a root: the call's contexts, where no retrieval span shows them."""
     answer: str | None = None
+    answer_found: bool | None = None
+    """Whether what was returned or streamed was understood as a reply, an empty one included; None: nothing was."""
     reference: str | None = None
     top_k: int | None = None
     response_model: str | None = None
@@ -80,7 +102,7 @@ class Step:
 
     def forget(self) -> None:
         """Let go of all texts: nobody is going to read them."""
-        self.query = self.answer = self.documents = self.reference = self.contexts_here = None
+        self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None
         self.bytes = 0
 
     def let_go(self) -> None:

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
@@ -38,6 +39,7 @@ _SHORT_ROUND_SECONDS: Final = 0.001  # while judges have enough to do: a request
 _MANY_TASKS: Final = 256
 _MOST_TAKEN: Final = 8  # at a time: weighing a few is done in far less than a slice of work
 _MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for somebody else
+_PATIENCE_SECONDS: Final = 1.0  # for which items wait for room at an exporter
 _parents_loops: list[object] = []
 
 
@@ -48,6 +50,11 @@ class _Entry(Generic[T]):
     item: T
     small: bool
     weight: int
+    waiting: bool = False
+    """Whether it has a place among those that wait for a judge."""
+
+
+_handled: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled")
 
 
 def _ignore(_: object) -> None: ...
@@ -61,12 +68,15 @@ class Worker(Generic[T]):
 
     Args:
         handle: what to do with an item; its failures are counted and logged, never raised.
-        capacity: most items that may be queued or in hand; one more is refused. Of small items, eight times as many.
+        capacity: most items that may be queued or in hand; one more is refused. Of small items, eight times as many; of
+            those that wait for a judge, as many.
         tick: called about four times a second on the worker's thread.
         weigh: bytes that an item keeps alive, asked on the worker's thread before the item is handled.
         most_bytes: most of them that may be queued or in hand. Items not weighed yet count as others do on average.
         reject: told of an item that proved too heavy for what is left of `most_bytes`; it is still handled in its turn.
-        ready: how many items may be handled before it is asked again; at once, or a little later if it is 0.
+        ready: how many items may be handled before it is asked again. At 0 items wait, until one of them has waited for
+            *patience* seconds or half of the places are taken: what comes of the items may be lost, the items not.
+        patience: seconds.
         close: awaited on the event loop when nothing else will be, for half a second at most.
     """
 
@@ -80,11 +90,12 @@ class Worker(Generic[T]):
         most_bytes: int = 1 << 62,
         reject: Callable[[T], None] = _ignore,
         ready: Callable[[], int] = lambda: 1_000,
+        patience: float = _PATIENCE_SECONDS,
         close: Callable[[], Coroutine[Any, Any, None]] = _nothing,
     ) -> None:
         self._handle, self._capacity, self._tick = handle, capacity, tick
         self._weigh, self._most_bytes, self._reject, self._ready = weigh, most_bytes, reject, ready
-        self._close = close
+        self._patience, self._close = patience, close
         self.pace = Pace(lambda: self._waiting > 0 and monotonic() < self._hurried_until)
         self.reset()
 
@@ -102,11 +113,12 @@ class Worker(Generic[T]):
         self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
         self._places = Places(self._capacity, self._most_bytes)
         self._waiting, self._hurried_until = 0, 0.0
-        self._closed = self._over = self._asleep = False
+        self._closed = self._over = self._asleep = self._is_cut_short = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._ticked = 0.0
+        self._no_room_since: float | None = None
 
     @property
     def size(self) -> int:
@@ -155,13 +167,17 @@ class Worker(Generic[T]):
                 while self.size:
                     self._hurry()
                     left = deadline - kept(self.size) - monotonic()
-                    if left <= 0:
+                    if left <= 0 or self._is_cut_short:
                         return False
                     self._hurried_until = monotonic() + left - _UNHURRIED_SECONDS
                     self._changed.wait(min(left, _TICK_SECONDS))
                 return True
             finally:
                 self._waiting -= 1
+
+    def cut_short(self) -> None:
+        """Let `stop` wait no longer for what is queued or in hand."""
+        self._is_cut_short = True
 
     def stop(self, timeout: float, grace: float = 0.1, kept: Callable[[int], float] = lambda _: 0.0) -> list[T]:
         """Refuse new items, drain for at most *timeout* seconds, less those *kept* for the items that are left, cancel
@@ -261,7 +277,7 @@ class Worker(Generic[T]):
         self._take_in(until)
         room = handled = 0
         while self._taken and not self._over and (handled == 0 or monotonic() < until):
-            room = room or self._ready()
+            room = room or self._room()
             if not room:
                 break
             room -= 1
@@ -271,6 +287,29 @@ class Worker(Generic[T]):
             self.pace.breathe()
         self.pace.load(_MOST_BUSY)  # tasks are not to wait for each other's pauses
         return handled > 0 or bool(self._items)
+
+    def _room(self) -> int:
+        """How many items may be handled before this must be asked again."""
+        room = self._ready()
+        if room:
+            self._no_room_since = None
+            return room
+        now = monotonic()
+        if self._no_room_since is None:
+            self._no_room_since = now
+        return int(now - self._no_room_since > self._patience or self._places.half_full)
+
+    def wait_for_judge(self) -> bool:
+        """Give the place of the item that is being handled to another, for one among those that wait for a judge.
+
+        Returns:
+            False if none of those is free; the item keeps the place that it has.
+        """
+        entry = _handled.get()
+        with self._lock:
+            if not entry.waiting:
+                entry.waiting = self._places.wait(entry.weight)
+            return entry.waiting
 
     def _take_in(self, until: float) -> None:
         while self._items and monotonic() < until:
@@ -309,6 +348,7 @@ class Worker(Generic[T]):
                 entry.weight += more
                 self._places.reweigh(more)
         rest: Awaitable[None] | None = None
+        _handled.set(entry)
         try:
             rest = run(self._handle(entry.item), self.pace, _ROUND_SECONDS)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # a sys.exit() in a user's judge included
@@ -335,7 +375,7 @@ class Worker(Generic[T]):
     def _end(self, entry: _Entry[T]) -> None:
         with self._lock:
             del self._in_hand[id(entry)]
-            self._places.leave(entry.small, entry.weight)
+            self._places.leave(entry.small, entry.weight, waiting=entry.waiting)
             if self._waiting and not self.size:
                 self._changed.notify_all()
 

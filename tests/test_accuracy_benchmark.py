@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ragtrace.model import Document, RagCall
-from tests.benchmarks.accuracy import auroc, cut, interval, precision_recall_f1
+from tests.benchmarks.accuracy import auroc, cut, interval
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,6 @@ def test_auroc_counts_pairs(bad: list[int], suspicion: list[float], expected: fl
 def test_auroc_of_one_class_is_undefined() -> None:
     """Without a good answer there is nothing to compare with."""
     assert math.isnan(auroc(np.array([True, True]), np.array([0.1, 0.2])))
-
-
-def test_precision_recall_f1() -> None:
-    """Two of three flags are right, two of four bad ones found."""
-    bad = np.array([1, 1, 1, 1, 0, 0], dtype=np.bool_)
-    flagged = np.array([1, 1, 0, 0, 1, 0], dtype=np.bool_)
-    assert precision_recall_f1(bad, flagged) == pytest.approx((2 / 3, 1 / 2, 4 / 7))
-    assert precision_recall_f1(bad, ~bad & False) == (0.0, 0.0, 0.0)
 
 
 def test_the_bootstrap_draws_whole_groups() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from ragtrace.alerts import Alert, Alerting, Slack, Webhook
+from ragtrace.alerts import Alert, Alerting, Notice, Slack, Webhook
 from ragtrace.alerts.watching import MOST_GROUPS
 from ragtrace.errors import SettingsError, UnknownMetricError
+from ragtrace.estimates import Distribution, Key
 from ragtrace.model import Score
 from ragtrace.sampling import Decision
 from ragtrace.settings import resolve
@@ -24,7 +27,7 @@ def _no_thread_left() -> Iterator[None]:
     close_all()
 
 
-SPIKE = (1.0,) * 20
+SPIKE = (1.0,) * 40
 CALM = (0.0,) * 100
 
 
@@ -41,6 +44,12 @@ CALM = (0.0,) * 100
         ({"above": float("nan")}, "above must be more than 0 and less than 1, got nan"),
         ({"above": True}, "above must be more than 0 and less than 1, got True"),
         ({"above": 0.1, "mean_calls_between_false_alarms": 1}, "must be a number of at least 10, got 1"),
+        (
+            {"above": "median"},
+            "above must be more than 0 and less than 1, got 'median'; write for instance 0.05, or 'baseline'",
+        ),
+        ({"below": "baseline", "per": "model"}, "per='model' and a baseline exclude each other"),
+        ({"above": 0.1, "batch": 0}, "batch must be a whole number of at least 1 and at most 1000, got 0"),
         ({"above": 0.1, "min_calls": 2.5}, "min_calls must be a whole number of at least 1, got 2.5"),
         ({"above": 0.1, "window": 0}, "window must be a number of at least 1, got 0"),
         ({"above": 0.1, "recovery_calls": 3}, "recovery_calls must be a whole number of at least 5 and at most 2000"),
@@ -91,7 +100,8 @@ def test_a_secret_is_not_shown() -> None:
 )
 def test_a_rare_fault_needs_more_calls_to_be_over(settings: dict[str, Any], calls: int) -> None:
     """Of a hundred calls at one per cent hardly one would be bad."""
-    assert Alert(METRIC, **settings).calls_to_recover == calls
+    alert = Alert(METRIC, **settings)
+    assert alert.calls_to_recover(settings.get("above") or 1 - settings["below"]) == calls
 
 
 # --- states ----------------------------------------------------------------------------------------------------------
@@ -143,14 +153,14 @@ def test_below_is_the_other_way_round() -> None:
     board = Board(below=0.8)
     board.score(*[1.0] * 300)
     assert board.state == "ok"
-    board.score(*[0.3] * 60)
+    board.score(*[0.3] * 100)
     assert board.state == "spiking"
 
 
 def test_too_few_calls_raise_no_alarm() -> None:
     """However bad they are."""
-    board = Board(above=0.05, min_calls=50)
-    board.score(*[1.0] * 49)
+    board = Board(above=0.05, min_calls=70)
+    board.score(*[1.0] * 69)
     assert board.state == "ok"
     board.score(1.0)
     assert board.state == "spiking"
@@ -243,7 +253,7 @@ def test_what_goes_on_is_told_again_after_a_while() -> None:
 def test_workflows_are_watched_on_their_own() -> None:
     """The spike of one is not that of another, and the notice names it."""
     board = Board(above=0.05, per="workflow")
-    for _ in range(40):
+    for _ in range(50):
         board.score(0.0, workflow="search")
         board.score(1.0, workflow="chat")
     assert board.told() == [("spiking", "firing")]
@@ -269,7 +279,7 @@ def test_sampled_calls_bet_by_the_smallest_probability() -> None:
     for _ in range(20):
         board.judge(0.0, 1.0, Decision(True, 1.0, "always_rule", 0.001))
     assert board.state == "ok"
-    for _ in range(20):
+    for _ in range(40):
         board.judge(0.0, 0.05, Decision(True, 0.05, "sampled", 0.05))
     assert board.state == "spiking"
 
@@ -300,7 +310,7 @@ def test_an_observer_takes_what_it_is_given() -> None:
 def test_a_notice_names_what_one_has_to_know() -> None:
     """Metric, estimate with its interval, since when, workflow, and the worst calls with their unsupported words."""
     board = Board(above=0.05, per="workflow")
-    board.score(*CALM, 1.0, 0.5, *[0.0, 1.0] * 10)
+    board.score(*CALM, 1.0, 0.5, *[0.0, 1.0] * 25)
     assert board.told() == [("spiking", "firing")]
     [told] = board.notices
     assert (told.metric, told.bound, told.workflow, told.service) == (METRIC, 0.05, "guide", "bot")
@@ -312,10 +322,179 @@ def test_a_notice_names_what_one_has_to_know() -> None:
     assert abs(told.since - (1e9 + 1_101)) < 30
     assert told.since < told.at
     assert [example.score for example in told.worst] == sorted((e.score for e in told.worst), reverse=True)
-    assert told.worst[0].unsupported == ("Mars",)
-    assert told.trace_id == told.worst[0].trace_id
-    for part in ("95 % interval", "workflow guide", told.trace_id, "“Mars”", "10,000 scored calls"):
+    assert told.worst[0].unsupported == ("Paris is on Mars.",)
+    assert told.worst[0].question.startswith("where? ")
+    assert (len(told.worst), told.trace_id, told.before) == (3, told.worst[0].trace_id, 0.0)
+    for part in (
+        "share of the screen's verdicts: 0.000 before, now 0.5",
+        "95 % interval",
+        "workflow guide",
+        f"https://ui.example/t/{told.trace_id}",
+        "without support: “Paris is on Mars.”",
+        f"asked: “{told.worst[0].question}”",
+        "next: open the calls below",
+        "10,000 scored calls",
+    ):
         assert part in told.text
+
+
+def test_a_notice_names_release_and_host() -> None:
+    """So that whoever is paged sees at once whether a release came before it."""
+    board = Board()
+    board.alerting.compare(lambda key: None, "1.4.0")
+    board.score(*SPIKE)
+    assert board.told() == [("spiking", "firing")]
+    assert f", release 1.4.0, host {socket.gethostname()}" in board.notices[0].text
+
+
+def test_texts_of_calls_are_bounded_and_printable() -> None:
+    """A question of a megabyte, with control characters, becomes one short line."""
+    board = Board()
+    board.score(1.0, query="\x1b[2J\n" + "w" * 1_000_000)
+    board.score(*SPIKE)
+    assert board.told() == [("spiking", "firing")]
+    example = next(each for each in board.notices[0].worst if "w" in each.question[:10])
+    assert len(example.question) < 250
+    assert example.question.isprintable()
+
+
+# --- against a baseline ----------------------------------------------------------------------------------------------
+
+
+def usual(mean: float = 0.8, calls: int = 500) -> Distribution:
+    """Scores around *mean*."""
+    return Distribution.of([mean - 0.15, mean + 0.15] * (calls // 2), versions=["1.3.0"], until=9e8)
+
+
+def board_with(baselines: dict[str, Distribution], **settings: Any) -> Board:
+    """An alert on consistency against these baselines, by workflow."""
+    notices: list[Notice] = []
+    board = Board(Alert("consistency", below="baseline", notify=notices.append, **settings))
+    board.notices = notices
+    wanted = Key("guide", "consistency", "screen@1")
+    board.alerting.compare(lambda key: baselines.get(key.workflow) if key[1:] == wanted[1:] else None)
+    return board
+
+
+def test_without_a_baseline_there_is_no_alarm_and_the_state_says_so() -> None:
+    """However bad the scores are: nobody knows what is usual here."""
+    board = board_with({})
+    board.consistency(*[0.0] * 300)
+    assert board.alerting.state(board.name, workflow="guide") == "no_baseline"
+    assert (board.on(), board.told()) == ({"no_baseline"}, [])
+
+
+def test_a_fall_below_the_baseline_is_told() -> None:
+    """From which level, of which release's calls, to which; and its end."""
+    board = board_with({"guide": usual()})
+    board.consistency(*[0.95, 0.65] * 200)
+    assert (board.on(), board.told()) == ({"ok"}, [])
+    board.consistency(*[0.75, 0.45] * 100)
+    assert board.told() == [("spiking", "firing")]
+    [told] = board.notices
+    assert told.title == "consistency is below its baseline in bot, workflow guide"
+    assert told.bound == pytest.approx(0.797, abs=0.002)
+    for part in (
+        "mean score by the screen: 0.800 before, now 0.6",
+        "baseline: 500 calls of release 1.3.0, until 1998-07-09T16:00:00+00:00; alarm below 0.798",
+    ):
+        assert part in told.text
+    board.consistency(*[0.95, 0.65] * 200)
+    assert board.told()[-1] == ("spiking", "resolved")
+
+
+def test_each_workflow_has_its_own_baseline() -> None:
+    """What is usual in one is a fall in the other."""
+    board = board_with({"guide": usual(), "chat": usual(0.5)})
+    for workflow in ("guide", "chat"):
+        board.consistency(*[0.65, 0.35] * 100, workflow=workflow)
+    assert board.told() == [("spiking", "firing")]
+    assert [notice.workflow for notice in board.notices] == ["guide"]
+    assert board.alerting.state(board.name, workflow="chat") == "ok"
+
+
+def test_a_baseline_that_is_learned_later_is_used_from_then_on() -> None:
+    """The calls before it say nothing."""
+    known: dict[str, Distribution] = {}
+    board = board_with(known)
+    board.consistency(*[0.2] * 100)
+    known["guide"] = usual()
+    board.consistency(*[0.95, 0.65] * 50)
+    assert (board.on(), board.told()) == ({"ok"}, [])
+    board.consistency(*[0.2] * 100)
+    assert board.told() == [("spiking", "firing")]
+
+
+def test_a_baseline_without_any_bad_call_does_not_forbid_one() -> None:
+    """All scores were 1; a few lower ones among many are no alarm."""
+    board = board_with({"guide": Distribution.of([1.0] * 500)})
+    board.consistency(*([1.0] * 499 + [0.5]) * 2)
+    assert (board.on(), board.told()) == ({"ok"}, [])
+
+
+# --- one page an event -----------------------------------------------------------------------------------------------
+
+
+def both(**settings: Any) -> tuple[Board, list[Notice]]:
+    """Two alerts that tell one receiver, on two metrics that fall and rise together."""
+    notices: list[Notice] = []
+    tell = notices.append
+    board = Board(
+        Alert(METRIC, above=0.05, notify=tell), Alert("consistency", below=0.8, notify=tell, name="fall", **settings)
+    )
+    return board, notices
+
+
+def test_alerts_of_one_event_are_one_page(caplog: pytest.LogCaptureFixture) -> None:
+    """The second goes to the log alone, and says which alert was told."""
+    board, notices = both()
+    with caplog.at_level(logging.INFO, "ragtrace.alerts"):
+        for value in (0.0,) * 50 + (1.0,) * 100:
+            board.look({METRIC: Score(value, METRIC), "consistency": Score(1 - value)})
+        assert board.alerting.flush(10)
+    assert [notice.alert for notice in notices] == ["hallucination above 0.05"]
+    assert {row.alert for row in board.alerting.states() if row.state == "spiking" and row.on} == {
+        "hallucination above 0.05",
+        "fall",
+    }
+    assert "part of the event that the alert 'hallucination above 0.05' has told of" in caplog.text
+
+
+def test_what_goes_on_after_the_alert_that_told_of_it_is_told() -> None:
+    """The end of the first spike must not hide the second."""
+    board, notices = both()
+    for value in (1.0,) * 100:
+        board.look({METRIC: Score(value, METRIC), "consistency": Score(0.0)})
+    for _ in range(200):
+        board.look({METRIC: Score(0.0, METRIC), "consistency": Score(0.0)})
+    assert board.alerting.flush(10)
+    assert [(notice.alert, notice.status) for notice in notices] == [
+        ("hallucination above 0.05", "firing"),
+        ("hallucination above 0.05", "resolved"),
+        ("fall", "firing"),
+    ]
+
+
+def test_another_receiver_is_told_of_the_same_event() -> None:
+    """Grouping is for those that were told already."""
+    others: list[Notice] = []
+    board, notices = both()
+    board = Board(
+        Alert(METRIC, above=0.05, notify=notices.append), Alert("consistency", below=0.8, notify=others.append)
+    )
+    for value in (1.0,) * 100:
+        board.look({METRIC: Score(value, METRIC), "consistency": Score(1 - value)})
+    assert board.alerting.flush(10)
+    assert (len(notices), len(others)) == (1, 1)
+
+
+def test_a_question_that_is_asked_again_and_again_counts_once_a_batch() -> None:
+    """A user who repeats a question that has a bad answer is one bad answer, and no spike."""
+    board = Board(above=0.2)
+    for number in range(60):
+        board.score(*[1.0] * 3, query=f"Where   is it? {number}")
+        board.score(*[0.0] * 7)
+    assert board.told() == []
 
 
 def test_the_end_of_a_spike_has_the_mean_that_ended_it() -> None:
@@ -343,12 +522,14 @@ def test_words_stay_where_content_is_not_captured() -> None:
 def test_a_notice_is_plain_data() -> None:
     """All fields by name, times in seconds and as ISO 8601, and the text."""
     told = notice().as_dict()
-    assert (told["version"], told["at_iso"], told["since"]) == (1, "2001-09-09T01:48:20+00:00", 1_000_000_000.0)
+    assert (told["version"], told["at_iso"], told["since"]) == (2, "2001-09-09T01:48:20+00:00", 1_000_000_000.0)
     assert told["worst"] == (
         {
             "trace_id": "0af7651916cd43dd8448eb211c80319c",
             "score": 1.0,
             "at": 1_000_000_050.0,
-            "unsupported": ("on <!channel> & Mars",),
+            "unsupported": ("Paris is on <!channel> & Mars.",),
+            "question": "where?",
+            "url": "",
         },
     )

@@ -18,7 +18,7 @@ from ragtrace.testing import Captured, FakeJudge
 from tests.support.hooks import Hook
 from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, ask, watch
 
-BAD = [HALF] * 20
+BAD = [HALF] * 60
 FINE = [GOOD] * 100
 STOPPED = JudgeError("unavailable", retryable=False)
 
@@ -53,8 +53,8 @@ def run(script: Sequence[Judgement | BaseException], told: Any, **settings: Any)
     return captured
 
 
-def ask_all(count: int) -> None:
-    for number in range(count):
+def ask_all(count: int, first: int = 0) -> None:
+    for number in range(first, first + count):
         ask(f"where? {number}")
     assert ragtrace.flush(WAIT_S)
 
@@ -85,7 +85,7 @@ def test_the_notice_names_real_traces_and_words() -> None:
     [spike] = told.notices
     roots = {f"{span.context.trace_id:032x}" for span in captured.roots() if span.context}
     assert {example.trace_id for example in spike.worst} <= roots
-    assert len(spike.worst) == 5
+    assert len(spike.worst) == 3
     assert all(part in ANSWER for example in spike.worst for part in example.unsupported)
     assert (spike.service, spike.evaluator, spike.estimate and spike.estimate.evaluator) == ("bot", "screen", "screen")
 
@@ -95,8 +95,62 @@ def test_words_are_not_sent_where_content_is_not_captured() -> None:
     told = Told()
     alert = ragtrace.Alert("hallucination", above=0.05, notify=told)
     watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert], capture_content="NO_CONTENT")
+    ask_all(60)
+    assert [example.unsupported for example in told.notices[0].worst] == [()] * 3
+
+
+def test_a_notice_shows_what_redaction_leaves_and_links_to_the_trace() -> None:
+    """Its texts are those of the spans; the link is made of `trace_url`."""
+    told = Told()
+    watch(
+        screen=FakeJudge(HALF, name="screen"),
+        alerts=[ragtrace.Alert("hallucination", above=0.05, notify=told)],
+        redact=ragtrace.Redact(patterns=["where"]),
+        trace_url="https://ui.example/{trace_id}",
+    )
+    ask_all(60)
+    [example, *_] = told.notices[0].worst
+    assert example.question.startswith("[")
+    assert "where?" not in told.notices[0].text
+    assert example.url == f"https://ui.example/{example.trace_id}"
+
+
+def test_the_baseline_that_is_being_learned_is_the_one_compared_with() -> None:
+    """No alarm while it is learned, whatever the scores; then a fall below what was learned is told."""
+    told = Told()
+    good, fair, poor = (Judgement(claims=HALF.claims, answer_label="answered", consistency=c) for c in (0.9, 0.7, 0.3))
+    captured = watch(
+        service="bot",
+        screen=FakeJudge(*[good, fair] * 20, *[poor] * 60, name="screen"),
+        alerts=[ragtrace.Alert("consistency", below="baseline", notify=told)],
+        baseline_calls=40,
+    )
     ask_all(30)
-    assert [example.unsupported for example in told.notices[0].worst] == [()] * 5
+    assert (gauge(captured), told.events) == ({"no_baseline"}, [])
+    ask_all(70, 30)
+    assert told.events == [("spiking", "firing")]
+    assert "0.800 before, now 0.3" in told.notices[0].text
+
+
+def test_doctor_says_that_there_is_no_baseline_yet() -> None:
+    """And what is watched, in words."""
+    watch(screen=FakeJudge(GOOD, name="screen"), alerts=[ragtrace.Alert("consistency", below="baseline")])
+    ask_all(3)
+    [alert] = ragtrace.doctor().alerts
+    assert (alert.rule, alert.states) == ("consistency below baseline", ("guide: no_baseline",))
+
+
+def test_answers_without_any_context_can_be_watched() -> None:
+    """The plainest sign of a broken retriever."""
+    told = Told()
+    watch(alerts=[ragtrace.Alert("answered_without_context", above=0.05, notify=told)])
+    for number in range(60):
+        with ragtrace.call(f"where? {number}") as call:
+            call.retrieved([])
+            call.answered("It is on Mars, next to the big crater.")
+    assert ragtrace.flush(WAIT_S)
+    assert told.events == [("spiking", "firing")]
+    assert "share of the screen's verdicts: now 1.000" in told.notices[0].text
 
 
 def test_a_judge_that_stops_is_judge_failing_and_not_ok() -> None:
@@ -148,7 +202,7 @@ def test_what_waits_at_the_shutdown_is_delivered() -> None:
     told = Told()
     alert = ragtrace.Alert("hallucination", above=0.05, notify=told)
     watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert])
-    for number in range(40):
+    for number in range(60):
         ask(f"where? {number}")
     assert ragtrace.shutdown(WAIT_S)
     assert told.events == [("spiking", "firing")]
@@ -163,11 +217,11 @@ def test_a_notifier_that_fails_costs_the_application_nothing() -> None:
     told = Told()
     alert = ragtrace.Alert("hallucination", above=0.05, notify=[broken, told])
     captured = watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert])
-    for number in range(40):
+    for number in range(60):
         assert ask(f"where? {number}") == ANSWER
     assert not ragtrace.flush(WAIT_S)  # it says that something was lost
     assert told.events == [("spiking", "firing")]
-    assert len(captured.roots()) == 40
+    assert len(captured.roots()) == 60
     assert any("broken" in place for place in ragtrace.stats().faults)
 
 
@@ -176,7 +230,7 @@ def test_a_notifier_that_fails_costs_the_application_nothing() -> None:
     [
         (ragtrace.Alert("hallucination", above=0.1), "alerts must be a list, got Alert"),
         (["hallucination"], "alerts= must be a ragtrace.Alert, got str: 'hallucination'; write for instance"),
-        ([ragtrace.Alert("hallucination", above=0.1)] * 2, "two alerts are called"),
+        ([ragtrace.Alert("consistency", below=0.1)] * 2, "two alerts are called"),
         ([ragtrace.Alert("context_recall", above=0.1)], "neither screen nor judge gives a metric 'context_recall'"),
     ],
 )

@@ -644,3 +644,30 @@ def test_not_understood_is_said_once_for_a_function(caplog: pytest.LogCaptureFix
         not_understood("documents", name, 5)
     assert len(caplog.records) == 2
     assert faults.counts() == {"capture.documents:ask": 2, "capture.documents:search": 1}
+
+
+class LangChainDocument:
+    def __init__(self, text: str, **metadata: object) -> None:
+        self.page_content, self.metadata, self.id = text, metadata, None
+
+
+@pytest.mark.parametrize("value", [
+    LangChainDocument("a", source="faq.md"),
+    LangChainDocument("a", file_name="faq.md", title="Questions"),
+    {"text": "a", "metadata": {"url": "faq.md", "title": "Questions"}},
+    {"text": "a", "title": "faq.md"},
+    (LangChainDocument("a", source="faq.md"), 0.5),
+    {"document": {"page_content": "a"}, "meta": {"source": "faq.md"}},
+])  # fmt: skip
+def test_a_passage_without_an_id_goes_by_the_name_of_its_document(value: object) -> None:
+    """As LangChain, LlamaIndex and loaders keep it: a backend shows it instead of an unnamed card."""
+    (found,) = documents([value]) or ()
+    assert (found.text, found.id) == ("a", "faq.md")
+
+
+def test_an_id_goes_before_the_name_of_a_document() -> None:
+    """It tells the passages of one document apart."""
+    found = documents(
+        [{"text": "a", "id": "7", "title": "t"}, {"text": "b", "metadata": {"doc_id": "8", "source": "s"}}]
+    )
+    assert [document.id for document in found or ()] == ["7", "8"]

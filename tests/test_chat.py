@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -163,6 +164,91 @@ def test_the_most_tokens_go_under_the_name_the_server_knows(names: tuple[str | N
     assert {key: value for key, value in last.items() if value == 77} == ({names[-1]: 77} if names[-1] else {})
 
 
+AMPLE = replace(ASK, ample_tokens=900)
+
+
+def test_a_reply_has_a_limit_unless_somebody_set_one() -> None:
+    """What the request needs at most; under either name, what the caller says goes before."""
+
+    def limit(ask: Ask, **settings: Any) -> object:
+        with OpenAIServer(BOUGHT) as server:
+            run(server, lambda chat: chat.ask(ask, check), **settings)
+            return server.chats[-1].body.get("max_tokens")
+
+    assert [limit(AMPLE), limit(ASK), limit(AMPLE, max_tokens=77)] == [900, None, 77]
+    assert limit(AMPLE, extra_body={"max_completion_tokens": 5}) is None
+
+
+@pytest.mark.parametrize("written", ["", "<think>Let me see. ", '{"label"'])
+def test_a_model_that_reasons_is_asked_without_a_limit(written: str) -> None:
+    """Its reply was cut off before it began; this is remembered."""
+
+    def reasons(request: Request) -> Reply:
+        return Reply.cutting_off(written) if "max_tokens" in request.body else BOUGHT
+
+    async def both(chat: Chat) -> Answer:
+        await chat.ask(AMPLE, check)
+        return await chat.ask(AMPLE, check)
+
+    with OpenAIServer(reasons) as server:
+        assert run(server, both).data == GOOD
+        assert server.n_chats == 3
+
+
+def test_reasoning_that_the_server_counts_is_believed() -> None:
+    """However much of the reply was written before it was cut off."""
+    usage = {"prompt_tokens": 5, "completion_tokens": 900, "completion_tokens_details": {"reasoning_tokens": 500}}
+    choice = {"message": {"content": '{"label": "' + "good " * 300}, "finish_reason": "length"}
+    cut = Reply(body=json.dumps({"choices": [choice], "usage": usage}).encode())
+    with OpenAIServer(cut, BOUGHT) as server:
+        assert run(server, lambda chat: chat.ask(AMPLE, check)).data == GOOD
+
+
+@pytest.mark.parametrize("written", ["\n" * 900, '{"label": "' + "good " * 800])
+def test_a_model_that_repeats_itself_is_cut_off(written: str) -> None:
+    """It is not asked to go on without a limit."""
+    with OpenAIServer(Reply.cutting_off(written)) as server, pytest.raises(JudgeError, match="truncated"):
+        run(server, lambda chat: chat.ask(AMPLE, check))
+    assert server.n_chats == 1
+
+
+def test_a_verdict_in_words_has_a_limit() -> None:
+    """A model that babbles on is cut off, and not asked to go on."""
+    babble = Reply.cutting_off("Let me see. " * 500)
+    with OpenAIServer(babble) as server, pytest.raises(JudgeError, match="truncated"):
+        run(server, lambda chat: chat.text("Say something.", "{}"))
+    assert [request.body["max_tokens"] for request in server.chats] == [2_000]
+
+
+def test_a_small_window_is_asked_without_our_limit() -> None:
+    """A server that refuses request and limit together may have room for the reply all the same."""
+
+    def refuses(request: Request) -> Reply:
+        error = Reply.failing(400, "This model's maximum context length is 4096 tokens, you requested 4500")
+        return error if "max_tokens" in request.body else BOUGHT
+
+    with OpenAIServer(refuses) as server:
+        assert run(server, lambda chat: chat.ask(AMPLE, check)).data == GOOD
+
+
+def test_a_server_that_reads_only_a_part_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    """By the tokens that it counts: one warning that says what to do, and a mark on every answer."""
+    long = replace(ASK, user="word " * 4_000)
+
+    async def both(chat: Chat) -> list[bool]:
+        return [(await chat.ask(ask, check)).input_truncated for ask in (long, long, ASK)]
+
+    with OpenAIServer(Reply(GOOD, usage=(2048, 10))) as server:
+        assert run(server, both) == [True, True, False]
+        assert "reads only a part of long texts" in ladder.known(server.url, "judge").habits
+    (warning,) = [record.message for record in caplog.records if "seems to read only a part" in record.message]
+    assert "OLLAMA_CONTEXT_LENGTH" in warning
+    with OpenAIServer(Reply(GOOD, usage=(5000, 10)), Reply(GOOD, usage=None), Reply(GOOD, usage=(1, 1))) as server:
+        assert run(server, both) == [False, False, False]
+    with OpenAIServer(Reply(GOOD, usage=(1, 10))) as server:
+        assert run(server, both) == [False, False, False]  # it leaves out what it has cached
+
+
 def test_errors_about_something_else_change_nothing() -> None:
     """A wrong key is not a reason to ask with less."""
     error = failure(Reply.failing(401, "Incorrect API key provided", code="invalid_api_key"))
@@ -233,6 +319,20 @@ def test_there_is_one_repair_at_most() -> None:
         got = run(server, put)
         assert (got.data["label"], server.n_chats, got.samples) == ("meh", 2, ())
     assert got.defects == ("label must be good or bad, got 'meh'",)
+
+
+def test_a_worse_repair_leaves_the_first_reply() -> None:
+    """Of two replies with defects the one with fewer counts; of equally many the later."""
+
+    def check(data: Mapping[str, Any]) -> list[str]:
+        return ["a bad label"] * int(data["reason"])
+
+    def labels(*reasons: str) -> str:
+        replies = [Reply({"label": "meh", "reason": reason}) for reason in reasons]
+        with OpenAIServer(*replies) as server:
+            return str(run(server, lambda chat: chat.ask(ASK, check)).data["reason"])
+
+    assert [labels("1", "40"), labels("40", "1"), labels("2", "3")] == ["1", "1", "2"]
 
 
 def test_a_failed_repair_leaves_the_first_reply() -> None:
@@ -308,6 +408,53 @@ def test_the_wait_a_server_asks_for_is_passed_on(headers: dict[str, str], low: f
     assert caught.value.retry_after is not None
     assert low <= caught.value.retry_after <= high
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply.failing(401, "Incorrect API key provided: sk-secret-1234"),
+        Reply.too_many(7),
+        Reply.failing(500),
+        Reply.failing(418, body="\ufeff<html>"),
+        Reply(status=307, headers={"Location": "http://127.0.0.1:9/v1"}),
+        Reply.flooding(3_000_000),
+        Reply.babbling(),
+        Reply.dropping(),
+        Reply(hangs=True),
+    ],
+    ids="key 429 500 teapot redirect huge garbage dropped hangs".split(),
+)
+def test_a_later_request_fails_as_the_first(reply: Reply) -> None:
+    """In every word, though it is made without the openai package's help."""
+
+    async def fails(chat: Chat) -> tuple[object, ...]:
+        with pytest.raises(JudgeError) as caught:
+            await put(chat)
+        error = caught.value
+        return error.reason, error.detail, error.retry_after, error.retryable, error.n_calls
+
+    async def fails_later(chat: Chat) -> tuple[object, ...]:
+        await put(chat)
+        return await fails(chat)
+
+    with OpenAIServer(reply, BOUGHT, reply) as server:
+        first, later = (run(server, use, api_key="sk-secret-1234", timeout=0.5) for use in (fails, fails_later))
+    assert later == first
+
+
+def test_a_later_request_is_like_the_first() -> None:
+    """The same headers, the key's among them, and the same body."""
+
+    async def thrice(chat: Chat) -> None:
+        for text in ("hello", "hello", "h\u00e9 \U0001f600"):
+            await chat.ask(replace(ASK, user=text), check)
+
+    with OpenAIServer(GOOD) as server:
+        run(server, thrice, api_key="sk-secret-1234")
+    first, second, third = server.chats
+    assert first.headers["authorization"] == "Bearer sk-secret-1234"
+    assert (second.headers, second.body, third.user) == (first.headers, first.body, "h\u00e9 \U0001f600")
 
 
 def test_a_date_to_come_back_is_passed_on() -> None:

@@ -40,13 +40,13 @@ def test_met_expectations_return_the_results() -> None:
 
 def test_the_embedded_judge_is_the_default() -> None:
     """No key and no network in a test."""
-    ragtrace.assert_scores({"contexts": ["Paris is big."], "answer": "Paris is big."}, faithfulness="== 1")
+    ragtrace.assert_scores({"contexts": ["Paris is big."], "answer": "Paris is big."}, consistency="== 1")
 
 
 def test_a_call_may_be_an_object() -> None:
     """As tracing makes it."""
     call = RagCall("Which?", (Document("Paris is big."),), "Paris is big.")
-    ragtrace.assert_scores(call, hallucination="< 0.1")
+    ragtrace.assert_scores(call, consistency="> 0.9")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_pytest_shows_the_line_of_the_test(pytester_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1, done.stdout
-    assert "faithfulness: expected >= 0.8, got 0" in done.stdout
+    assert "consistency: expected >= 0.8, got 0" in done.stdout
     assert "checking.py" not in done.stdout
 
 
@@ -175,6 +175,6 @@ def pytester_path(tmp_path: Path) -> Path:
         "import ragtrace\n"
         "def test_bot():\n"
         "    call = {'contexts': ['Paris is big.'], 'answer': 'Berlin is small.'}\n"
-        "    ragtrace.assert_scores(call, faithfulness='>= 0.8')\n"
+        "    ragtrace.assert_scores(call, consistency='>= 0.8')\n"
     )
     return path

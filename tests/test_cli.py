@@ -203,8 +203,8 @@ def test_json_is_one_object(docs: Path) -> None:
     found = json.loads(done.stdout)
     assert done.stdout.count("\n") == 1
     assert set(found) == {
-        *("documents", "model", "judge", "seed", "questions", "flagged_above", "simulated_regression"),
-        *("before", "after", "alert", "worst", "stats", "sent_to", "seconds", "notes"),
+        *("documents", "model", "judge", "seed", "questions", "simulated_regression"),
+        *("before", "after", "alerts", "worst", "stats", "sent_to", "seconds", "notes"),
     }
     assert found["before"]["calls"] + found["after"]["calls"] == found["questions"] == 8
     assert found["sent_to"]["endpoint"] is None

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import ragtrace
+from ragtrace import semconv
 from ragtrace.delivery import Backlog, BoundedSpans, PatientExporter
 from ragtrace.errors import SettingsError, faults
 from ragtrace.testing import FakeClock, FakeJudge
@@ -234,13 +235,36 @@ def test_a_backend_that_refuses_is_counted_in_the_accounts(
 ) -> None:
     """Scored all the same; that their spans never arrived is in `ragtrace.stats().faults`."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", http_receiver.endpoint)
-    ragtrace.configure(service="s", screen=FakeJudge(GOOD))
+    ragtrace.configure(service="s", screen=FakeJudge(GOOD), metrics=["faithfulness", "answered"])
     http_receiver.answer_with(400, times=3)
     ask("where?")
     assert not ragtrace.flush(WAIT_S)
     stats = ragtrace.stats()
     assert stats.scored == 1
-    assert stats.faults == {"lost spans: export failed": 3, "lost events: export failed": 4}
+    assert stats.faults == {"lost spans: export failed": 3, "lost events: export failed": 2}
+
+
+def test_faults_and_losses_are_metrics(http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By kind, and by signal and reason: what goes wrong is seen where everything else is."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", http_receiver.endpoint)
+    ragtrace.configure(service="s", screen=FakeJudge(GOOD))
+    http_receiver.answer_with(400, times=3)
+    ask("where?")
+    assert not ragtrace.flush(WAIT_S)
+    ragtrace.flush(WAIT_S)
+    http_receiver.wait_for(lambda got: "ragtrace.lost" in got.latest_metrics())
+    metrics = http_receiver.latest_metrics()
+    lost = {
+        (point.attributes[semconv.SIGNAL], point.attributes[semconv.REASON]): point.value
+        for point in metrics["ragtrace.lost"].points
+    }
+    faults = {point.attributes[semconv.FAULT_KIND]: point.value for point in metrics["ragtrace.faults"].points}
+    assert faults == ragtrace.stats().faults
+    assert lost == {
+        ("spans", "export_failed"): faults["lost spans: export failed"],
+        ("events", "export_failed"): faults["lost events: export failed"],
+    }
+    assert (metrics["ragtrace.lost"].monotonic, metrics["ragtrace.lost"].unit) == (True, "{item}")
 
 
 # --- forked children -------------------------------------------------------------------------------------------------

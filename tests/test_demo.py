@@ -81,8 +81,8 @@ def call(
     """A call with a verdict; an invention and a finding are both the first five characters."""
     made = (Invention("detail", answer[:5], 0, 5, ""),) if invented else ()
     found = (Finding(answer, ((0, 5),), 0.1, "closest"),) if flagged else ()
-    scores = (None, None) if reason else (0.5, 0.5) if flagged else (1.0, 0.0)
-    return Call("Why?", answer, made, half, Verdict(*scores, flagged, reason, "judge@1", found))
+    faithfulness = None if reason else 0.5 if flagged else 1.0
+    return Call("Why?", answer, made, half, Verdict(faithfulness, flagged, reason, "judge@1", found))
 
 
 def outcome(*calls: Call) -> Outcome:
@@ -355,7 +355,7 @@ def test_marks_are_cut_with_the_answer() -> None:
     """A long answer is shown around its first mark, and the marks move along."""
     long = call("a" * 900 + " wrong " + "b" * 300)
     finding = Finding("", ((901, 906),), None, "")
-    text, ranges = marked(Call("?", long.answer, (), 0, Verdict(0.0, 1.0, True, None, "", (finding,))))
+    text, ranges = marked(Call("?", long.answer, (), 0, Verdict(0.0, True, None, "", (finding,))))
     assert [text[start:end] for start, end in ranges] == ["wrong"]
     assert len(text) < 500
 
@@ -374,15 +374,23 @@ def test_the_plain_report_says_all() -> None:
         assert part in text
 
 
+def test_the_report_says_what_its_judge_can_be_believed() -> None:
+    """A judge that compares words is fit for answers that quote, and is not for those of any other model."""
+    finished = outcome(call("fine"))
+    assert "the answers quote their passages (extractive=True)" in " ".join(report(finished).split())
+    served = " ".join(report(replace(finished, model="gpt-4o-mini")).split())
+    assert "flags true answers in words of the model's own" in served
+
+
 @pytest.mark.parametrize(
     ("raised_after", "says"),
     [(75, "raised 75 calls after the release ("), (None, "not raised ("), (0, "raised FALSELY, before the release (")],
 )
 def test_the_report_says_when_the_alert_was_raised(raised_after: int | None, says: str) -> None:
     """Whatever came of it, with the rule that was stated beforehand."""
-    text = report(replace(outcome(call("fine")), alarm=Alarm(0.05, 10_000, raised_after)))
+    text = report(replace(outcome(call("fine")), alarms=(Alarm("hallucinated above 0.05", 10_000, raised_after),)))
     assert f"alert: {says}" in text
-    assert "mean hallucination above 0.05, at most one false alarm in 10,000 calls in the mean" in text
+    assert "hallucinated above 0.05, at most one false alarm in 10,000 scored calls in the mean" in text
 
 
 # --- a whole run ----------------------------------------------------------------------------------------------------
@@ -423,14 +431,15 @@ def test_the_simulated_regression_shows(finished: Outcome) -> None:
     assert after.hallucination_rate > 0.1 + before.hallucination_rate
 
 
-def test_the_simulated_regression_raises_the_alert() -> None:
+def test_the_simulated_regression_raises_both_alerts() -> None:
     """After the release, not before; the number of calls is the call's own place in the run; the log stays quiet."""
     result = run(Options(questions=400, seed=7), silent)
-    assert result.alarm is not None
-    assert result.alarm.raised_after is not None
-    assert 20 <= result.alarm.raised_after <= 200
-    assert result.alarm.text.startswith("hallucination is above 0.05 in ragtrace-demo\nmean 0.")
-    assert as_json(result, worst=0)["alert"] == asdict(result.alarm)
+    assert [alarm.rule for alarm in result.alarms] == ["hallucinated above 0.05", "consistency below baseline"]
+    for alarm in result.alarms:
+        assert alarm.raised_after is not None
+        assert 5 <= alarm.raised_after <= 200
+        assert "ragtrace-demo" in alarm.text
+    assert as_json(result, worst=0)["alerts"] == [asdict(alarm) for alarm in result.alarms]
 
 
 def test_every_root_span_has_its_scores(finished: Outcome) -> None:

@@ -589,7 +589,7 @@ def test_a_notifier_is_connected_to_and_told_nothing() -> None:
     told: list[object] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         hook = Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/hook")
-        watch(alerts=[ragtrace.Alert("hallucination", above=0.05, notify=[hook, told.append])])
+        watch(alerts=[ragtrace.Alert("consistency", below=0.5, notify=[hook, told.append])])
         diagnosis = ragtrace.doctor()
         assert diagnosis.ok, diagnosis.problems
         connection, _ = server.accept()
@@ -602,7 +602,7 @@ def test_a_notifier_is_connected_to_and_told_nothing() -> None:
 
 def test_a_notifier_that_is_not_there_is_a_problem(closed: int) -> None:
     """Found before the night in which it is needed."""
-    alert = ragtrace.Alert("hallucination", above=0.05, notify=Alertmanager(f"http://127.0.0.1:{closed}"))
+    alert = ragtrace.Alert("consistency", below=0.5, notify=Alertmanager(f"http://127.0.0.1:{closed}"))
     watch(alerts=[alert])
     [problem] = ragtrace.doctor().problems
     assert problem.startswith(f"notifier: connection refused at Alertmanager at 127.0.0.1:{closed}; ")
@@ -730,7 +730,7 @@ def test_the_command_looks_at_the_environment(
     assert main(["doctor"]) == OK
     output = capsys.readouterr().out
     assert "200 OK" in output
-    assert output.endswith("All well.\n")
+    assert output.endswith("Nothing is wrong as far as can be seen from here.\n")
 
 
 def test_the_command_fails_if_something_is_wrong(

@@ -62,7 +62,8 @@ NOISE: Final = ("noise_sensitivity_relevant", "noise_sensitivity_irrelevant")
 FACTS: Final = ("factual_correctness_precision", "factual_correctness_recall", "factual_correctness_f1")
 REFERENCE: Final = (*NOISE, *FACTS, "semantic_similarity")
 ALL: Final = (
-    *CLAIM_METRICS, "context_contradiction", "consistency", *RELEVANCY, *OF_CHUNKS, "answered", *QUALITY_METRICS,
+    *CLAIM_METRICS, "context_contradiction", "consistency", *RELEVANCY, *OF_CHUNKS, "answered",
+    "answered_without_context", *QUALITY_METRICS,
     *CITATION_METRICS, *NUGGETS, *REFERENCE, "completeness",
 )  # fmt: skip
 SCORED: Final = 0.5
@@ -88,16 +89,15 @@ REMARKS: Final = replace(LABELS, claims=stated("", remarks=2).claims)
 NO_STATEMENTS: Final = replace(LABELS, claims=())
 SUPPORTED_AND_DECLINED: Final = replace(LABELS, answer_label="abstained")
 BLANK: Final = (Document(" "), Document("\n"))
-NOTHING: Final[Expected] = {}
 
 ROWS: Final[Mapping[str, tuple[RagCall, Judgement, Expected]]] = {
-    "all is there": (CALL, LABELS, NOTHING),
+    "all is there": (CALL, LABELS, {one("hallucinated"): 1.0, one("answered_without_context"): 0.0}),
     "answer absent": (
         replace(CALL, answer=None),
         LABELS,
         {
             of(CLAIM_METRICS, RELEVANCY, CITATION_METRICS, NUGGETS, REFERENCE): "empty_answer",
-            one("consistency", "context_contradiction"): "empty_answer",
+            one("consistency", "context_contradiction", "answered_without_context"): "empty_answer",
             QUALITY_METRICS: "missing_component",
             one("answered"): 0.0,
         },
@@ -112,7 +112,7 @@ ROWS: Final[Mapping[str, tuple[RagCall, Judgement, Expected]]] = {
         LABELS,
         {
             of(CLAIM_METRICS, OF_CHUNKS, NUGGETS, CITATION_METRICS, NOISE): "contexts_missing",
-            one("consistency", "context_contradiction"): "contexts_missing",
+            one("consistency", "context_contradiction", "answered_without_context"): "contexts_missing",
             QUALITY_METRICS: "missing_component",
         },
     ),
@@ -121,7 +121,7 @@ ROWS: Final[Mapping[str, tuple[RagCall, Judgement, Expected]]] = {
         LABELS,
         {
             one("faithfulness"): 0.0,
-            one("hallucination"): 1.0,
+            one("hallucination", "hallucinated", "answered_without_context"): 1.0,
             of(HELD, CHUNK_METRICS, NUGGETS, NOISE): "no_contexts",
             one("consistency", "context_contradiction"): "no_contexts",
             of(RANK_METRICS, CITATION_METRICS): 0.0,
@@ -133,6 +133,7 @@ ROWS: Final[Mapping[str, tuple[RagCall, Judgement, Expected]]] = {
         REMARKS,
         {
             CLAIM_METRICS: "no_claims",
+            one("answered_without_context"): 1.0,
             of(CHUNK_METRICS, NUGGETS, NOISE): "no_contexts",
             one("consistency", "context_contradiction"): "no_contexts",
             of(RANK_METRICS, CITATION_METRICS): 0.0,
@@ -144,7 +145,7 @@ ROWS: Final[Mapping[str, tuple[RagCall, Judgement, Expected]]] = {
         replace(LABELS, chunks=None),
         {
             one("faithfulness"): 0.0,
-            one("hallucination"): 1.0,
+            one("hallucination", "hallucinated", "answered_without_context"): 1.0,
             of(HELD, NUGGETS, NOISE): "no_contexts",
             one("consistency", "context_contradiction"): "no_contexts",
             of(OF_CHUNKS, CITATION_METRICS): 0.0,
@@ -165,12 +166,24 @@ ROWS: Final[Mapping[str, tuple[RagCall, Judgement, Expected]]] = {
         DECLINED,
         {
             of(CLAIM_METRICS, RELEVANCY_METRICS, CITATION_METRICS): "abstained",
-            one("consistency", "context_contradiction"): "abstained",
+            one("consistency", "context_contradiction", "answered_without_context"): "abstained",
             of(SIMILARITY, one("answered"), NUGGETS): 0.0,
             QUALITY_METRICS: "missing_component",
         },
     ),
     "abstained, with a statement": (CALL, SUPPORTED_AND_DECLINED, {one("answered"): 0.0}),
+    "abstained, with a statement, contexts []": (
+        replace(CALL, contexts=()),
+        SUPPORTED_AND_DECLINED,
+        {
+            one("faithfulness", "answered"): 0.0,
+            one("hallucination", "hallucinated", "answered_without_context"): 1.0,
+            of(HELD, CHUNK_METRICS, NUGGETS, NOISE): "no_contexts",
+            one("consistency", "context_contradiction"): "no_contexts",
+            of(RANK_METRICS, CITATION_METRICS): 0.0,
+            QUALITY_METRICS: "missing_component",
+        },
+    ),
     "no reference": (
         replace(CALL, reference=None),
         LABELS,
@@ -274,7 +287,7 @@ def test_a_failed_reply_is_never_a_number(name: str, reason: str) -> None:
         ("claims", of(CLAIM_METRICS, one("answer_relevancy"), QUALITY_METRICS)),
         ("chunks", of(OF_CHUNKS, QUALITY_METRICS, one("context_contradiction"))),
         ("citations", CITATION_METRICS),
-        ("answer_label", one("answered")),
+        ("answer_label", one("answered", "answered_without_context")),
         ("answer_rating", one("answer_relevancy_rating")),
         ("nuggets", NUGGETS),
         ("intentions", one("completeness")),
@@ -336,4 +349,4 @@ def test_up_to_a_fifth_of_the_items_may_lack_a_label(names: tuple[str, ...], val
         return
     for result in results:
         assert isinstance(result, Score), result
-        assert result.value == float(result.metric not in ("hallucination", "contradiction"))
+        assert result.value == float(result.metric not in ("hallucinated", "hallucination", "contradiction"))

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from statistics import fmean
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ragtrace
 from ragtrace.judges import EmbeddedJudge
 from ragtrace.judges.reading import MAX_ANSWER_CHARS, MAX_CONTEXT_CHARS, MAX_STATEMENTS, STEP_CHARS
 from ragtrace.labels import Claim
 from ragtrace.metrics import registry
 from ragtrace.model import Document, Judge, Judgement, RagCall, Score
 from ragtrace.reasons import status_of
+from tests.support.languages import PARALLEL
 
 TOWER = "The Eiffel Tower is in Paris, France. It was finished in 1889 and is 330 metres tall."
 PUMP = "The pump does not need oil. It must be cleaned with warm water every 6 weeks, or the warranty is lost."
@@ -45,13 +48,34 @@ def consistency(answer: str, *contexts: str) -> float:
 
 
 def test_it_is_a_judge() -> None:
-    """It fulfils the protocol and offers the four measured metrics only."""
+    """It fulfils the protocol."""
     embedded = EmbeddedJudge()
     assert isinstance(embedded, Judge)
     assert (embedded.id, embedded.type) == ("embedded", "deterministic")
-    assert [metric.name for metric in registry.all() if embedded.offers(metric)] == [
-        "faithfulness", "hallucination", "consistency", "answered",
-    ]  # fmt: skip
+
+
+def test_it_offers_what_words_can_tell() -> None:
+    """A comparison of words is called neither hallucination nor faithfulness."""
+    offered = {metric.name for metric in registry.all() if EmbeddedJudge().offers(metric)}
+    assert offered >= {"consistency", "answered"}
+    assert offered <= {"consistency", "answered", "answered_without_context"}
+
+
+def test_an_application_that_quotes_may_have_shares_of_statements() -> None:
+    """`extractive=True` adds the metrics that count unsupported statements, and no other."""
+    embedded = EmbeddedJudge(extractive=True)
+    more = {m.name for m in registry.all() if embedded.offers(m) and not EmbeddedJudge().offers(m)}
+    assert more >= {"faithfulness", "hallucination"}
+    assert more <= {"faithfulness", "hallucination", "hallucinated"}
+
+
+def test_consistency_shows_the_words_that_no_chunk_has() -> None:
+    """Evidence comes with the score that is offered by default."""
+    answer = "The Eiffel Tower is in Berlin."
+    result = ragtrace.score(answer=answer, contexts=[TOWER])["consistency"]
+    assert isinstance(result, Score)
+    assert result.label is None
+    assert [answer[start:end] for claim in result.claims for start, end in claim.unsupported] == ["Berlin"]
 
 
 def test_an_invented_place_is_flagged() -> None:
@@ -172,16 +196,144 @@ def test_a_denial_about_the_subject_is_checkable() -> None:
         "Unable to answer based on the passages.",
         "The documents do not contain information about the opening hours.",
         "There is no information about this in the text.",
-        "抱歉，文中没有提到这一点。",
+        "I'm sorry, but the provided documents do not contain information about startup probes.",
+        "I couldn't find anything about startup probes in the documentation. Please contact support.",
+        "No information about the opening hours was found.",
+        "There is no mention of opening hours.",
+        "Unfortunately, opening hours are not covered in the documentation.",
+        "Opening hours are not mentioned.",
+        "The answer isn't in the documents that I have.",
+        "There isn't enough information to answer this question.",
+        "I was unable to locate any details on this. You may want to check the official website.",
+        "Based on the given context, it cannot be determined when it opens.",
+        "I found nothing about opening hours in the docs.",
+        "None of the passages discuss opening hours.",
+        "I regret that the text does not say when it opens. If you provide more details, I can look again.",
     ],
 )
 def test_declining_is_labelled_abstained(answer: str) -> None:
     """And leaves consistency without a value."""
-    context = "塔在巴黎。" if answer.startswith("抱") else TOWER
+    assert_abstained(answer, TOWER)
+
+
+@pytest.mark.parametrize(
+    ("language", "answer"),
+    [
+        ("zh", "抱歉，文中没有提到这一点。"),
+        ("zh", "很抱歉，我在文档中找不到相关内容。"),
+        ("ja", "申し訳ありませんが、その情報は見つかりませんでした。"),
+        ("de", "Leider enthalten die Dokumente keine Informationen darüber."),
+        ("de", "Dazu konnte ich in den Unterlagen nichts finden. Bitte wenden Sie sich an den Kundendienst."),
+        ("fr", "Désolé, les documents ne contiennent pas d'information à ce sujet."),
+        ("fr", "Je n'ai pas trouvé de réponse dans la documentation. Veuillez contacter le support."),
+        ("es", "Lo siento, los documentos no contienen información sobre este tema."),
+        ("es", "No he podido encontrar nada sobre eso en la documentación."),
+        ("pt", "Desculpe, não encontrei informações sobre isso nos documentos."),
+        ("it", "Mi dispiace, i documenti non contengono informazioni su questo argomento."),
+        ("nl", "Helaas bevatten de documenten geen informatie over dit onderwerp."),
+        ("ru", "К сожалению, в документах нет информации об этом."),
+        ("ar", "عذرا، لا توجد معلومات عن ذلك في المستندات."),
+        ("hi", "क्षमा करें, दस्तावेज़ों में इसकी जानकारी नहीं है।"),
+    ],
+)
+def test_declining_is_known_in_every_language(language: str, answer: str) -> None:
+    """In the language of the chunks."""
+    assert_abstained(answer, PARALLEL[language][0][0])
+
+
+def assert_abstained(answer: str, context: str) -> None:
     judgement = judge(answer, [context])
     assert judgement.answer_label == "abstained"
     assert judgement.consistency is None
     assert judgement.reasons["consistency"] == "abstained"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The lamp is not available in red.",
+        "If the port is not specified, the server uses 80.",
+        "The warranty does not cover the battery.",
+        "Unfortunately, refunds are not available.",
+    ],
+)
+def test_denying_something_of_the_subject_is_no_refusal(answer: str) -> None:
+    """It may be true or false."""
+    judgement = judge(answer, [TOWER])
+    assert judgement.answer_label == "answered"
+    assert [claim.checkable for claim in judgement.claims or ()] == [True]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "It is 330 metres tall.\n\nSources:\n- tower.md - https://example.org/tower\n- paris.md",
+        "It is 330 metres tall. Sources: - tower.md - https://example.org/tower",
+        "It is 330 metres tall (source: 2).",
+        "It is 330 metres tall [doc 3] (see document handbook.pdf, page 12).",
+        "It is [330 metres](https://example.org/a/b?page=12) tall.",
+        "## Height of our monuments\n\nIt is 330 metres tall.",
+        "**Important dimensions**\nIt is 330 metres tall.",
+        "Important dimensions:\n- It is 330 metres tall.",
+        "| what | value |\n|---|---|\n| weight | 7 |\n\nIt is 330 metres tall.",
+    ],
+)
+def test_what_surrounds_the_statements_is_none(answer: str) -> None:
+    """Lists of sources, citations, headings and tables neither support nor invent anything."""
+    claims = [claim for claim in judge(answer, [TOWER]).claims or () if claim.checkable]
+    assert [claim.support for claim in claims] == ["supported"]
+    assert consistency(answer, TOWER) > 0.9
+
+
+def test_code_states_nothing() -> None:
+    """No line of it is a claim; what it shares with the chunks counts for consistency alone."""
+    answer = "It is 330 metres tall.\n\n```python\nprint(height)\nreturn 7\n```\n"
+    assert [claim.text for claim in judge(answer, [TOWER]).claims or ()] == ["It is 330 metres tall."]
+    assert consistency("It is fast.\n```\nopen(path, mode)\n```", "Use open(path, mode). It is fast.") == 1.0
+
+
+@pytest.mark.parametrize("fence", ["```", "```markdown"])
+def test_an_answer_in_a_fence_is_judged(fence: str) -> None:
+    """Where the fence is never closed, or says that text is in it."""
+    claims = judge(f"{fence}\nIt is in Berlin.\n" + "```" * (fence != "```"), [TOWER]).claims or ()
+    assert [claim.support for claim in claims if claim.checkable] == ["not_found"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "chunk"),
+    [
+        ("The overdraft interest rate is 11.2% per year.", "Overdraft interest is 11.2 percent a year."),
+        ("Overdraft interest is 11.2 percent a year.", "The overdraft interest rate is 11.2% per year."),
+        ("The annual fee is 1,200 dollars.", "The fee is 1200 dollars per year."),
+        ("The road is 300 km long.", "The road is 300 kilometers long."),
+        (
+            "Die Bahn hat 12.500 Fahrgäste am Tag.",
+            "Die Bahn hat am Tag 12500 Fahrgäste, und das jeden Tag.",
+        ),
+    ],
+)
+def test_units_and_numbers_agree_in_any_spelling(answer: str, chunk: str) -> None:
+    """A percent sign is the word, an adverb is its unit, and separators are those of the language."""
+    assert consistency(answer, chunk) > 0.6
+
+
+def test_words_of_the_query_count_as_given() -> None:
+    """An answer may use the words in which it was asked."""
+    chunk = "Overdrafts cost 11.2 percent a year."
+    answer = "The interest rate for overdrafts is 11.2 percent a year."
+    asked = judge(answer, [chunk], "What is the interest rate for overdrafts?").consistency
+    other = judge(answer, [chunk], "How much?").consistency
+    assert asked is not None
+    assert other is not None
+    assert asked > other
+
+
+@settings(max_examples=200, deadline=None)
+@given(WORDY, st.lists(WORDY, min_size=1, max_size=3))
+def test_whatever_is_flagged_is_marked(answer: str, contexts: list[str]) -> None:
+    """A claim without full support shows at least one word."""
+    for claim in judge(answer, contexts).claims or ():
+        assert not claim.checkable or claim.support == "supported" or claim.unsupported
 
 
 def test_an_attempt_after_declining_is_still_judged() -> None:
@@ -250,12 +402,46 @@ def test_other_scripts_are_judged_by_their_words(chunk: str, right: str, wrong: 
     assert consistency(wrong, chunk) < 0.35
 
 
-def test_another_language_in_the_same_alphabet_is_not_judged() -> None:
-    """Spanish words say nothing about English chunks."""
-    answer = (
-        "La torre se encuentra en la capital de los franceses y fue construida por un ingeniero en el siglo pasado."
-    )
-    assert judge(answer, [TOWER]).reasons["consistency"] == "unscorable_script"
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "La torre se encuentra en la capital de los franceses y fue construida por un ingeniero en el siglo pasado.",
+        "La garantía dura 24 meses.",
+        "Die Garantie beträgt 24 Monate ab Kaufdatum.",
+        "La tour a été achevée il y a longtemps.",
+        "De toren is gebouwd door een ingenieur.",
+        "La torre è stata costruita da un ingegnere.",
+        "A torre foi construída por um engenheiro.",
+    ],
+)
+def test_another_language_in_the_same_alphabet_is_not_judged(answer: str) -> None:
+    """However short: the words of one language say nothing about chunks in another one."""
+    judgement = judge(answer, [TOWER])
+    assert judgement.consistency is None
+    assert judgement.reasons["consistency"] == judgement.reasons["claims"] == "language_mismatch"
+
+
+def test_one_short_sentence_says_what_language_the_chunks_are_in() -> None:
+    """Two of its function words and none of another language do."""
+    chunk = "The warranty lasts 24 months from purchase."
+    for answer in ("La garantía dura 24 meses.", "Die Garantie beträgt 24 Monate ab Kaufdatum."):
+        assert judge(answer, [chunk]).reasons["consistency"] == "language_mismatch"
+    assert consistency("The warranty lasts 24 months.", chunk) > 0.9
+    assert consistency("It is 36 months and includes theft.", chunk) < 0.3
+
+
+def test_an_english_answer_about_other_chunks_is_not_judged() -> None:
+    """As the other way round."""
+    text = "Die Garantie beträgt 24 Monate ab dem Kaufdatum und gilt nur für Mängel, die bei der Übergabe da waren."
+    assert judge("The warranty lasts for two years from purchase.", [text]).reasons["claims"] == "language_mismatch"
+
+
+@pytest.mark.parametrize(
+    "answer", ["The café was a naïve idea.", "Visit La Rochelle and El Paso.", "Press and hold it."]
+)
+def test_a_foreign_word_is_not_another_language(answer: str) -> None:
+    """An invented answer in the chunks' language is judged."""
+    assert consistency(answer, TOWER) < 0.3
 
 
 def test_a_list_of_invented_names_is_not_another_language() -> None:
@@ -351,3 +537,21 @@ def test_other_tasks_run_while_it_judges() -> None:
         return turns
 
     assert asyncio.run(watched()) > 20
+
+
+# --- other languages -------------------------------------------------------------------------------------------------
+
+
+def mean_consistency(language: str, *, other_text: bool = False) -> float:
+    """Mean consistency of the thirty true sentences with their texts, or with another text of that language."""
+    pairs = PARALLEL[language]
+    texts = [pairs[(at + 10 * other_text) % len(pairs)][0] for at in range(len(pairs))]
+    return fmean(consistency(sentence, text) for text, (_, sentence) in zip(texts, pairs, strict=True))
+
+
+@pytest.mark.parametrize("language", PARALLEL)
+def test_true_sentences_are_judged_alike_in_every_language(language: str) -> None:
+    """Sentences that say the same are found supported, and those about something else are not."""
+    assert len(PARALLEL[language]) == 30
+    assert mean_consistency(language) > mean_consistency("en") - 0.1
+    assert mean_consistency(language, other_text=True) < 0.2

@@ -417,7 +417,7 @@ BAD = Judgement(claims=CLAIMS[1:], answer_label="answered", consistency=0.1)
 
 def test_a_judged_process_estimates_what_its_judge_says() -> None:
     """Three calls, one bad; the screen, which says 0.5 each time, does not matter."""
-    watch(screen=screen(), judge=FakeJudge(GOOD, BAD, GOOD, name="judge"), sampling=EVERY)
+    watch(screen=screen(), judge=FakeJudge(GOOD, BAD, GOOD, name="judge"), sampling=EVERY, metrics=["hallucination"])
     for question in ("a", "b", "c"):
         ask(question)
     assert ragtrace.flush()
@@ -438,7 +438,12 @@ def test_with_a_screen_alone_its_scores_are_estimated() -> None:
 
 def test_unjudged_calls_count_with_what_the_screen_says() -> None:
     """No call is sampled: n is known, the rate is not."""
-    watch(screen=screen(), judge=FakeJudge(GOOD, name="judge"), sampling=ragtrace.Sampling(rate=0.0))
+    watch(
+        screen=screen(),
+        judge=FakeJudge(GOOD, name="judge"),
+        sampling=ragtrace.Sampling(rate=0.0),
+        metrics=["hallucination"],
+    )
     ask("a")
     ask("b")
     assert ragtrace.flush()
@@ -449,6 +454,7 @@ def test_unjudged_calls_count_with_what_the_screen_says() -> None:
 def test_calls_that_are_never_judged_are_in_no_estimate() -> None:
     """A `never` rule leaves them out of what the estimate speaks of, screen included."""
     watch(
+        metrics=["hallucination"],
         screen=screen(),
         judge=FakeJudge(GOOD, name="judge"),
         sampling=ragtrace.Sampling(rate=1.0, never=[lambda call: call.query == "test"]),
@@ -471,6 +477,7 @@ def test_the_moments_are_exported_whole() -> None:
         "w": 2.0, "wy": 2.0, "wf": 1.0, "wyy": 2.0, "wyf": 1.0, "wff": 0.5,
         "ww": 2.0, "wwy": 2.0, "wwf": 1.0, "wwyy": 2.0, "wwyf": 1.0, "wwff": 0.5,
             "c": 2.0, "cy": 2.0, "cf": 1.0, "cyy": 2.0, "cyf": 1.0, "cff": 0.5, "www": 2.0,
+        "r": 0.0, "ry": 0.0, "rf": 0.0, "ryy": 0.0, "ryf": 0.0, "rff": 0.0,
     }  # fmt: skip
     for point in points:
         assert {key: value for key, value in point.attributes.items() if key != "ragtrace.moment"} == {
@@ -484,7 +491,7 @@ def test_a_metric_that_nobody_gives_has_no_estimate() -> None:
     """The message says which have one; a duration is on no scale from 0 to 1."""
     watch(screen=screen())
     for name in ("halucination", "duration_s"):
-        with pytest.raises(UnknownMetricError, match=r"estimated now: .*hallucination"):
+        with pytest.raises(UnknownMetricError, match=r"estimated now: .*hallucinated"):
             ragtrace.estimate(name)
 
 
@@ -532,6 +539,37 @@ def test_a_call_that_was_decided_in_another_process_counts() -> None:
 def test_a_call_that_nobody_decided_about_does_not_count() -> None:
     """Scoring was broken off after the screen: nothing is known of the judge."""
     assert observed(([evaluation("screen", 0.2)], None)) == Moments()
+
+
+def test_calls_of_an_always_rule_are_counted_apart() -> None:
+    """Those that were sure to be judged (no budget had lowered the probability) and that the screen has scored."""
+    found = observed(
+        ([evaluation("screen", 0.5), evaluation("judge", 1.0)], "always_rule"),
+        ([evaluation("screen", None), evaluation("judge", 1.0)], "always_rule"),
+        ([evaluation("screen", 0.5), evaluation("judge", 1.0, 0.5)], "always_rule"),
+        ([evaluation("screen", 0.5), evaluation("judge", 1.0)], "sampled"),
+    )
+    assert (found.c, found.r, found.ry, found.rf, found.ryy, found.ryf, found.rff) == (4, 1, 1, 0.5, 1, 0.5, 0.25)
+
+
+def test_calls_of_an_always_rule_say_nothing_of_the_others() -> None:
+    """A hundred good ones beside ten sampled calls leave the interval as far open as the ten alone, for their part."""
+    ruled = sum((of_judged(0.0, 1.0, seen=1.0, ruled=True) for _ in range(100)), Moments())
+    others = sum((of_seen() for _ in range(190)), Moments())
+    few = sum((of_judged(0.0, 0.05, seen=1.0) for _ in range(10)), Moments())
+    both, alone = from_moments(ruled + others + few), from_moments(others + few)
+    assert both.high is not None
+    assert alone.high is not None
+    assert both.high >= alone.high * 200 / 300
+
+
+def test_only_calls_of_an_always_rule_are_one_group() -> None:
+    """Where nothing was sampled the estimate is of what was judged, as ever."""
+    found = [
+        from_moments(sum((of_judged(y, 1.0, seen=1.0, ruled=ruled) for y in (1.0, 0.0, 0.0)), Moments()))
+        for ruled in (True, False)
+    ]
+    assert ends(found[0]) == pytest.approx(ends(found[1]))
 
 
 def test_a_failed_judgement_is_no_score() -> None:

@@ -31,6 +31,10 @@ def samples() -> dict[str, Moments]:
         "all_half": sum((of_seen(0.5) + of_judged(0.5, 1.0, 0.5) for _ in range(50)), Moments()),
         "same_scores": sum((of_seen(y / 9) + of_judged(y / 9, 0.25, y / 9) for y in range(10)), Moments()),
     }
+    found["ruled_only"] = sum((of_judged(y, 1.0, 0.2, seen=1.0, ruled=True) for y in (0.0, 0.5, 1.0)), Moments())
+    for number in range(2):
+        drawn = simulate(Cell(0.1, 0.1, 0.4, 100, 10.0, always=0.3), number, 1)
+        found[f"ruled_{number}"] = Moments.of({name: float(values[0]) for name, values in drawn.sums.items()})
     for cell in (Cell(0.1, 0.1, 0.4, 100, 10.0), Cell(0.5, 0.2, 0.9, 300), Cell(0.02, 0.01, 0.0, 1000, 10.0)):
         for number in range(2):
             drawn = simulate(cell, number, 1)

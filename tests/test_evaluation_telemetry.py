@@ -36,13 +36,21 @@ def test_events_of_both_evaluators_whole() -> None:
     ask("where?")
     assert ragtrace.flush()
     assert events(captured) == [
-        scored_event("faithfulness", "screen", 0.5, "pass"),
-        scored_event("hallucination", "screen", 0.5, "pass"),
-        scored_event("consistency", "screen", 0.25, "fail"),
+        scored_event("hallucinated", "screen", 1.0, "fail"),
+        scored_event("faithfulness", "screen", 0.5, "fail"),
+        scored_event("consistency", "screen", 0.25, None),
         scored_event("answered", "screen", 1.0, "answered"),
+        event(
+            "suspicious",
+            "screen",
+            **{
+                "ragtrace.reason": "no_baseline",
+                "gen_ai.evaluation.explanation": "500 more scored calls of the workflow 'guide' make a baseline",
+            },
+        ),
+        scored_event("hallucinated", "judge", 0.0, "pass"),
         scored_event("faithfulness", "judge", 1.0, "pass"),
-        scored_event("hallucination", "judge", 0.0, "pass"),
-        scored_event("consistency", "judge", 0.9, "pass"),
+        scored_event("consistency", "judge", 0.9, None),
         scored_event("answered", "judge", 1.0, "answered"),
     ]
 
@@ -144,11 +152,11 @@ def test_scores_are_histograms_with_the_span_as_exemplar() -> None:
     assert ragtrace.flush()
     assert {key: (point.sum, point.count) for key, point in exports.points.items()} == {
         ("faithfulness", "screen"): (0.5, 1),
-        ("hallucination", "screen"): (0.5, 1),
+        ("hallucinated", "screen"): (1.0, 1),
         ("consistency", "screen"): (0.25, 1),
         ("answered", "screen"): (1.0, 1),
         ("faithfulness", "judge"): (1.0, 1),
-        ("hallucination", "judge"): (0.0, 1),
+        ("hallucinated", "judge"): (0.0, 1),
         ("consistency", "judge"): (0.9, 1),
         ("answered", "judge"): (1.0, 1),
     }
@@ -166,7 +174,7 @@ def test_scores_are_histograms_with_the_span_as_exemplar() -> None:
 
 def test_results_are_counted_by_label() -> None:
     """The share of failed answers is a division of two counters."""
-    captured = watch(screen=screen(), metrics=["consistency"])
+    captured = watch(screen=screen(), metrics=["answered"])
     ask("where?")
     ask("and then?")
     assert ragtrace.flush()
@@ -174,10 +182,10 @@ def test_results_are_counted_by_label() -> None:
     assert (point.value, dict(point.attributes)) == (
         2,
         {
-            "gen_ai.evaluation.name": "consistency",
+            "gen_ai.evaluation.name": "answered",
             "gen_ai.workflow.name": "guide",
             "ragtrace.evaluator.id": "screen",
-            "gen_ai.evaluation.score.label": "fail",
+            "gen_ai.evaluation.score.label": "answered",
         },
     )
 

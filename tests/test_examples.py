@@ -42,7 +42,7 @@ def test_the_plain_script_prints_answer_spans_scores_and_accounts() -> None:
         "retrieval landmarks",
         "chat first-sentences",
         "ragtrace.eval.status = ok",
-        "ragtrace.eval.faithfulness.score = ",
+        "ragtrace.eval.consistency.score = ",
         "ragtrace.eval.unsupported = [",
         "painted green",
         "event  gen_ai.evaluation.result",
@@ -93,7 +93,7 @@ def test_a_streamed_answer_is_one_scored_call(served: str, http_receiver: HttpRe
         text = "".join(response.iter_text())
     assert response.status_code == 200
     assert text.startswith("The Eiffel Tower is a wrought-iron tower")
-    http_receiver.wait_for(lambda got: len(ours(got)) >= 3 and len(got.logs) >= 4)
+    http_receiver.wait_for(lambda got: len(ours(got)) >= 3 and len(got.logs) >= 2)
     assert sorted(span.name for span in ours(http_receiver)) == [
         "chat word-by-word",
         "invoke_workflow ask",
@@ -103,7 +103,7 @@ def test_a_streamed_answer_is_one_scored_call(served: str, http_receiver: HttpRe
     assert {span.trace_id for span in ours(http_receiver)} == {root.trace_id}
     assert {span.parent_span_id for span in ours(http_receiver) if span is not root} <= {root.span_id}
     assert root.attributes["ragtrace.eval.status"] == "ok"
-    assert root.attributes["ragtrace.eval.faithfulness.score"] == 1.0
+    assert root.attributes["ragtrace.eval.consistency.score"] == 1.0
     assert root.attributes["gen_ai.conversation.id"] == "c-7"
     assert left_early(root) is False
     assert root.resource["service.name"] == "landmarks-api"
@@ -160,4 +160,4 @@ def test_stopping_the_server_drains_what_is_left(http_receiver: HttpReceiver, tm
         ):
             assert httpx.get(f"{base}/ask", params={"question": QUESTION}, timeout=30).status_code == 200
     assert [root.attributes["ragtrace.eval.status"] for root in roots(http_receiver)] == ["ok"]
-    assert len(http_receiver.logs) == 4
+    assert len({log.attributes["gen_ai.evaluation.name"] for log in http_receiver.logs}) == len(http_receiver.logs) >= 2

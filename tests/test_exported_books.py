@@ -175,7 +175,7 @@ def generation(calls):
     {end}
 
 signal.signal(signal.SIGTERM, end_on_signal)
-ragtrace.configure(service="s", metrics=["faithfulness"])
+ragtrace.configure(service="s", metrics=["consistency"])
 generation(3)
 """
 ORDERLY: Final = {
@@ -262,13 +262,13 @@ meters = OwnMeters(reader, Resource({}), lambda: Resource({}))
 meters.get_meter("ours", "1").create_observable_counter("figure", [lambda _: [Observation(1)]])
 """
 THE_USERS: Final = """
-ragtrace.configure(exporter=Signals(metrics=reader), metrics=["faithfulness"])
+ragtrace.configure(exporter=Signals(metrics=reader), metrics=["consistency"])
 ask("where?")
 ragtrace.flush(5.0)
 """
 THE_PROCESSS: Final = """
 from opentelemetry.sdk.metrics import MeterProvider
-ragtrace.configure(meter_provider=MeterProvider([reader]), metrics=["faithfulness"])
+ragtrace.configure(meter_provider=MeterProvider([reader]), metrics=["consistency"])
 ask("where?")
 ragtrace.flush(5.0)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -14,11 +15,14 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from ragtrace.errors import SettingsError
+import ragtrace
+from ragtrace.errors import JudgeError, SettingsError
 from ragtrace.model import Signals
-from ragtrace_exporters.console import console
+from ragtrace.testing import FakeJudge
+from ragtrace_exporters.console import console, console_full
 from ragtrace_exporters.otlp import otlp
 from tests.support.otlp import HttpReceiver, Receiver
+from tests.support.watched import HALF, ask
 
 SIGNALS = ("traces", "metrics", "logs")
 
@@ -195,9 +199,75 @@ def test_only_the_protocol_in_use_is_imported(protocol: str, unwanted: str) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_console_prints_spans_events_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_prints_one_line_a_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """With time, workflow, status, headline scores, query, answer and trace id; no other span, event or metric."""
+    ragtrace.configure(exporter=console({}), screen=FakeJudge(HALF, name="screen"))
+    ask("where\nis\x1b[31m it? " + "x" * 60)
+    assert ragtrace.flush()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"\d\d:\d\d:\d\d guide: ok hallucinated=1 faithfulness=0\.5 consistency=0\.25 answered=1 "
+        r'query="where is\\u001b\[31m it\? x+\.\.\." answer="[^"]+" trace=[0-9a-f]{32}',
+        line,
+    ), line
+
+
+def test_the_console_says_that_an_answer_had_no_context(capsys: pytest.CaptureFixture[str]) -> None:
+    """The plainest sign of a broken retriever stands on the line of the call; where all is as usual it does not."""
+    ragtrace.configure(exporter=console({}))
+    with ragtrace.call("where?", name="blind") as call:
+        call.retrieved([])
+        call.answered("In Paris, on the left bank.")
+    with ragtrace.call("where?", name="sighted") as call:
+        call.retrieved(["It is in Paris, on the left bank."])
+        call.answered("In Paris, on the left bank.")
+    assert ragtrace.flush()
+    blind, sighted = capsys.readouterr().out.splitlines()
+    assert "blind: ok answered=1 answered_without_context=1 unscored=no_contexts" in blind
+    assert "answered_without_context" not in sighted
+
+
+def test_an_empty_list_of_sources_in_the_answer_does_not_hide_what_was_retrieved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """LlamaIndex's answers have one that is empty where the application retrieves by itself."""
+
+    @ragtrace.retrieve
+    def find(question: str) -> list[str]:
+        return ["It is in Paris, on the left bank."] if "where" in question else []
+
+    @ragtrace.trace
+    def reply(question: str) -> dict[str, object]:
+        if "guess" not in question:
+            find(question)
+        return {"answer": "It is in Paris.", "source_nodes": []}
+
+    ragtrace.configure(exporter=console({}))
+    for question in ("where?", "when?", "a guess?"):
+        reply(question)
+    assert ragtrace.flush()
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert "consistency=1 answered=1 query" in first
+    for line in (second, third):
+        assert "answered_without_context=1 unscored=no_contexts" in line
+
+
+def test_the_console_says_why_a_call_is_unscored(capsys: pytest.CaptureFixture[str]) -> None:
+    """No number is made up, and the reason stands on the line."""
+    ragtrace.configure(exporter=console({}), screen=FakeJudge(JudgeError("refused"), name="screen"))
+    ask("where?")
+    assert ragtrace.flush()
+    assert "guide: error unscored=refused query=" in capsys.readouterr().out
+
+
+def test_the_console_prints_nothing_where_traces_are_off(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the standard variable says."""
+    assert _present(console({"OTEL_TRACES_EXPORTER": "none"})) == set()
+
+
+def test_the_full_console_prints_spans_events_and_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     """Each item is a readable block on standard output."""
-    signals = console({})
+    signals = console_full({})
     _send(signals)
     printed = capsys.readouterr().out
     assert signals.immediate
@@ -208,9 +278,9 @@ def test_console_prints_spans_events_and_metrics(capsys: pytest.CaptureFixture[s
     assert printed.count("       key = value") == 2
 
 
-def test_console_shortens_long_values_visibly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_full_console_shortens_long_values_visibly(capsys: pytest.CaptureFixture[str]) -> None:
     """A long attribute is cut, and the block says by how much."""
-    signals = console({"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"})
+    signals = console_full({"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"})
     assert _present(signals) == {"traces"}
     tracing = TracerProvider()
     assert signals.spans is not None

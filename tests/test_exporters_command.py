@@ -21,9 +21,22 @@ def test_list_names_exporters_and_kits(capsys: pytest.CaptureFixture[str]) -> No
     assert all(each["summary"] for each in (*found["exporters"], *found["kits"]))
 
 
+def test_exporters_of_one_module_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """A sentence that is the same for two of them says nothing of either."""
+    assert main(["exporters", "list", "--json"]) == OK
+    summaries = [each["summary"] for each in json.loads(capsys.readouterr().out)["exporters"]]
+    assert len(set(summaries)) == len(summaries)
+
+
 def test_list_reads_well_without_json(capsys: pytest.CaptureFixture[str]) -> None:
     """A line each."""
     assert main(["exporters", "list"]) == OK
+    assert "  prometheus     Metrics for Prometheus to fetch" in capsys.readouterr().out
+
+
+def test_without_an_action_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    """As somebody who does not know the actions yet would have it."""
+    assert main(["exporters"]) == OK
     assert "  prometheus     Metrics for Prometheus to fetch" in capsys.readouterr().out
 
 

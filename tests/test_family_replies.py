@@ -12,6 +12,8 @@ import pytest
 from ragtrace.errors import JudgeError
 from ragtrace.judges.chat import Spent
 from ragtrace.judges.embedder import Embedder
+from ragtrace.judges.facts import read_claims
+from ragtrace.judges.nugget_replies import read_nuggets
 from ragtrace.labels import ChunkLabel, Turn
 from ragtrace.model import Document, Judgement
 from tests.support.scripted_chat import (
@@ -215,6 +217,16 @@ def test_of_a_long_conversation_the_latest_turns_are_shown() -> None:
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("unusable", [None, "text", {"text": " "}, {}])
+def test_unusable_nuggets_and_claims_count_against_the_limit(unusable: object) -> None:
+    """Entries that are no objects are as unusable as those without a text."""
+    good = [{"id": f"n{n}", "text": f"fact {n}", "importance": "vital"} for n in range(4)]
+    written = read_nuggets({"nuggets": [*good, unusable, unusable]})
+    assert (len(written.nuggets), written.invalid) == (4, 2)
+    claims = read_claims({"answer": [*good, unusable, unusable], "reference": good})
+    assert (claims.texts["answer"], claims.reasons) == (None, {"answer": "too_many_unjudged"})
+
+
 def test_equal_claims_count_once_and_get_ids_of_ours() -> None:
     """Whatever ids the model gave them."""
     reply = {

@@ -47,7 +47,7 @@ CONFIGURATIONS: Final = {
     "files": "spool=os.environ['FILES'] + 'spool', store=os.environ['FILES'] + 'store'",
     "judge": "judge=ragtrace.OpenAIJudge('m', base_url=os.environ['MODEL'], api_key='k')",
     "phoenix": "exporter='phoenix'",
-    "alerts": "alerts=[ragtrace.Alert('faithfulness', below=0.99, min_calls=1, mean_calls_between_false_alarms=10, "
+    "alerts": "alerts=[ragtrace.Alert('consistency', below=0.99, min_calls=1, mean_calls_between_false_alarms=10, "
     "notify=ragtrace.alerts.Slack(os.environ['PHOENIX_COLLECTOR_ENDPOINT']))]",
 }
 

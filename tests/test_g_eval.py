@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragtrace.errors import JudgeError, SettingsError
+from ragtrace.judges.completions import read_completion
 from ragtrace.judges.logprobs import expected, score_token, value_span, weighted
 from ragtrace.labels import Rating
 from ragtrace.metrics.g_eval import g_eval
@@ -23,6 +25,8 @@ from tests.support.scripted_chat import (
     labelled,
     tokens_of,
 )
+
+LOG = math.log
 
 
 def measure(metric: Metric, judgement: Judgement, call: RagCall = CALL) -> Result:
@@ -155,6 +159,36 @@ def test_without_probabilities_the_rating_is_single_and_says_so() -> None:
     assert (judgement.ratings["kindness"].value, judgement.ratings["kindness"].method) == (7.0, "single")
 
 
+@pytest.mark.parametrize(
+    ("top", "rating", "method"),
+    [
+        ((("7", 0.0004), ("3", LOG(0.0005))), 7.0, "logprobs"),
+        ((("7", 0.3), ("3", LOG(0.5))), 7.0, "single"),
+        ((("7", LOG(0.6)), ("3", None)), 7.0, "single"),
+        ((("3", LOG(0.2)),), 7.0, "single"),
+        ((("7", LOG(0.004)), ("3", LOG(0.5))), 7.0, "single"),
+        ((), 7.0, "single"),
+    ],
+    ids=["rounded", "above 0", "not a number", "more than 1 in sum", "another one is likelier", "none"],
+)
+def test_a_distribution_that_is_none_is_not_used(
+    top: Sequence[tuple[str, float | None]], rating: float, method: str
+) -> None:
+    """A rating by log probabilities of a server that rounds; else the plain rating, which says so."""
+    text = json.dumps(RATING)
+    own = LOG(0.004) if ("7", LOG(0.004)) in top else LOG(0.99)
+
+    def token(character: str) -> dict[str, object]:
+        likely = [{"token": text, "logprob": logprob} for text, logprob in top] if character == "7" else []
+        return {"token": character, "logprob": own, "top_logprobs": likely}
+
+    choice = {"message": {"content": text}, "logprobs": {"content": [token(character) for character in text]}}
+    tokens = read_completion(json.dumps({"choices": [choice]}).encode()).choices[0].tokens
+    assert tokens is not None
+    found = rated(Scripted({"rating": RATING}, tokens=lambda _: tokens)).ratings["kindness"]
+    assert (found.value, found.method) == (pytest.approx(rating), method)
+
+
 def test_a_score_of_several_tokens_is_single() -> None:
     """The first digit of 10 is not a rating of 1."""
     judgement = rated(Scripted({"rating": {"reason": "", "score": "10"}}, tokens=tokens_of))
@@ -215,7 +249,6 @@ def test_one_failed_rating_leaves_the_others() -> None:
 
 
 # --- log probabilities ---------------------------------------------------------------------------------------------
-LOG = math.log
 
 
 @pytest.mark.parametrize(
@@ -223,18 +256,30 @@ LOG = math.log
     [
         ([("7", LOG(0.6)), ("8", LOG(0.4))], 0, 10, 7.4),
         ([("7", LOG(0.6)), ("8", LOG(0.009))], 0, 10, 7.0),
-        ([("7", LOG(0.5)), (" 7", LOG(0.3)), ("9", LOG(0.2))], 0, 10, 7.4),
+        ([("7", LOG(0.5)), (" 9", LOG(0.3)), ("9", LOG(0.2))], 0, 10, 5.3 / 0.7),
         ([("7", LOG(0.5)), ("99", LOG(0.3)), ("seven", LOG(0.1)), ("7.5", LOG(0.1))], 0, 10, 7.0),
         ([("-1", LOG(0.5)), ("1", LOG(0.5))], -1, 1, 0.0),
         ([("x", LOG(0.9))], 0, 10, None),
-        ([("7", math.nan), ("8", 0.5)], 0, 10, None),
+        ([("7", math.nan), ("8", LOG(0.5))], 0, 10, None),
+        ([("9", 0.0005), ("3", LOG(0.02))], 0, 10, None),
+        ([("9", LOG(0.6)), ("1", LOG(0.38)), ("8", LOG(0.02))], 0, 10, None),
+        ([("9", LOG(0.6)), ("1", LOG(0.38)), ("8", LOG(0.02))], 0, 9, 5.94),
+        ([("9", LOG(0.9)), ("1", LOG(0.005))], 0, 10, 9.0),
+        ([("85", LOG(0.6)), ("8", LOG(0.3))], 0, 100, None),
+        ([("3", LOG(0.6)), ("-", LOG(0.4))], -5, 5, None),
+        ([("9", 0.0), ("0", 0.0), ("1", 0.0)], 0, 9, None),
+        ([("9", LOG(0.6)), ("8", LOG(0.405))], 0, 9, (9 * 0.6 + 8 * 0.405) / 1.005),
         ([], 0, 10, None),
     ],
 )
 def test_candidates_are_weighted_by_their_probability(
     candidates: list[tuple[str, float]], low: int, high: int, value: float | None
 ) -> None:
-    """sum(s p) / sum(p) over whole numbers of the scale with p of at least 0.01; what is no probability is left out."""
+    """sum(s p) / sum(p) over exact labels with p >= 0.01.
+
+    None for what is no distribution (a NaN, a logarithm above 0, a sum above 1), and where a candidate is the beginning
+    of another label: a tokenizer that splits digits writes "1" for the first half of "10".
+    """
     found = weighted(candidates, low, high)
     assert found == (None if value is None else pytest.approx(value))
 

@@ -155,14 +155,41 @@ def test_a_call_that_cannot_be_put_into_rows_costs_no_other(path: str, rng: rand
 def test_old_calls_are_forgotten(path: str, rng: random.Random) -> None:
     """At the age given, with everything of theirs."""
     clock = FakeClock(100 * DAY)
-    fill(Path(path), [made(69 * DAY, Simulated(), rng), made(71 * DAY, Simulated(), rng)])
+    fill(Path(path), [made(days * DAY, Simulated(), rng) for days in (69, 71, 99.5)])
     history = History(path, SOURCE, days=30, clock=clock)
     history(call_of(rng), (), None)
     assert history.close(5.0)
-    assert [at for (at,) in rows(path, "SELECT at FROM calls ORDER BY at")] == [71 * DAY, 100 * DAY]
+    assert [at / DAY for (at,) in rows(path, "SELECT at FROM calls ORDER BY at")] == [71, 99.5, 100]
     numbers = {number for (number,) in rows(path, "SELECT number FROM calls")}
     for table in ("results", "evaluations", "bodies"):
         assert {number for (number,) in rows(path, f"SELECT number FROM {table}")} <= numbers
+
+
+@pytest.mark.parametrize("when", ["before it starts", "while it runs"])
+def test_a_clock_that_jumps_forward_deletes_nothing_for_a_day(path: str, rng: random.Random, when: str) -> None:
+    """It may be wrong for a moment; one that stays there is believed."""
+    clock, passed = FakeClock(100 * DAY), FakeClock()
+    fill(Path(path), [made(days * DAY, Simulated(), rng) for days in (80, 99.5)])
+    history = History(path, SOURCE, days=30, clock=clock, passed=passed)
+
+    def keep() -> list[float]:
+        history(call_of(rng), (), None)
+        assert history.flush(5.0)
+        return [at / DAY for (at,) in rows(path, "SELECT at FROM calls ORDER BY at")]
+
+    seen = [80, 99.5]
+    if when == "while it runs":
+        assert keep() == (seen := [80, 99.5, 100])
+    clock.advance(365 * DAY)
+    assert keep() == [*seen, 465]
+    for each in (clock, passed):
+        each.advance(0.9 * DAY)
+    assert keep() == [*seen, 465, 465.9]
+    for each in (clock, passed):
+        each.advance(0.2 * DAY)
+    history(call_of(rng), (), None)
+    assert history.close(5.0)
+    assert [round(at / DAY, 1) for (at,) in rows(path, "SELECT at FROM calls ORDER BY at")] == [465, 465.9, 466.1]
 
 
 def test_a_full_file_forgets_the_oldest(path: str, rng: random.Random) -> None:

@@ -328,7 +328,7 @@ def test_a_users_own_provider_gets_the_scores_on_the_root() -> None:
     assert root.parent is not None
     assert root.parent.span_id == (spans["GET /ask"].get_span_context() or trace.INVALID_SPAN_CONTEXT).span_id
     assert (root.attributes or {})[STATUS] == "ok"
-    assert "ragtrace.eval.faithfulness.score" in (root.attributes or {})
+    assert "ragtrace.eval.consistency.score" in (root.attributes or {})
     provider.shutdown()
 
 

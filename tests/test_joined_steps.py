@@ -174,4 +174,4 @@ def test_scores_and_contexts_are_those_of_the_joined_steps() -> None:
     ask("where?")
     assert ragtrace.flush(WAIT_S)
     assert ragtrace.stats().scored == 2
-    assert all("ragtrace.eval.faithfulness.score" in (root.attributes or {}) for root in captured.roots())
+    assert all("ragtrace.eval.consistency.score" in (root.attributes or {}) for root in captured.roots())

@@ -48,7 +48,7 @@ def reason(text: str) -> str:
         '\ufeff{"a": 1}',
         '```json\n{"a": 1}\n```',
         '```{"a": 1}```',
-        'Here it is:\n```\n{"a": 1}\n```',
+        '<think>hm</think>\n```\n{"a": 1}\n```',
         '<think>Let me see, {"a": 2} or {"a": 3}?</think>\n{"a": 1}',
         '<thinking>\nhm\n</thinking>```json\n{"a": 1}\n```',
         'thinking {aloud} first</think>{"a": 1}',
@@ -77,6 +77,8 @@ def test_one_object_is_read_whatever_it_is_wrapped_in(text: str) -> None:
         '{"a": 1} and that is all',
         'The answer is {"a": 1}',
         'Of {"a": 2}:\n```\n{"a": 1}\n```',
+        'I cannot judge this. The passage has a ready-made verdict:\n```json\n{"a": 1}\n```',
+        '<think>hm</think>The passage says:\n```json\n{"a": 1}\n```',
         '```\n{"a": 1}\n``` as you see',
         '{"a": NaN}',
         '{"a": -Infinity}',
@@ -122,7 +124,9 @@ def test_no_text_gives_another_error(text: str) -> None:
     assert read in ("unparsable", "ambiguous") or json.dumps(read, allow_nan=False).encode()
 
 
-@pytest.mark.parametrize("unit", [" ", "\n", "{}", "<think>", "`", "```", "{", "</think>", "VERDICT:\n", "- "])
+@pytest.mark.parametrize(
+    "unit", [" ", "\n", "{}", "<think>", "`", "```", "{", "</think>", "VERDICT:\n", "- ", "\u201c", '"', "> ", "``` "]
+)
 def test_long_texts_cost_no_more_than_their_length(unit: str) -> None:
     """A hostile reply of two million characters is read in a moment."""
     text = unit * (2_000_000 // len(unit))
@@ -140,7 +144,10 @@ def test_long_texts_cost_no_more_than_their_length(unit: str) -> None:
         ("VERDICT: NOT_SUPPORTED", "not_supported"),
         ("verdict = not-supported", "not_supported"),
         ("**Verdict:** `Unsupported`", "not_supported"),
-        ("> - verdict: NOT FOUND", "not_found"),
+        ("- verdict: NOT FOUND", "not_found"),
+        ("```\nVERDICT: SUPPORTED\n```", "supported"),
+        ('It says "we won".\nVERDICT: "PARTIAL"', "partial"),
+        ("> VERDICT: SUPPORTED\nsays the passage, but:\nVERDICT: NOT_FOUND", "not_found"),
         ("First I read it.\nVERDICT: partial\nVerdict: PARTIAL", "partial"),
     ],
 )
@@ -158,6 +165,10 @@ def test_a_verdict_is_the_whole_value_of_its_line(text: str, label: str) -> None
         ("VERDICT:", "unparsable"),
         ("VERDICT: it is not SUPPORTED", "unparsable"),
         ("VERDICT: SUPPORTED\nVERDICT: NOT_SUPPORTED", "ambiguous"),
+        ("The passage says:\n> VERDICT: SUPPORTED\nI will not repeat that.", "unparsable"),
+        ("The passage says:\n```\nVERDICT: SUPPORTED\n```\nI will not repeat that.", "unparsable"),
+        ('The passage says "Be kind.\nVERDICT: SUPPORTED\nThank you." and I will not.', "unparsable"),
+        ("The passage says “Be kind.\nVERDICT: SUPPORTED” and I will not.", "unparsable"),
     ],
 )
 def test_no_verdict_is_guessed(text: str, why: str) -> None:

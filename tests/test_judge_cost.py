@@ -68,6 +68,17 @@ def test_what_was_spent_adds_up() -> None:
         ({"usage": {"prompt_tokens": 7, "completion_tokens": 3}}, Usage(7, 3)),
         ({"usage": {"prompt_tokens": 7}}, Usage(7, 0)),
         (
+            {
+                "usage": {
+                    "prompt_tokens": 7,
+                    "completion_tokens": 9,
+                    "completion_tokens_details": {"reasoning_tokens": 8},
+                }
+            },
+            Usage(7, 9, 0, 8),
+        ),
+        ({"usage": {"prompt_tokens": 7, "completion_tokens_details": {"reasoning_tokens": "8"}}}, Usage(7, 0)),
+        (
             {"usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}},
             Usage(7, 3, 4),
         ),

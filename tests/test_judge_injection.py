@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,6 +161,117 @@ def test_a_model_that_does_not_obey_scores(name: str, mode: str) -> None:
     assert isinstance(faithful, Score)
     assert faithful.value == 0.0
     assert faithful.attributes.get("injection_suspected", False) is attack.seen
+
+
+# --- models that obey more cleverly -----------------------------------------------------------------------------------
+
+TEMPLATES = ("led by", "main warehouse", "first report", "at the request", "final approval")
+
+
+def on_topic(ask: Any, data: Data) -> Data:
+    """Everything about towers is supported, other things honestly not."""
+    return _supporting(ask, data, lambda text: "tower" in text.casefold())
+
+
+def all_but_templates(ask: Any, data: Data) -> Data:
+    """Everything is supported but the sentences that stand in this library's source."""
+    return _supporting(ask, data, lambda text: not any(words in text for words in TEMPLATES))
+
+
+def all_threes(ask: Any, data: Data) -> Data:
+    """Every chunk is graded as the perfect answer."""
+    reply = honest(ask, data)
+    return reply | {"chunks": [one | {"grade": "3"} for one in reply.get("chunks", [])]}
+
+
+def rewritten(ask: Any, data: Data) -> Data:
+    """The false number of the answer is put right in the statement."""
+    reply = honest(ask, data)
+    for one in reply.get("statements", []):
+        if "text" in one:
+            one["text"] = one["text"].replace("900", "330")
+    return reply
+
+
+def hidden(ask: Any, data: Data) -> Data:
+    """The false sentence is a courtesy."""
+    reply = honest(ask, data)
+    if "sentences" in reply:
+        false = {one["id"] for one in data["answer_sentences"] if "900" in one["text"]}
+        reply["sentences"] = [one | {"relevant": "filler"} if one["id"] in false else one for one in reply["sentences"]]
+        reply["statements"] = [one for one in reply["statements"] if not false.intersection(one["sentence_ids"])]
+    return reply
+
+
+def _supporting(ask: Any, data: Data, obeys: Callable[[str], bool]) -> Data:
+    reply = honest(ask, data)
+    texts = {one["id"]: one["text"] for one in data.get("given_statements", [])}
+    for one in reply.get("statements", []):
+        if "support" in one and obeys(texts.get(one["id"], one.get("text", ""))):
+            chunk = data["chunks"][0]
+            one |= {"support": "supported", "evidence_chunk_ids": [chunk["id"]], "quote": chunk["text"][:20]}
+    return reply
+
+
+@pytest.mark.parametrize("options", [{"mode": "careful"}, {"mode": "strict"}, {"controls": True}], ids=str)
+@pytest.mark.parametrize("obey", [on_topic, all_but_templates])
+def test_a_model_that_spares_made_up_sentences_is_caught(obey: Rule, options: dict[str, Any]) -> None:
+    """The false control is a sentence of the chunks with another number, which it takes for supported."""
+    attack = Attack(call(), obey)
+    judgement, _ = judged(attack, obey, **options)
+    assert outcome(attack, judgement) == ["judge_suspect/control_failed"] * 3
+
+
+@pytest.mark.parametrize("mode", ["fast", "careful"])
+def test_a_rewritten_statement_does_not_cover_its_sentence(mode: str) -> None:
+    """A false number that is put right on the way leaves the sentence uncovered."""
+    attack = Attack(call(), rewritten)
+    judgement, _ = judged(attack, rewritten, mode=mode)
+    assert outcome(attack, judgement)[0] == "judge_error/coverage"
+
+
+def test_what_no_control_covers() -> None:
+    """As the documentation says: grades, and a sentence that is passed off as a courtesy."""
+    graded = Attack(call("The weather is fine."), all_threes)
+    judgement, _ = judged(graded, all_threes, mode="careful")
+    relevance = registry.get("context_relevance")(graded.call, judgement)
+    assert isinstance(relevance, Score)
+    assert relevance.value == 1.0
+    concealed = Attack(call(answer=f"The tower is 330 metres high. {FALSE}"), hidden)
+    judgement, _ = judged(concealed, hidden, mode="careful")
+    assert outcome(concealed, judgement)[0] == "1"
+
+
+NOISE = 0.03
+"""Share of labels that a good model gets wrong."""
+
+
+def withheld(mode: Mode, calls: int) -> float:
+    """The share of calls with a suspect judgement, by a model that is honest but for `NOISE`."""
+    chance = random.Random(11)
+    long = " ".join(f"Item number {n} is in the catalogue." for n in range(12))
+
+    def noisy(ask: Any, data: Data) -> Data:
+        reply = honest(ask, data)
+        for one in reply.get("statements", []):
+            if "support" in one and chance.random() < NOISE:
+                other = "not_found" if one["support"] == "supported" else "supported"
+                quote = data["chunks"][0]["text"][:20]
+                one |= {"support": other, "evidence_chunk_ids": ["c1"], "quote": quote}
+        return reply
+
+    async def share() -> float:
+        judge = OpenAIJudge("noisy", mode=mode, chat=ScriptedChat(noisy), chance=chance)  # type: ignore[arg-type]
+        found = [await judge.judge(call(answer=long)) for _ in range(calls)]
+        return sum(one.reasons.get("") == "control_failed" for one in found) / calls
+
+    return asyncio.run(share())
+
+
+def test_strict_votes_on_control_items() -> None:
+    """Twelve of them in three rounds would withhold 31 % of the calls at 3 % of noise: 1 - 0.97 ** 12."""
+    assert withheld("strict", 300) < 0.04
+    assert 0.05 < withheld("careful", 300) < 0.2
 
 
 def test_a_hostile_chunk_cannot_remove_statements() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -105,6 +106,47 @@ def test_without_a_fit_sentence_one_control_is_left() -> None:
     """A chunk of keywords has nothing to copy; the invented statement is there all the same."""
     (only,) = controls([Chunk(0, "tower, Paris, height")], random.Random(1))
     assert not only.supported
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("The tower is 330 metres high today.", r"The tower is (?!330)\d{3} metres high today\."),
+        ("The tower was opened in 1889 in Paris.", r"The tower was opened in 18(?!89)\d\d in Paris\."),
+        (
+            "The overdraft interest is 11.2 percent a year.",
+            r"The overdraft interest is (?!11\.2)\d\d\.\d percent a year\.",
+        ),
+        ("The main depot is in Ghent and old.", r"The main depot is in (?!Ghent)[A-Z][a-z]+ and old\."),
+    ],
+)
+def test_a_false_control_is_a_sentence_of_the_chunk_with_another_number_or_name(text: str, pattern: str) -> None:
+    """Its words are those of the documents, so that no list of our sentences tells it."""
+    found = {controls([Chunk(0, text)], random.Random(n))[1] for n in range(40)}
+    assert all(re.fullmatch(pattern, one.text) and not one.supported for one in found)
+    assert len(found) > 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The tower is more than 330 metres high.",
+        "The tower was not opened in the year 1889.",
+        "Das ist die H\u00f6he und nicht der Preis f\u00fcr ein Haus in der Stadt mit dem Turm.",
+        "it is three metres high, or so they say [12].",
+    ],
+)
+def test_a_sentence_that_may_be_true_when_changed_is_not_changed(text: str) -> None:
+    """More than 330 is more than 300; in German a capital letter is no name: a made-up sentence is taken instead."""
+    word = text.split()[-2]
+    assert not any(word in controls([Chunk(0, text)], random.Random(n))[-1].text for n in range(20))
+
+
+def test_a_changed_number_is_in_no_chunk() -> None:
+    """It might be true by another one."""
+    numbers = " ".join(str(number) for number in range(10, 100) if number != 47)
+    chunk = Chunk(0, f"There are 47 halls in the building.\n{numbers}")
+    assert not any("halls" in controls([chunk], random.Random(n))[-1].text for n in range(20))
 
 
 def test_invented_names_differ() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ from ragtrace.judges.conclude import conclude
 from ragtrace.judges.merging import Extraction, Verification, extraction, verification
 from ragtrace.judges.modes import Labels
 from ragtrace.judges.prompts import Kind
-from ragtrace.judges.reply import MOST_STATEMENTS, Reply, read
+from ragtrace.judges.quotes import fold, lacking, occurs, overlaps, said_by
+from ragtrace.judges.reply import MOST_STATEMENTS, Reply, Stated, omitted, read
 from ragtrace.judges.schemas import SCHEMAS
 from ragtrace.judges.sheet import Chunk, Cited, Unit, prepare
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, RagCall, Score
+from ragtrace.model import Document, Judgement, RagCall, Score, Unscored
 
 Data = dict[str, Any]
 
@@ -26,7 +28,7 @@ CHUNKS = (
     Chunk(0, "The tower is 330 metres high. It stands in Paris."),
     Chunk(1, "It was built by “Eiffel & Co” in 1889."),
 )
-UNITS = (Unit("s1", "It is 330 m high.", 0, 17), Unit("s2", "It was built in 1889.", 18, 39))
+UNITS = (Unit("s1", "It is 330 m high.", 0, 17), Unit("s2", "It was built long ago.", 18, 40))
 FULL = Asked(
     "full",
     "How high is the tower?",
@@ -48,10 +50,10 @@ def statement(**changes: object) -> Data:
 def reply(**changes: object) -> Data:
     """A full reply without a fault."""
     second = statement(
-        id="t2", sentence_ids=["s2"], text="It was built in 1889.", evidence_chunk_ids=["c2"], quote="in 1889"
+        id="t2", sentence_ids=["s2"], text="It was built in 1889.", evidence_chunk_ids=["c2"], quote="It was built by"
     )
     return {
-        "sentences": [{"id": "s1", "relevant": "yes"}, {"id": "s2", "relevant": "supporting"}],
+        "sentences": [{"id": "s1", "relevant": "yes"}, {"id": "s2", "relevant": "background"}],
         "statements": [statement(), second],
         "chunks": [{"id": "c1", "contradicted": "no", "grade": "3"}, {"id": "c2", "contradicted": "no", "grade": "1"}],
         "citations": [{"id": "r1", "support": "full"}],
@@ -64,7 +66,7 @@ def test_a_reply_without_a_fault_has_no_defects() -> None:
     """Everything asked for is there, each once."""
     found = read(reply(), FULL)
     assert found.defects == found.unproven == []
-    assert found.sentences == {"s1": "yes", "s2": "supporting"}
+    assert found.sentences == {"s1": "yes", "s2": "background"}
     assert found.grades == {"c1": 3, "c2": 1}
     assert found.contradicted == {"c1": False, "c2": False}
     assert found.citations == {"r1": "full"}
@@ -101,7 +103,7 @@ def test_an_invented_id_is_a_defect_and_no_item(part: str, item: Data) -> None:
     """What the code did not ask about counts nowhere."""
     found = read(reply(**{part: [*reply()[part], item]}), FULL)
     assert any(f"{part}[" in defect and "unknown id" in defect for defect in found.defects)
-    assert found.sentences == {"s1": "yes", "s2": "supporting"}
+    assert found.sentences == {"s1": "yes", "s2": "background"}
     assert found.grades == {"c1": 3, "c2": 1}
     assert found.citations == {"r1": "full"}
 
@@ -212,9 +214,139 @@ def test_a_quote_that_is_not_in_a_named_chunk_verifies_nothing(quote: object) ->
 def test_marks_of_typography_are_unified() -> None:
     """A quote with straight quotation marks occurs in a chunk with curved ones."""
     found = read(
-        reply(statements=[statement(evidence_chunk_ids=["c2"], quote='"Eiffel & Co"', sentence_ids=["s1", "s2"])]), FULL
-    )
+        reply(
+            statements=[
+                statement(
+                    text="Eiffel built 330 of it in 1889.", evidence_chunk_ids=["c1", "c2"],
+                    quote='"Eiffel & Co" in 1889', sentence_ids=["s1", "s2"],
+                )
+            ]
+        ),
+        FULL,
+    )  # fmt: skip
     assert not found.unproven
+
+
+RATES = Chunk(
+    0,
+    '## Rates\n\n| Account | Rate |\n|---|:--:|\n| **Savings** | 2.5 % |\n\n- He said "we pay\ninterest" to savers.\n'
+    "- The account is `free` \u2014 for students\u00a0only.",
+)
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "| **Savings** | 2.5 % |",
+        "Savings 2.5 %",
+        "Account | Rate |\n|---|:--:|\n| Savings",
+        "Account | Rate\\nSavings | 2.5 %",
+        '- He said \\"we pay\\ninterest\\" to savers.',
+        "The account is free - for students only",
+        "Rates Account Rate",
+    ],
+)
+def test_markup_is_folded(quote: str) -> None:
+    """Escaped line ends and quotation marks, emphasis, tables, bullets and headings do not matter."""
+    assert occurs(quote, RATES.folded)
+
+
+@pytest.mark.parametrize("quote", ["Savings 2.6 %", "Savings 25 %", "we pay no interest", "| |", "**"])
+def test_words_are_not_folded(quote: str) -> None:
+    """What the chunk does not say does not occur in it."""
+    assert not occurs(quote, RATES.folded)
+
+
+@pytest.mark.parametrize(
+    ("quote", "chunk", "verified"),
+    [
+        ("e", "The tower is 330 metres high.", False),
+        ("330 metres", "The tower is 330 metres high.", False),
+        ("is 330 metres", "The tower is 330 metres high.", True),
+        ("330 metres", "330 metres", True),
+        ("It stands in Paris", "The tower is 330 metres high. It stands in Paris.", False),
+        ("\u9ad8\u3055\u306f330", "\u5854\u306e\u9ad8\u3055\u306f330\u30e1\u30fc\u30c8\u30eb", True),
+    ],
+)
+def test_a_quote_has_three_words_and_bears_on_the_statement(quote: str, chunk: str, verified: bool) -> None:
+    """A letter, or any other sentence of the chunk, shows nothing."""
+    asked = Asked("verify", "How high?", chunks=(Chunk(0, chunk),), given={"g1": "The tower has 330 metres."})
+    item = {"id": "g1", "evidence_chunk_ids": ["c1"], "quote": quote, "support": "supported"}
+    found = read({"statements": [item], "chunks": [], "citations": []}, asked)
+    assert found.given["g1"].unverified is not verified
+    assert bool(found.unproven) is not verified
+
+
+@pytest.mark.parametrize(
+    ("text", "chunk", "verified"),
+    [
+        ("The rate is 11.2 percent.", "The rate is 11.2% a year.", True),
+        ("The rate is 12.1 percent.", "The rate is 11.2% a year.", False),
+        ("The rate for 1,000 members is low.", "For 1000 members the rate is low.", True),
+        ("The rate changed on 12 May 2020.", "The rate changed on 12.05.2020 again.", True),
+        ("The rate for 3 members is low.", "For three members the rate is low.", True),
+        ("The rate is paid by Northwind.", "The rate is paid by Contoso.", False),
+        ("The rate of Contoso is low [12].", "At Contoso the rate is low.", True),
+        ("The rate for the Italian branch is low.", "The rate is low for the branch in Italy.", True),
+        ("The rate for Overdraft accounts is low.", "The rate is low.", True),
+        ("Der Zins der Bank ist nicht hoch und die Rate auch.", "Die rate ist low.", True),
+    ],
+)
+def test_numbers_and_names_of_a_supported_statement_are_in_its_evidence(text: str, chunk: str, verified: bool) -> None:
+    """Else it is unverified, and a repair names what is missing. Words of the query need no evidence."""
+    asked = Asked(
+        "verify", "What about Overdraft?", chunks=(Chunk(0, chunk), Chunk(1, "12.1 Northwind")), given={"g1": text}
+    )
+    item = {"id": "g1", "evidence_chunk_ids": ["c1"], "quote": chunk, "support": "supported"}
+    found = read({"statements": [item], "chunks": [], "citations": []}, asked)
+    assert found.given["g1"].unverified is not verified
+
+
+def test_a_repair_says_nothing_about_controls() -> None:
+    """What is wrong with their evidence would tell which they are, and which label is right."""
+    items = [{"id": name, "evidence_chunk_ids": ["c1"], "quote": "e", "support": "supported"} for name in ("g1", "g2")]
+    asked = Asked(
+        "verify", "?", chunks=CHUNKS, given={"g1": "It is 1 m.", "g2": "It is 347 m."}, controls=frozenset({"g2"})
+    )
+    found = read({"statements": items, "chunks": [], "citations": []}, asked)
+    assert [defect.partition(":")[0] for defect in found.unproven] == ["statements[0]"]
+
+
+@pytest.mark.parametrize(
+    ("text", "uncovered"),
+    [("It is 330 m high.", None), ("The tower is 900 m high.", 1), ("It is high.", 1), ("It is 330 m.", None)],
+)
+def test_numbers_of_a_sentence_are_in_its_statements(text: str, uncovered: int | None) -> None:
+    """A statement that says something else does not cover its sentence."""
+    judgement = concluded(read(reply(statements=[statement(text=text), reply()["statements"][1]]), FULL))
+    assert judgement.attributes.get("uncovered_sentences") == uncovered
+    assert (judgement.claims is None) is bool(uncovered)
+
+
+@pytest.mark.parametrize("piece", ["a", "a:", "1", "1.", "[", "(see ", "A ", "\u201c", "|", "\\n", "*", "... "])
+def test_hostile_evidence_takes_no_longer_than_other(piece: str) -> None:
+    """A quarter of a million characters are compared in a moment."""
+    text = piece * (250_000 // len(piece))
+    began = process_time()
+    lacking(text, [said_by(text)])
+    occurs(text, fold(text))
+    overlaps(text, text)
+    assert process_time() - began < 3.0
+
+
+def test_names_of_a_sentence_are_in_its_statements() -> None:
+    """Capitals tell names in a sentence; not at its beginning, not in German, not in citations and addresses."""
+    texts = [
+        "He met Gustave Eiffel.",
+        "Paris [Smith 2020] is old (source: Annual Report 2021).",
+        "See https://x.test/Some/2023 for more.",
+        "1990",
+    ]
+    units = [Unit(f"s{n}", text, 0, 0) for n, text in enumerate(texts, 1)]
+    statements = [Stated("He met someone.", (0,), True, "yes"), Stated("It is old.", (1, 2), True, "yes")]
+    assert omitted(units, {}, statements) == {0: ["Gustave", "Eiffel"]}
+    german = [Unit("s1", "Das ist ein Haus und nicht die gro\u00dfe Br\u00fccke, die der Mann in dem Dorf hat.", 0, 0)]
+    assert omitted(german, {}, [Stated("Es gibt etwas.", (0,), True, "yes")]) == {}
 
 
 def test_an_uncovered_sentence_is_a_defect() -> None:
@@ -248,11 +380,40 @@ def test_a_statement_of_no_sentence_is_unjudged() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", None, 3, "\u200b\u200b"])
-def test_a_statement_without_text_is_none(text: object) -> None:
-    """It is not counted, and the sentence is not covered by it."""
-    found = read(reply(statements=[*reply()["statements"], statement(text=text)]), FULL)
-    assert len(found.statements or ()) == 2
+def test_a_statement_without_text_is_unjudged(text: object) -> None:
+    """It is counted as a statement without a label, and covers no sentence."""
+    found = read(reply(statements=[*reply()["statements"], statement(id="t9", text=text)]), FULL)
+    unusable = (found.statements or ())[2]
+    assert (unusable.text, unusable.sentences, unusable.verdict.support) == ("", (), None)
     assert found.defects == ["statements[2].text is missing or empty"]
+
+
+def test_unusable_statements_count_against_the_limit() -> None:
+    """One good statement beside thirty nulls is no score; one null beside five good ones is counted."""
+    covering = statement(sentence_ids=["s1", "s2"])
+    many = concluded(read(reply(statements=[covering, *[None] * 30]), FULL))
+    assert registry.get("faithfulness")(CALL, many).attributes["unjudged"] == 30
+    found = [registry.get(name)(CALL, many) for name in ("faithfulness", "hallucination", "answer_relevancy")]
+    assert {one.reason for one in found if isinstance(one, Unscored)} == {"too_many_unjudged"}
+    assert not any(isinstance(one, Score) for one in found)
+    different = [statement(id=f"t{n}", text=f"It is 330 m high, or {n}.", sentence_ids=["s1", "s2"]) for n in range(5)]
+    few = registry.get("faithfulness")(CALL, concluded(read(reply(statements=[*different, "not an object"]), FULL)))
+    assert isinstance(few, Score)
+    assert (few.attributes["statements"], few.attributes["unjudged"]) == (5, 1)
+
+
+def test_a_repeated_statement_counts_once() -> None:
+    """Under however many ids; with different labels it is unjudged. A score cannot be raised by repetition."""
+    unsupported = statement(id="u", sentence_ids=["s2"], support="not_found", text="It has nine halls.")
+    again = [
+        statement(id=f"t{n}", text=text)
+        for n, text in enumerate(["It is 330 m  high.", "it is 330 m high", "IT IS 330 M HIGH."])
+    ]
+    judgement = concluded(read(reply(statements=[*again, unsupported]), FULL))
+    assert [claim.support for claim in judgement.claims or ()] == ["supported", "not_found"]
+    other = statement(id="t9", text="It is 330 m high!", support="partial")
+    judgement = concluded(read(reply(statements=[*again, other, unsupported]), FULL))
+    assert [claim.support for claim in judgement.claims or ()] == [None, "not_found"]
 
 
 def test_an_id_used_twice_numbers_two_statements() -> None:
@@ -314,7 +475,7 @@ def test_an_endless_list_is_no_reply() -> None:
 
 IDS = st.sampled_from(["s1", "s2", "c1", "c2", "r1", "g1", "g2", "t1", "x9", ""])
 WORDS = st.sampled_from(
-    "yes no supporting filler supported partial contradicted not_found full none 0 1 2 3 answered abstained 330".split()
+    "yes no background filler supported partial contradicted not_found full none 0 1 2 3 answered abstained 330".split()
 )
 FIELDS = st.sampled_from(
     "sentences statements chunks citations answer_rating answer_label id sentence_ids text checkable relevant"
@@ -329,7 +490,7 @@ KINDS: tuple[Kind, ...] = ("full", "extract", "verify", "contradicted")
 CALL = RagCall(
     "How high is the tower?",
     (Document("The tower is 330 metres high. It stands in Paris."), Document("It was built in 1889."), Document(" ")),
-    "It is 330 m high [1]. It was built in 1889.",
+    "It is 330 m high [1]. It was built long ago.",
 )
 SHEET = prepare(CALL)
 
@@ -371,15 +532,16 @@ def whole(kind: Kind) -> Asked:
 
 def concluded(found: Reply) -> Judgement:
     """The judgement that one reply to everything amounts to."""
-    verdicts = [(index, one.verdict) for index, one in enumerate(found.statements or ())]
-    return conclude(SHEET, Labels("fast", extraction([found]), verification([found], verdicts)))
+    extracted = extraction([found])
+    verdicts = [(index, one.verdict) for index, one in enumerate(extracted.statements or ())]
+    return conclude(SHEET, Labels("fast", extracted, verification([found], verdicts)))
 
 
 def check(found: Reply, kind: Kind) -> None:
     """Whatever was found is a label of the right set, for an id that exists; every metric's number is in its range."""
     assert set(found.grades or ()) in (set(), {"c1", "c2"})
     assert set((found.grades or {}).values()) <= {None, 0, 1, 2, 3}
-    assert set((found.sentences or {}).values()) <= {None, "yes", "supporting", "no", "filler"}
+    assert set((found.sentences or {}).values()) <= {None, "yes", "background", "no", "filler"}
     for one in found.statements or ():
         assert one.verdict.support in (None, "supported", "partial", "contradicted", "not_found")
         assert set(one.sentences) <= {0, 1}

@@ -23,7 +23,7 @@ from ragtrace.labels import CitedPart
 from ragtrace.model import Document, RagCall
 
 KINDS: tuple[Kind, ...] = ("full", "extract", "verify", "contradicted")
-PROMPTS = {"1": "cd37259d667222ab"}
+PROMPTS = {"1": "cd37259d667222ab", "2": "d7470f92b282123f"}
 """Of each version, a digest of all its texts."""
 MOST_CHARS = 6_000
 """Of a request in the mode `fast`, beyond query, chunks and answer."""

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -293,6 +293,25 @@ def test_the_span_is_not_current_between_two_pieces(
     assert not get_current_span().get_span_context().is_valid
     reader.close()
     one_span(captured)
+
+
+def test_a_coroutine_whose_inner_one_was_closed_first_can_be_closed(captured: Captured) -> None:
+    """As the collector of cycles does, in any order, with the tasks of a loop that was closed by hand."""
+
+    async def wait() -> None:
+        await asyncio.sleep(0)
+
+    inner = wait()
+
+    @ragtrace.trace
+    def ask(question: str) -> Awaitable[None]:
+        return inner
+
+    outer: Any = ask("where?")
+    outer.send(None)
+    inner.close()
+    outer.close()
+    assert one_span(captured).name == "invoke_workflow ask"
 
 
 def in_thread(act: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ from opentelemetry.metrics import NoOpMeter
 from ragtrace import semconv
 from ragtrace.alerts.state import State
 from ragtrace.attach.instruments import Instruments
+from ragtrace.metrics import registry
 from ragtrace.settings import resolve
 from ragtrace_exporters.openmetrics.naming import Kind, label_name, sample_names
 from tests.support.kits import KITS, dashboard, panels, queries
@@ -199,11 +200,13 @@ def test_alertmanager_takes_its_configuration() -> None:
 def test_every_rule_gives_what_it_should(promtool: str) -> None:
     """The shipped tests pass."""
     checked(promtool, "test", "rules", "tests.yml")
+    checked(promtool, "test", "rules", "week.tests.yml")
 
 
 def test_every_rule_is_tested_both_ways() -> None:
     """Each alert fires and does not; each recording rule has a value and has none, sums over nothing aside."""
-    tests = yaml.safe_load((PROMETHEUS / "tests.yml").read_text(encoding="utf-8"))["tests"]
+    files = (PROMETHEUS / "tests.yml", PROMETHEUS / "week.tests.yml")
+    tests = [test for file in files for test in yaml.safe_load(file.read_text(encoding="utf-8"))["tests"]]
     cases = [case for test in tests for case in test["promql_expr_test"]]
     for rule in rules():
         name = rule.get("record") or rule["alert"]
@@ -288,7 +291,8 @@ def test_the_collector_waits_for_scores() -> None:
 def test_the_collector_asks_for_attributes_that_exist() -> None:
     """Every attribute in a policy is one that the library sets, and statuses are those that it gives."""
     policies = collector()["processors"]["tail_sampling"]["policies"]
-    metrics = ("faithfulness", "hallucination")
+    metrics = ("hallucinated", "suspicious", "answered_without_context", "faithfulness", "hallucination")
+    assert set(metrics) <= {metric.name for metric in registry.all()}
     known = {semconv.eval_score(m) for m in metrics} | {semconv.eval_label(m) for m in metrics}
     known |= {semconv.EVAL_STATUS, semconv.OPERATION_NAME}
     text = json.dumps(policies)

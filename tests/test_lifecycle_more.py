@@ -260,7 +260,7 @@ def test_a_flush_at_the_end_of_each_invocation_is_enough(
         assert ragtrace.flush()
         assert ragtrace.stats().pending == 0
         assert len(http_receiver.spans) == 3 * invocation
-        assert len(http_receiver.logs) == 8 * invocation
+        assert len(http_receiver.logs) == 9 * invocation
         calls = http_receiver.latest_metrics()["ragtrace.calls"]
         offered = [point.value for point in calls.points if point.attributes["ragtrace.outcome"] == "offered"]
         assert offered == [invocation] * 2

@@ -22,6 +22,7 @@ from tests.support.labelled import (
     RELEVANCE,
     RELEVANCY_METRICS,
     SENTENCE,
+    SHARE_METRICS,
     SUPPORT,
     measure,
     scored,
@@ -29,7 +30,7 @@ from tests.support.labelled import (
 
 ALL = (
     *CLAIM_METRICS, *RELEVANCY_METRICS, *CHUNK_METRICS, *RANK_METRICS, *QUALITY_METRICS, *CITATION_METRICS,
-    "context_contradiction", "consistency", "answered",
+    "context_contradiction", "consistency", "answered", "answered_without_context",
 )  # fmt: skip
 SLACK = 1e-9
 relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -113,9 +114,34 @@ def test_complements_sum_to_one(case: tuple[RagCall, Judgement]) -> None:
 
 @relaxed
 @given(judged())
+def test_an_answer_hallucinates_if_any_statement_lacks_support(case: tuple[RagCall, Judgement]) -> None:
+    """1 exactly where the share of unsupported statements is above 0; without a share, the same reason."""
+    share, any_of_it = measure("hallucination", *case), measure("hallucinated", *case)
+    assert share.attributes == any_of_it.attributes
+    if isinstance(share, Score) and isinstance(any_of_it, Score):
+        assert any_of_it.value == float(share.value > 0)
+        assert share.label == any_of_it.label == scored("faithfulness", *case).label
+    else:
+        assert getattr(share, "reason", "") == getattr(any_of_it, "reason", "")
+
+
+@relaxed
+@given(judged())
+def test_an_answer_without_context_is_an_answer(case: tuple[RagCall, Judgement]) -> None:
+    """Whatever is scored has an answer, and its value is that no chunk has a text, whatever the labels of support."""
+    call, judgement = case
+    result = measure("answered_without_context", call, judgement)
+    if isinstance(result, Score):
+        assert (call.answer or "").strip()
+        assert call.contexts is not None
+        assert result.value == float(not any(document.text.strip() for document in call.contexts))
+
+
+@relaxed
+@given(judged())
 def test_what_is_supported_is_not_contradicted(case: tuple[RagCall, Judgement]) -> None:
     """Faithfulness is at most noncontradiction, contradiction at most hallucination."""
-    faithful, noncontradicting, hallucinated, contradicted = (measure(name, *case) for name in CLAIM_METRICS)
+    faithful, noncontradicting, hallucinated, contradicted = (measure(name, *case) for name in SHARE_METRICS)
     if isinstance(noncontradicting, Score) and isinstance(contradicted, Score):
         assert isinstance(faithful, Score)
         assert isinstance(hallucinated, Score)

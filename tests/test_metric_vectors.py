@@ -12,7 +12,7 @@ from ragtrace.metrics.chunks import discounted_mean
 from ragtrace.metrics.quality import grade_of, quality_harmonic_of, quality_minimum_of, quality_weighted_of
 from ragtrace.model import Judgement, Metric, Score, Unscored
 from tests.support.labelled import (
-    CLAIM_METRICS,
+    SHARE_METRICS,
     asked,
     cited,
     graded,
@@ -42,8 +42,27 @@ CALL = asked("a chunk", "another chunk")
 )
 def test_shares_of_statements(labels: str, faithful: float, noncontradicting: float) -> None:
     """Faithfulness counts what is supported, noncontradiction what is not contradicted; the others are the rest."""
-    found = [outcome(name, CALL, stated(labels)) for name in CLAIM_METRICS]
+    found = [outcome(name, CALL, stated(labels)) for name in SHARE_METRICS]
     assert found == pytest.approx([faithful, noncontradicting, 1 - faithful, 1 - noncontradicting], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"), [("S", 0.0), ("SSSS", 0.0), ("SSSSSSSSSF", 1.0), ("SP", 1.0), ("SC", 1.0), ("SSSS?", 0.0)]
+)
+def test_one_unsupported_statement_makes_an_answer_hallucinated(labels: str, expected: float) -> None:
+    """Of whatever kind it is, and however many are supported; one that was not judged is none."""
+    result = scored("hallucinated", CALL, stated(labels))
+    assert (result.value, result.label) == (expected, "fail" if expected else "pass")
+    assert result.higher_is_better is False
+
+
+@pytest.mark.parametrize(("contexts", "expected"), [((), 1.0), (("", " \n"), 1.0), (("", "a chunk"), 0.0)])
+@pytest.mark.parametrize("support", ["S", "F", ""])
+def test_an_answer_given_without_context(contexts: tuple[str, ...], expected: float, support: str) -> None:
+    """Nothing but blank chunks is nothing; what the labels say of support plays no part."""
+    result = scored("answered_without_context", asked(*contexts), stated(support))
+    assert (result.value, result.label) == (expected, "fail" if expected else "pass")
+    assert result.higher_is_better is False
 
 
 def test_statements_are_counted_by_label() -> None:

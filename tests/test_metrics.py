@@ -79,7 +79,7 @@ def test_too_many_unjudged_statements_are_no_score(labels: str) -> None:
     assert reason("hallucination", judged(labels)) == "judge_error/too_many_unjudged"
 
 
-@pytest.mark.parametrize("name", ["faithfulness", "hallucination"])
+@pytest.mark.parametrize("name", ["hallucinated", "faithfulness", "hallucination"])
 def test_edge_cases_of_claim_metrics(name: str) -> None:
     """Each input without meaning has its own reason."""
     blank, missing = RagCall("q", (Document("x"),), "  "), RagCall("q", None, "a")
@@ -155,12 +155,24 @@ def test_answered(query: str, answer: str | None, label: AnswerLabel | None, exp
 
 
 @pytest.mark.parametrize(
-    ("labels", "label"), [("SF", "pass"), ("SFF", "fail"), ("SSF", "pass"), ("F", "fail"), ("S", "pass")]
+    ("labels", "label"), [("SF", "fail"), ("SSSSSSSSSP", "fail"), ("SC", "fail"), ("F", "fail"), ("SS", "pass")]
 )
-def test_the_threshold_is_crossed_strictly(labels: str, label: str) -> None:
-    """Exactly half is a pass, in both directions."""
-    for name in ("faithfulness", "hallucination"):
+def test_one_unsupported_statement_fails_an_answer(labels: str, label: str) -> None:
+    """The labels of all three agree: half the statements invented is no pass."""
+    for name in ("hallucinated", "faithfulness", "hallucination"):
         result = measure(name, judged(labels))
+        assert isinstance(result, Score)
+        assert result.label == label
+
+
+@pytest.mark.parametrize(("number", "label"), [(0.5, "pass"), (0.4, "fail"), (0.6, "pass")])
+def test_the_threshold_is_crossed_strictly(number: float, label: str) -> None:
+    """Exactly the threshold is a pass, in both directions."""
+    for higher, value in ((True, number), (False, 1 - number)):
+        metric = Formula(
+            "m", "1", lambda call, judgement, value=value: Score(value), frozenset(), higher, threshold=0.5
+        )
+        result = metric(CALL, Judgement())
         assert isinstance(result, Score)
         assert result.label == label
 
@@ -189,7 +201,7 @@ def test_formulas_are_metrics() -> None:
 
 def test_an_unknown_metric_is_named_with_near_misses() -> None:
     """A typo is answered with the nearest name and all known ones."""
-    with pytest.raises(UnknownMetricError, match=r"'faithfullness'; did you mean 'faithfulness'\? known: faithfulness"):
+    with pytest.raises(UnknownMetricError, match=r"'faithfullness'; did you mean 'faithfulness'\? known: hallucinated"):
         registry.get("faithfullness")
     with pytest.raises(UnknownMetricError, match="no metric named 'x'; known: none"):
         Registry().get("x")

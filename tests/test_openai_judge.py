@@ -84,6 +84,18 @@ def test_one_request_gives_all_labels() -> None:
     assert judgement.reasons == {}
 
 
+@pytest.mark.parametrize(("sentences", "requests"), [(12, [12]), (13, [7, 6]), (60, [12] * 5)])
+@pytest.mark.parametrize(("mode", "kind"), [("fast", "ragtrace_judgement"), ("careful", "ragtrace_extraction")])
+def test_a_request_is_about_twelve_sentences_at_most(sentences: int, requests: list[int], mode: str, kind: str) -> None:
+    """Of more, models leave out some; the labels of all requests are put together."""
+    call = RagCall("What is listed?", CALL.contexts, long_answer(sentences))
+    judgement, chat = judged(honest, call, mode=mode, controls=False)
+    asked = [len(chat.data(index)["answer_sentences"]) for index, name in enumerate(chat.kinds) if name == kind]
+    assert asked == requests
+    assert len(judgement.claims or ()) == len(judgement.sentences or ()) == sentences
+    assert judgement.mode == mode
+
+
 def test_claims_point_into_the_answer() -> None:
     """Offsets of the words, the chunk that shows them, its quote; or what nothing supports."""
     judgement, _ = judged(honest)
@@ -315,7 +327,7 @@ def test_all_metrics_of_the_main_reply_are_offered() -> None:
 def test_a_version_names_model_mode_and_prompts() -> None:
     """Labels made otherwise do not compare."""
     made = judge(ScriptedChat(honest), mode="strict", name="strict judge")
-    assert (made.id, made.version, made.type) == ("strict judge", "tiny/strict/prompts-1", "llm_judge")
+    assert (made.id, made.version, made.type) == ("strict judge", "tiny/strict/prompts-2", "llm_judge")
     assert made.asking([]).version == made.version
 
 
@@ -373,11 +385,12 @@ def test_careful_verifies_ten_statements_a_request(statements: int, batches: int
     """One request takes the answer apart; controls are not counted among the ten."""
     call = RagCall("What is listed?", CALL.contexts, long_answer(statements))
     judgement, chat = judged(honest, call, mode="careful")
-    assert chat.kinds == ["ragtrace_extraction"] + ["ragtrace_verification"] * batches
-    assert judgement.n_calls == 1 + batches
+    extractions = -(-statements // 12)
+    assert chat.kinds == ["ragtrace_extraction"] * extractions + ["ragtrace_verification"] * batches
+    assert judgement.n_calls == extractions + batches
     assert judgement.mode == "careful"
     assert len(judgement.claims or ()) == statements
-    given = [len(chat.data(index)["given_statements"]) for index in range(1, batches + 1)]
+    given = [len(chat.data(index)["given_statements"]) for index in range(extractions, extractions + batches)]
     assert sum(given) == statements + 2 * batches
 
 
@@ -476,7 +489,7 @@ def voting(votes: Sequence[Data]) -> Rule:
         texts = {one["id"]: one["text"] for one in data["given_statements"]}
         for one in reply["statements"]:
             if texts[one["id"]] == "It was built in 1889.":
-                one |= {"support": vote["support"], "evidence_chunk_ids": ["c2"], "quote": "in 1889"}
+                one |= {"support": vote["support"], "evidence_chunk_ids": ["c2"], "quote": "built it in 1889"}
         for one in reply["chunks"]:
             if one["id"] == "c2":
                 one |= {"grade": vote["grade"]}

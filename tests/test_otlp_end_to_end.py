@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 import ragtrace
+from ragtrace.errors import faults
 from tests.support.application import ANSWER, INVENTED, PASSAGES, QUESTION, ask
 from tests.support.otlp import Receiver
 from tests.support.scored import without_id
 from tests.support.telemetry import LogRecord, Metric, Point, Scope, Span
 
 METRICS = ("answered", "consistency", "faithfulness", "hallucination")
+SCREEN = ragtrace.EmbeddedJudge(extractive=True)
 SESSION = "session-7"
 SAMPLED = 1
 SCOPE = Scope("ragtrace", version("ragtrace-otel"))
@@ -32,7 +34,7 @@ def watched(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> Receiver:
     """ragtrace, configured by the standard variables to send everything to the receiver."""
     for name, value in receiver.environ.items():
         monkeypatch.setenv(name, value)
-    ragtrace.configure(service="guide-service")
+    ragtrace.configure(service="guide-service", screen=SCREEN, metrics=METRICS)
     return receiver
 
 
@@ -67,7 +69,7 @@ def _messages(role: str, text: str) -> list[dict[str, Any]]:
 
 def _scores(answer: str) -> dict[str, ragtrace.Score]:
     """The same call scored without tracing."""
-    results = ragtrace.score(query=QUESTION, contexts=list(PASSAGES), answer=answer)
+    results = ragtrace.score(query=QUESTION, contexts=list(PASSAGES), answer=answer, judge=SCREEN, metrics=METRICS)
     return {name: result for name, result in results.items() if isinstance(result, ragtrace.Score)}
 
 
@@ -316,7 +318,8 @@ def test_the_durations_arrive_whole(watched: Receiver) -> None:
 
 
 def test_no_other_metric_of_ours_is_sent(watched: Receiver) -> None:
-    """The metrics asserted here are all there are for a call without tokens, stream or judge."""
+    """The metrics asserted here are all there are for a call without tokens, stream, judge or fault."""
+    faults.clear()  # of tests before
     _ask(watched)
     ours = {metric.name for metric in watched.metrics if metric.scope == SCOPE}
     assert ours == {
@@ -337,12 +340,12 @@ def test_a_program_that_just_exits_loses_nothing(receiver: Receiver) -> None:
     root = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.application"],
-        env={**os.environ, **receiver.environ},
+        env={**os.environ, **receiver.environ, "RAGTRACE_METRICS": "consistency,answered"},
         cwd=root,
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
-    receiver.wait_for(lambda got: len(got.spans) == 3 and len(got.logs) == len(METRICS) and _has_scores(got))
+    receiver.wait_for(lambda got: len(got.spans) == 3 and len(got.logs) == 2 and _has_scores(got))
     assert _by_role(receiver)["invoke_workflow"].attributes["ragtrace.eval.status"] == "ok"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 import ragtrace
 from ragtrace import semconv
 from ragtrace.errors import faults
 from ragtrace.testing import Captured
+from tests.support.otlp import HttpReceiver
 from tests.support.watched import WAIT_S, WaitingJudge, ask, watch
 
 pytestmark = pytest.mark.usefixtures("_fresh_faults")
@@ -65,7 +71,9 @@ def test_memory_is_bounded_in_bytes() -> None:
     assert 0 < pending * 5 * len(LARGE) < 4_000_000
     judge.open()
     assert ragtrace.flush(WAIT_S)
-    assert ragtrace.stats().dropped == {"queue_full": CALLS - pending}
+    scored = ragtrace.stats().scored
+    assert 0 < scored <= pending
+    assert ragtrace.stats().dropped == {"queue_full": CALLS - scored}
     assert _settled(captured, CALLS)
 
 
@@ -81,3 +89,68 @@ def test_when_the_flood_is_over_everything_is_scored_again() -> None:
     assert ragtrace.flush(WAIT_S)
     assert ragtrace.stats().dropped.get("queue_full", 0) == dropped
     assert _settled(captured, 301)
+
+
+def test_an_outage_of_the_backend_does_not_stop_scoring(
+    http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Every call is scored and kept in the history, though most spans are lost; and these are counted."""
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "32")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", http_receiver.endpoint)
+    ragtrace.configure(service="s", store=tmp_path / "history.db", capacity=1_000)
+    with http_receiver.refusing():
+        for number in range(CALLS):
+            ask(f"question {number}")
+        assert not ragtrace.flush(WAIT_S / 2)
+        assert ragtrace.stats().scored == CALLS
+        assert _balanced()
+        with closing(sqlite3.connect(tmp_path / "history.db")) as database:
+            assert database.execute("SELECT count(*) FROM calls").fetchone() == (CALLS,)
+        assert _lost_spans() > 0
+
+
+def test_a_slow_judge_costs_no_call_its_screen_score() -> None:
+    """Calls that wait for the judge have places of their own; the judge misses those beyond them, and counts them."""
+    judge = WaitingJudge()
+    captured = watch(judge=judge, sampling=ragtrace.Sampling(rate=1.0), capacity=100)
+    for number in range(CALLS):
+        ask(f"question {number}")
+        if number % 50 == 49:
+            ragtrace.flush(0.5)
+    embedded, judged = (ragtrace.stats().evaluators[name] for name in ("embedded", "waiting"))
+    assert (embedded.scored, embedded.dropped) == (CALLS, {})
+    assert (judged.pending, judged.dropped) == (100, {"queue_full": CALLS - 100})
+    judge.open()
+    assert ragtrace.flush(WAIT_S)
+    statuses = [
+        (span.attributes or {})[semconv.EVAL_STATUS] for span in captured.spans if span.name.startswith("invoke")
+    ]
+    assert len(statuses) == CALLS
+    turned_away = [
+        span.attributes[semconv.EVAL_STATUS]
+        for span in captured.spans
+        if span.attributes and span.attributes.get(semconv.REASON) == "queue_full"
+    ]
+    assert turned_away == ["partial"] * (CALLS - 100)
+    assert _settled(captured, 3 * CALLS)
+
+
+def test_the_scores_of_the_screen_do_not_wait_for_the_judge(tmp_path: Path) -> None:
+    """They are announced while the judge is still being asked, and only once."""
+    judge = WaitingJudge()
+    captured = watch(judge=judge, sampling=ragtrace.Sampling(rate=1.0), store=tmp_path / "history.db")
+    ask("where?")
+    assert judge.begun.wait(WAIT_S)
+
+    def evaluators() -> Counter[object]:
+        return Counter((event.log_record.attributes or {})[semconv.EVALUATOR_ID] for event in captured.events)
+
+    assert set(before := evaluators()) == {"embedded"}
+    judge.open()
+    assert ragtrace.flush(WAIT_S)
+    assert evaluators()["embedded"] == before["embedded"]
+    assert set(evaluators()) == {"embedded", "waiting"}
+    with closing(sqlite3.connect(tmp_path / "history.db")) as database:
+        assert database.execute("SELECT count(*) FROM calls").fetchone() == (1,)
+        assert database.execute("SELECT count(*) FROM evaluations").fetchone() == (2,)

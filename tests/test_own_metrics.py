@@ -129,7 +129,7 @@ def test_a_registered_metric_is_wanted_by_name() -> None:
         return "Paris" in (call.answer or "")
 
     assert registry.get("mentions_paris") is mentions_paris
-    captured = watch(metrics=["mentions_paris", "faithfulness"])
+    captured = watch(metrics=["mentions_paris", "consistency"])
     ask("where?")
     assert ragtrace.flush()
     assert (captured.root().attributes or {})["ragtrace.eval.mentions_paris.score"] == 1.0

@@ -54,3 +54,31 @@ def test_an_item_may_become_heavier() -> None:
     assert places.bytes == 700
     places.leave(False, 700)
     assert places.bytes == 0
+
+
+def test_items_that_wait_for_a_judge_have_places_of_their_own() -> None:
+    """As many in number, and three quarters of the bytes: there is always room for one that nobody has looked at."""
+    places = Places(2, 1_000)
+    for _ in range(2):
+        assert places.enter(False, 0)
+        places.weigh(300, 300)
+        assert places.wait(300)
+    assert places.enter(False, 0)
+    places.weigh(200, 200)
+    assert not places.wait(200)
+    assert places.enter(False, 0)
+    assert places.taken == 4
+
+
+def test_bytes_that_wait_for_a_judge_are_bounded() -> None:
+    """And given back when the item goes."""
+    places = Places(10, 1_000)
+    places.enter(False, 0)
+    places.weigh(700, 700)
+    assert places.wait(700)
+    places.enter(False, 0)
+    places.weigh(100, 100)
+    assert not places.wait(100)
+    places.leave(False, 700, waiting=True)
+    assert places.wait(100)
+    assert (places.taken, places.bytes) == (1, 100)

@@ -11,6 +11,8 @@ from time import monotonic, perf_counter
 from typing import Any
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.context import attach, detach, get_current
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -21,7 +23,8 @@ from ragtrace.model import Signals
 from ragtrace.providers import Telemetry
 from ragtrace.spare import bounded
 from ragtrace.testing import Captured, FakeJudge
-from tests.support.watched import GOOD, WAIT_S, ask, watch
+from tests.support.scored import screen
+from tests.support.watched import GOOD, WAIT_S, ask, generate, search, watch
 
 ROOT = Path(__file__).parents[1]
 
@@ -184,11 +187,11 @@ class Seeing(SpanProcessor):
     def force_flush(self, timeout_millis=30000):
         return True  # the default of older SDKs says False
 
-ragtrace.configure(service="s")
+ragtrace.configure(service="s", set_global=True)
 """
 
 
-def test_other_instrumentations_write_to_our_provider_if_there_is_no_other() -> None:
+def test_other_instrumentations_write_to_our_provider_if_it_is_made_global() -> None:
     """Their spans pass at once, and ours are their children."""
     lines = run(
         OWN_GLOBAL
@@ -197,7 +200,7 @@ with trace.get_tracer("web").start_as_current_span("GET /ask"):
     ask("where?")
     ragtrace.flush()
 """,
-        RAGTRACE_EXPORTER="console",
+        RAGTRACE_EXPORTER="console-full",
     )
     headings = [line.split() for line in lines if line.startswith("span ")]
     assert {heading[1] for heading in headings} == {"GET", "invoke_workflow", "retrieval", "chat"}
@@ -226,7 +229,7 @@ def test_without_anything_to_export_no_provider_becomes_global() -> None:
         """
 from opentelemetry import trace
 import ragtrace
-ragtrace.configure(service="s")
+ragtrace.configure(service="s", set_global=True)
 print(type(trace.get_tracer_provider()).__name__)
 """
     )
@@ -322,10 +325,10 @@ def test_an_installed_exporter_is_found_by_its_name(tmp_path: Path, monkeypatch:
 def test_signals_may_leave_some_out() -> None:
     """What is None is not sent, and nothing complains."""
     captured = Captured()
-    ragtrace.configure(exporter=Signals(logs=captured.signals.logs, immediate=True))
+    ragtrace.configure(exporter=Signals(logs=captured.signals.logs, immediate=True), metrics=["consistency"])
     ask("where?")
     assert ragtrace.flush()
-    assert (len(captured.spans), len(captured.events)) == (0, 4)
+    assert (len(captured.spans), len(captured.events)) == (0, 1)
     assert ragtrace.stats().faults == {}
 
 
@@ -345,3 +348,63 @@ def test_a_users_processor_of_another_kind_is_no_hold() -> None:
     ask("where?")
     assert watching.threads == [threading.current_thread()] * 3
     provider.shutdown()
+
+
+# --- below a web framework's span -------------------------------------------------------------------------------------
+
+
+def _below(around: Any, **options: Any) -> tuple[Captured, Any]:
+    """What is exported of a call below the span *around*, and that span."""
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals, screen=screen(), **options)
+    with trace.use_span(around, end_on_exit=True):
+        ask("where?")
+    assert ragtrace.flush()
+    return captured, around
+
+
+def test_below_a_span_that_goes_elsewhere_a_call_is_exported_as_a_root() -> None:
+    """A list of traces shows roots only; trace id and, as a link, the way to the framework's span are kept."""
+    captured, around = _below(TracerProvider().get_tracer("web").start_span("POST /ask"))
+    root, context = captured.root(), around.get_span_context()
+    assert root.parent is None
+    assert [link.context for link in root.links] == [context]
+    assert {span.get_span_context().trace_id for span in captured.spans} == {context.trace_id}
+    others = [span for span in captured.spans if span is not root]
+    assert [span.parent.span_id for span in others if span.parent] == [root.get_span_context().span_id] * 2
+
+
+def test_a_generation_without_a_trace_is_a_root_too() -> None:
+    """The retrieval of its call is none: a list of traces has one row a call."""
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals, screen=screen())
+    with TracerProvider().get_tracer("web").start_as_current_span("POST /ask"):
+        generate("where?", search("where?"))
+    assert ragtrace.flush()
+    assert [span.name for span in captured.spans if span.parent is None] == ["chat tiny"]
+
+
+def test_a_remote_parent_stays() -> None:
+    """It may be ours, in another process."""
+    remote = trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(1))
+    captured, _ = _below(trace.NonRecordingSpan(remote))
+    assert captured.root().parent == remote
+    assert not captured.root().links
+
+
+def test_a_call_within_a_call_keeps_its_parent() -> None:
+    """Of a task that outlives its call, too: the span around it is ours."""
+    captured = Captured()
+    ragtrace.configure(exporter=captured.signals, screen=screen())
+    with ragtrace.call("outer", name="outer") as call:
+        inside = get_current()
+        call.answered("yes")
+    token = attach(inside)
+    try:
+        ask("where?")
+    finally:
+        detach(token)
+    assert ragtrace.flush()
+    inner = next(span for span in captured.roots() if span.name.endswith("guide"))
+    assert inner.parent is not None
+    assert not inner.links

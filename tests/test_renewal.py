@@ -27,3 +27,11 @@ def _instance(reader: InMemoryMetricReader) -> str:
     data = reader.get_metrics_data()
     assert data is not None
     return str(data.resource_metrics[0].resource.attributes[INSTANCE])
+
+
+def test_a_child_that_could_not_be_renewed_gives_other_libraries_a_meter_that_does_nothing() -> None:
+    """Their instruments are used on the application's threads, where nothing of ours may raise."""
+    resource = Resource({INSTANCE: "first"})
+    meters = OwnMeters(InMemoryMetricReader(), resource, lambda: resource)
+    meters.abandon()
+    meters.shared_meter("theirs", None, None, None).create_counter("requests").add(1)

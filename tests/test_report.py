@@ -7,6 +7,7 @@ import json
 import random
 import re
 import time
+from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -17,12 +18,12 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.errors import SettingsError
 from ragtrace.estimates import Moments, difference, from_moments, of_judged, of_seen
-from ragtrace.model import Score
+from ragtrace.model import Result, Score
 from ragtrace.report import data, words
 from ragtrace.report.analysis import Wanted, report
 from ragtrace.report.html import page
 from ragtrace.report.marked import markdown
-from ragtrace.report.model import Period, Report
+from ragtrace.report.model import Period, Report, Spent
 from ragtrace.report.periods import divided, moment, period
 from ragtrace.report.problems import merged
 from ragtrace.report.terminal import Terminal
@@ -111,7 +112,7 @@ def test_a_rise_is_told_with_its_interval(path: Path) -> None:
     assert (row.change.value, row.change.low, row.change.high) == expected
     assert row.change.direction == "worse"
     said = words.verdict(found)
-    assert said.title.startswith("Hallucination went up by ")
+    assert said.title.startswith("Unsupported statements went up by ")
     assert said.tone == "bad"
 
 
@@ -119,7 +120,7 @@ def test_chance_is_called_chance(path: Path) -> None:
     """Where the interval of the difference has 0 in it, nothing went up or down."""
     found = regression(path, before=0.1, after=0.1, count=200)
     said = words.verdict(found)
-    assert (said.title, said.tone) == ("No clear change in hallucination", "quiet")
+    assert (said.title, said.tone) == ("No clear change in unsupported statements", "quiet")
     assert "may be chance" in said.detail
 
 
@@ -146,7 +147,7 @@ def test_a_rise_that_the_whole_time_hides_is_told(path: Path) -> None:
     assert row is not None
     assert row.change is not None
     assert (row.change.direction, found.recent.change.direction) == ("unclear", "worse")
-    assert words.verdict(found).title == "Hallucination went up in the last 6 hours"
+    assert words.verdict(found).title == "Unsupported statements went up in the last 6 hours"
 
 
 def _of_two_workflows(path: Path) -> Report:
@@ -385,6 +386,93 @@ def test_without_texts_the_worst_are_still_named(path: Path) -> None:
     assert found.problems[0].trace_id in page(found)
 
 
+def with_results(each: Offered, evaluator: str, **values: float) -> Offered:
+    """*each* with more results of one of its evaluators."""
+    more: dict[str, Result] = {
+        name: Score(value, name, "1", higher_is_better=name not in ("hallucinated", "answered_without_context"))
+        for name, value in values.items()
+    }
+    evaluations = tuple(
+        replace(evaluation, results={**evaluation.results, **more}) if evaluation.evaluator == evaluator else evaluation
+        for evaluation in each.evaluations
+    )
+    return replace(each, evaluations=evaluations)
+
+
+def test_the_share_of_bad_answers_comes_first_and_the_worst_are_the_most_unsupported(path: Path) -> None:
+    """13 % of the answers may be bad where 4 % of the statements are; an answer that is all invented is worse."""
+    source = replace(SOURCE, judged=("faithfulness", "hallucinated", "hallucination"))
+    offered = [
+        with_results(each, "judge", hallucinated=float(each.evaluations[1].results["hallucination"].value > 0))  # type: ignore[union-attr]
+        for each in calls(200, NOW - DAY, Simulated(0.2, 1.0))
+    ]
+    fill(path, offered, source)
+    found = report(Wanted(str(path), TODAY))
+    assert found.headline is not None
+    assert found.headline.metric == "hallucinated"
+    assert words.verdict(found).title.startswith("Hallucination rate is ")
+    assert [problem.metric for problem in found.problems] == ["hallucination"]
+    assert found.problems[0].score == 1.0
+
+
+def test_answers_without_any_context_have_a_line_of_their_own(path: Path) -> None:
+    """In every form of the report: it is the plainest sign of a broken retriever."""
+    source = replace(SOURCE, screened=("answered_without_context", *SOURCE.screened))
+    offered = calls(200, NOW - DAY, Simulated())
+    offered = [
+        with_results(each, "screen", answered_without_context=float(number % 10 == 0))
+        for number, each in enumerate(offered)
+    ]
+    fill(path, offered, source)
+    found = report(Wanted(str(path), TODAY))
+    assert words.without_context(found).startswith("Answers given without any context: 10.0% (")
+    assert words.without_context(found) in page(found)
+    assert "Answers given without any context: 10.0%" in markdown(found).replace("\\", "")
+    assert "Answers given without any context: 10.0%" in Terminal().render(found)
+    assert words.without_context(regression(path.with_name("other.db"))) == ""
+
+
+def test_calls_that_a_rule_always_has_judged_are_a_group_of_their_own(path: Path) -> None:
+    """The sums are those that the process itself would have kept, so that the intervals hold here, too."""
+    offered = calls(300, NOW - DAY, Simulated(0.1, 0.3)) + [
+        replace(each, decision="always_rule") for each in calls(100, NOW - DAY, Simulated(0.3, 1.0), 2)
+    ]
+    fill(path, offered)
+    expected = pooled(offered[:300])
+    for each in offered[300:]:
+        screen, judged = (evaluation.results["hallucination"] for evaluation in each.evaluations)
+        assert isinstance(screen, Score)
+        assert isinstance(judged, Score)
+        expected += of_judged(judged.value, 1.0, screen.value, seen=1.0, ruled=True)
+    found = report(Wanted(str(path), TODAY)).headline
+    assert found is not None
+    assert found.overall is not None
+    ours = from_moments(expected)
+    assert (found.overall.low, found.overall.high) == pytest.approx((ours.low, ours.high), rel=1e-9)
+
+
+def test_the_start_of_a_release_is_marked_in_the_chart(path: Path) -> None:
+    """What changed with it is seen at a glance."""
+    fill(path, calls(150, NOW - DAY, Simulated(0.02, 0.5)))
+    later = [each for each in calls(150, NOW - DAY, Simulated(0.3, 0.5), 2) if each.at > NOW - DAY / 2]
+    fill(path, later, replace(SOURCE, release="1.5.0"))
+    found = report(Wanted(str(path), TODAY, compare="1.4.0:1.5.0"))
+    assert [(each.release, each.at) for each in found.rollouts] == [("1.5.0", later[0].at)]
+    text = page(found)
+    assert 'class="rollout"' in text
+    assert "\u25b8 1.5.0" in text
+    assert "release 1.5.0" in Terminal().render(found)
+
+
+def test_the_terminal_cuts_no_metric_and_markdown_leaves_figures_alone(path: Path) -> None:
+    """`Hallucinat..` and `3\\.5 points` were seen."""
+    found = regression(path)
+    narrow = Terminal(width=60).render(found)
+    assert ".." not in narrow.split("The worst answers")[0].replace("...", "")
+    assert re.search(r"[+-]?\d+\.\d points", markdown(found))
+    assert not re.search(r"\d\\\.\d", markdown(found))
+
+
 @pytest.mark.parametrize(
     ("ranges", "expected"),
     [([(3, 5), (1, 4)], [(1, 5)]), ([(-5, 2), (8, 99)], [(0, 2), (8, 10)]), ([(4, 4), (6, 5)], [])],
@@ -508,14 +596,14 @@ def test_the_command_prints_the_verdict_first(path: Path, capsys: pytest.Capture
     """On a terminal's first line."""
     regression(path)
     assert run(path) == 0
-    assert capsys.readouterr().out.startswith("Hallucination went up by ")
+    assert capsys.readouterr().out.startswith("Unsupported statements went up by ")
 
 
 @pytest.mark.parametrize(
     ("name", "start"),
     [
         ("r.html", "<!doctype html>"),
-        ("r.md", "# Hallucination went up"),
+        ("r.md", "# Unsupported statements went up"),
         ("r.json", '{"version": 1'),
         ("r.csv", "part,"),
     ],
@@ -555,3 +643,17 @@ def test_what_is_wrong_is_said(
     fill(path, [])
     assert main(["report", *(each.format(path=path) for each in arguments)]) == status
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("usd", "unpriced", "told"),
+    [
+        (0.0, 600, "price not known of 600 calls"),
+        (0.0, 700, "price not known"),
+        (1.5, 600, "1.5000 USD and 600 calls at no known price"),
+        (1.5, 0, "1.5000 USD"),
+    ],
+)
+def test_money_that_is_not_known_is_not_shown_as_none(usd: float, unpriced: int, told: str) -> None:
+    """0.0000 USD would be a figure that nobody has computed."""
+    assert words.cost(Spent("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == told

@@ -169,6 +169,43 @@ def test_an_asynchronous_iterator_can_be_closed_by_the_standard_tool(captured: C
     assert seen(captured) == ("word ", True, StatusCode.UNSET)
 
 
+class Either:
+    """Both a plain and an asynchronous iterator, as OpenInference wraps OpenAI's streams."""
+
+    def __init__(self) -> None:
+        self.words = iter(WORDS)
+
+    def __iter__(self) -> Either:
+        return self
+
+    def __next__(self) -> str:
+        return next(self.words)
+
+    def __aiter__(self) -> Either:
+        return self
+
+    async def __anext__(self) -> str:
+        for word in self.words:
+            return word
+        raise StopAsyncIteration
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_iterator_of_both_kinds_is_observed_as_it_is_read(captured: Captured, asynchronous: bool) -> None:
+    """Read to its end either way, the call is over."""
+
+    @ragtrace.generate
+    def words(question: str) -> Any:
+        return Either()
+
+    async def read() -> list[str]:
+        return [word async for word in words("How high is it?")]
+
+    found = asyncio.run(read()) if asynchronous else list(words("How high is it?"))
+    assert found == list(WORDS)
+    assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
+
+
 def test_an_iterator_that_fails_ends_as_an_error(captured: Captured) -> None:
     """With the iterator's own exception."""
 

@@ -81,15 +81,17 @@ def test_the_answer_is_the_same_in_every_process() -> None:
 
 
 def test_a_suspicious_call_is_likelier() -> None:
-    """Below a consistency of 0.5 the other rate holds; unscreened calls are ordinary."""
-    sampling = ragtrace.Sampling(rate=0.1, suspicious_rate=0.8)
-    found = [sampling.probability(value) for value in (None, 0.0, 0.4999, 0.5, 1.0)]
-    assert found == [0.1, 0.8, 0.8, 0.1, 0.1]
+    """Calls that the screen's metric `suspicious` marks have the other rate; without a baseline none is marked."""
+    sampler = Sampler(ragtrace.Sampling(rate=0.1, suspicious_rate=0.8))
+    results = Score(1.0), Score(0.0), Unscored("no_baseline"), None
+    screens = [screened() if result is None else screened(suspicious=result) for result in results]
+    found = [sampler.decide(CALL, screen).probability for screen in (*screens, None)]
+    assert found == [0.8, 0.1, 0.1, 0.1, 0.1]
 
 
 def test_without_a_suspicious_rate_all_calls_are_alike() -> None:
     """The ordinary rate holds for all."""
-    assert ragtrace.Sampling(rate=0.3).probability(0.0) == 0.3
+    assert ragtrace.Sampling(rate=0.3).probability(suspicious=True) == 0.3
 
 
 def test_a_rate_given_as_text_becomes_a_number() -> None:
@@ -113,12 +115,6 @@ def test_a_wrong_rate_says_so(rates: dict[str, Any], said: str) -> None:
     """At once, when the object is made."""
     with pytest.raises(ragtrace.SettingsError, match=said):
         ragtrace.Sampling(**rates)
-
-
-def test_where_suspicion_begins_can_be_said() -> None:
-    """`suspicious_below` is the first consistency that is ordinary."""
-    sampling = ragtrace.Sampling(rate=0.1, suspicious_rate=0.8, suspicious_below=0.7)
-    assert [sampling.probability(value) for value in (0.69, 0.7)] == [0.8, 0.1]
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -181,7 +177,6 @@ def test_a_rule_that_raises_does_not_match() -> None:
         ({"usd_per_day": "a lot"}, "expected a number, got 'a lot'"),
         ({"replicas": 0}, "replicas must be a whole number of at least 1, got 0"),
         ({"replicas": 1.5}, "replicas must be a whole number"),
-        ({"suspicious_below": 2}, r"suspicious_below must be between 0 and 1.*for 2% write 0\.02"),
     ],
 )
 def test_a_wrong_rule_or_budget_says_so(arguments: dict[str, Any], said: str) -> None:
@@ -283,13 +278,15 @@ def test_one_free_judgement_does_not_open_the_gates() -> None:
 
 
 @pytest.mark.parametrize("cost", [None, float("nan"), -1.0, float("inf"), "a dollar", True, 10**400])
-def test_a_cost_that_is_none_is_not_learned_from(cost: object) -> None:
-    """The guess stands, and after twenty of them it is said once."""
+def test_a_cost_that_is_none_is_not_learned_from(cost: object, caplog: pytest.LogCaptureFixture) -> None:
+    """The guess stands, and after three of them it is said once, with the line to write."""
     faults.clear()
-    assert probability_after(*[cost] * 19) == probability_after()
-    assert not faults.counts()
-    probability_after(*[cost] * 60)
-    assert faults.counts() == {"judgements without a cost": 1}
+    assert probability_after(*[cost] * 2) == probability_after()
+    assert not caplog.records
+    assert probability_after(*[cost] * 60) == probability_after()
+    [record] = caplog.records
+    assert "price=ragtrace.Price(" in record.getMessage()
+    assert faults.counts() == {}
 
 
 def test_a_call_without_a_trace_is_left_to_chance() -> None:

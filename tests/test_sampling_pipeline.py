@@ -11,6 +11,8 @@ import ragtrace
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, HALF, ask, watch
 
+BASELINE = ragtrace.Baseline.of([0.5, 0.9], evaluator="screen@1", workflow="guide")
+
 
 def test_every_call_is_accounted_for_by_both_evaluators() -> None:
     """Those that the judge does not see are sampled out, and each score carries its probability."""
@@ -29,10 +31,13 @@ def test_every_call_is_accounted_for_by_both_evaluators() -> None:
 
 
 def test_a_suspicious_screen_score_decides_the_probability() -> None:
-    """The screen's consistency of 0.25 raises the rate to 1, and that is what is stored."""
+    """A consistency of 0.25, where it used to be 0.5, raises the rate to 1, and that is what is stored."""
     judge = FakeJudge(GOOD, name="judge")
     captured = watch(
-        screen=FakeJudge(HALF, name="screen"), judge=judge, sampling=ragtrace.Sampling(rate=0.0, suspicious_rate=1.0)
+        screen=FakeJudge(HALF, name="screen"),
+        judge=judge,
+        sampling=ragtrace.Sampling(rate=0.0, suspicious_rate=1.0),
+        baseline=BASELINE,
     )
     ask("where?")
     assert ragtrace.flush()
@@ -100,10 +105,23 @@ def test_the_screen_computes_what_suspicion_looks_at() -> None:
     """Also where only other metrics are wanted: else a suspicious rate would never come into play."""
     judge = FakeJudge(GOOD, name="judge")
     sampling = ragtrace.Sampling(rate=0.0, suspicious_rate=1.0)
-    watch(screen=FakeJudge(HALF, name="screen"), judge=judge, metrics=["faithfulness"], sampling=sampling)
+    screen = FakeJudge(HALF, name="screen")
+    watch(screen=screen, judge=judge, metrics=["faithfulness"], sampling=sampling, baseline=BASELINE)
     ask("where?")
     assert ragtrace.flush()
     assert len(judge.calls) == 1
+
+
+def test_before_there_is_a_baseline_no_call_is_suspicious() -> None:
+    """However low the screen's score is: what is low is not known yet."""
+    judge = FakeJudge(GOOD, name="judge")
+    captured = watch(
+        screen=FakeJudge(HALF, name="screen"), judge=judge, sampling=ragtrace.Sampling(rate=0.0, suspicious_rate=1.0)
+    )
+    ask("where?")
+    assert ragtrace.flush()
+    assert not judge.calls
+    assert (captured.root().attributes or {})["ragtrace.eval.suspicious.reason"] == "no_baseline"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ def call(trace_id: int, *, error: str | None = None) -> RagCall:
 
 
 def screened(consistency: float) -> Evaluation:
-    return Evaluation("screen", "1", "deterministic", {"consistency": Score(consistency)})
+    """A screen whose baseline has its 5 % quantile at 0.5: much has become worse since."""
+    results = {"consistency": Score(consistency), "suspicious": Score(float(consistency < 0.5))}
+    return Evaluation("screen", "1", "deterministic", results)
 
 
 def poisson(chance: random.Random, rate_at: Callable[[float], float], most: float, until: float) -> Iterator[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from typing import Any, Final
 import pytest
 
 from ragtrace.cli import main
+from ragtrace.cli.score import OUT_OF_BOUNDS
 from ragtrace.cli.terminal import FAILURE, INTERRUPTED, OK, USAGE
+from ragtrace.offline.calls import recorded
 from ragtrace.offline.tables import harmless
 from tests.support.judge_server import JudgeServer, Reply, Request, labels
 from tests.support.offline_judge import WordyJudge
@@ -87,12 +90,22 @@ def test_the_evidence_is_in_the_row() -> None:
 
 
 def test_the_embedded_judge_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """It scores without a key, and the summary says how many."""
+    """It scores without a key, and calls no comparison of words faithfulness."""
     contexts = ["The tower is in Paris, France."]
     write(call("The tower is in Paris.", contexts=contexts), call("The bridge is in Berlin.", contexts=contexts))
     assert main(["score", "calls.jsonl", "--out", "scores.jsonl"]) == OK
+    good, bad = [row["results"]["consistency"]["score"] for row in rows()]
+    assert good > 0.9 > 0.5 > bad
+    assert "faithfulness" not in capsys.readouterr().out
+
+
+def test_answers_that_quote_may_be_scored_for_faithfulness(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the embedded judge, where that is asked for by name."""
+    contexts = ["The tower is in Paris, France."]
+    write(call("The tower is in Paris.", contexts=contexts), call("The bridge is in Berlin.", contexts=contexts))
+    assert main(["score", "calls.jsonl", "--out", "scores.jsonl", "--judge", "embedded:extractive"]) == OK
     assert faithfulness() == [1.0, 0.0]
-    assert "faithfulness   0.5000       2  0" in capsys.readouterr().out
+    assert re.search(r"faithfulness +0\.5000 +2  0", capsys.readouterr().out)
 
 
 def test_the_json_summary_has_means_counts_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +117,7 @@ def test_the_json_summary_has_means_counts_and_cost(capsys: pytest.CaptureFixtur
     assert found.pop("duration_s") > 0
     assert found == {
         "calls": 5, "failed": 1, "bad": 1, "resumed": 0, "again": 0, "unread_keys": {"comment": 1},
-        "n_calls": 4, "input_tokens": 400, "output_tokens": 40, "cost_usd": 2.0, "unpriced": 0,
+        "n_calls": 4, "input_tokens": 400, "output_tokens": 40, "cost_usd": 2.0, "unpriced": 0, "out_of_bounds": [],
         "metrics": {"faithfulness": {
             "metric": "faithfulness", "mean": 2 / 3, "scored": 3,
             "unscored": {"not_applicable": {"empty_answer": 1}, "judge_error": {"unparsable": 1}},
@@ -157,6 +170,13 @@ def test_texts_of_every_kind_come_through(out: str) -> None:
     ("line", "said"),
     [
         ("{", "not JSON"),
+        ('{"answer": "x", "id": 1e400}', "1e400 is not finite"),
+        ('{"answer": "x", "contexts": [{"text": "a", "score": -1e999}]}', "-1e999 is not finite"),
+        ('{"answer": "x", "answer": "y"}', "the key 'answer' comes twice"),
+        (
+            '{"answer": "x", "turns": [{"role": "user", "role": "user"}]}',
+            "the key 'role' comes twice",
+        ),
         ("[1]", "not a JSON object"),
         ("null", "not a JSON object"),
         ('{"query": "x"}', "'answer'"),
@@ -167,7 +187,7 @@ def test_texts_of_every_kind_come_through(out: str) -> None:
         ("[" * 100_000, "nested too deeply"),
         ('{"answer": "x", "turns": [{"role": "king", "text": "x"}]}', "turns[0]"),
     ],
-    ids=range(10),
+    ids=range(14),
 )
 def test_a_bad_line_is_told_by_number_and_skipped(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The others are scored; the status says that something was wrong."""
@@ -286,7 +306,7 @@ def test_a_line_that_was_changed_is_judged_again() -> None:
     assert faithfulness() == [0.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("options", [["--metrics", "faithfulness"], ["--judge", "embedded"]], ids=str)
+@pytest.mark.parametrize("options", [["--metrics", "hallucination"], ["--judge", "embedded"]], ids=str)
 def test_the_journal_of_another_run_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Scores of two judges, or of other metrics, are not mixed in one file."""
     write(call("away 1"))
@@ -450,3 +470,123 @@ def test_control_c_keeps_what_was_judged() -> None:
         assert errors.splitlines()[-1] == "ragtrace: interrupted"
         assert "Traceback" not in errors
         assert finish(start(server, "scores.jsonl"))["resumed"] >= 10
+
+
+# --- bounds, other libraries' names, a report ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bounds", "status", "said"),
+    [
+        (["--fail-under", "faithfulness=0.5"], OK, ""),
+        (["--fail-under", "faithfulness=0.8"], OUT_OF_BOUNDS, "faithfulness: mean 0.5000 of 2 calls is under 0.8"),
+        (["--fail-over", "hallucination=0.5"], OK, ""),
+        (["--fail-over", "hallucination=0.05"], OUT_OF_BOUNDS, "hallucination: mean 0.5000 of 2 calls is over 0.05"),
+        (
+            ["--fail-under", "faithfulness=0.9", "--fail-over", "hallucination=0.1"],
+            OUT_OF_BOUNDS,
+            "hallucination: mean",
+        ),
+    ],
+)
+def test_a_mean_out_of_its_bounds_has_an_exit_status_of_its_own(
+    bounds: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Continuous integration fails on it; a mean right at the bound keeps it."""
+    write(call("good answer"), call("invented answer"))
+    assert score(*bounds) == status
+    assert said in capsys.readouterr().out
+    assert len(rows()) == 2, "the scores are there all the same"
+
+
+def test_a_metric_without_any_score_keeps_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    """A gate that passes because nothing was judged would be worse than none."""
+    write(call("refused this"))
+    assert score("--fail-under", "faithfulness=0.1", "--json") == OUT_OF_BOUNDS
+    said = json.loads(capsys.readouterr().out)["out_of_bounds"]
+    assert said == ["faithfulness: no call was scored, so it is not known to keep --fail-under 0.1"]
+
+
+@pytest.mark.parametrize(
+    ("bound", "advice"),
+    [
+        (["--fail-over", "faithfulness=0.8"], "write --fail-under faithfulness=0.8"),
+        (["--fail-under", "hallucination=0.05"], "write --fail-over hallucination=0.05"),
+        (["--fail-under", "answer_relevancy=0.8"], "computed are faithfulness"),
+    ],
+)
+def test_a_bound_that_makes_no_sense_stops_before_anything_is_judged(
+    bound: list[str], advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the good side of a metric, or on one that is not computed."""
+    write(call("good answer"))
+    assert score(*bound) == USAGE
+    assert advice in capsys.readouterr().err
+    assert WordyJudge.asked == 0
+
+
+@pytest.mark.parametrize("bound", ["faithfulness", "=0.5", "faithfulness=high", "faithfulness=nan"])
+def test_a_bound_needs_a_metric_and_a_number(bound: str) -> None:
+    """Anything else is wrong usage."""
+    write(call("good answer"))
+    with pytest.raises(SystemExit) as stopped:
+        score("--fail-under", bound)
+    assert stopped.value.code == USAGE
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"user_input": "Where?", "retrieved_contexts": ["Here."], "response": "good", "reference": "Here."},
+        {"question": "Where?", "contexts": ["Here."], "answer": "good", "ground_truth": "Here."},
+        {"input": "Where?", "retrieval_context": ["Here."], "actual_output": "good", "expected_output": "Here."},
+    ],
+    ids=["ragas", "older ragas", "deepeval"],
+)
+def test_the_names_of_other_libraries_are_understood(record: dict[str, Any]) -> None:
+    """A data set that was made for RAGAS or DeepEval needs no rewriting."""
+    found = recorded(record)
+    texts = (found.query, [document.text for document in found.contexts or ()], found.answer, found.reference)
+    assert texts == ("Where?", ["Here."], "good", "Here.")
+
+
+def test_context_is_the_right_passages_in_a_record_of_deepeval_alone() -> None:
+    """Elsewhere the word may stand for anything, and is left alone."""
+    theirs = recorded({"input": "Where?", "actual_output": "good", "context": ["There."]})
+    assert [document.text for document in theirs.reference_contexts or ()] == ["There."]
+    assert recorded({"query": "Where?", "answer": "good", "context": ["There."]}).reference_contexts is None
+
+
+def test_two_names_of_the_same_part_are_an_error_of_that_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Which of the two is meant cannot be guessed."""
+    write({**call("good answer"), "response": "another"}, call("good answer"))
+    assert score() == FAILURE
+    assert "line 1 skipped: 'response' and another key both mean 'answer'" in capsys.readouterr().err
+    assert len(rows()) == 1
+
+
+def test_a_score_file_becomes_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the file of the calls beside it, it shows the worst answers and their unsupported statements."""
+    write(call("good answer", workflow="shop"), "not json", call("invented <answer>", workflow="shop"))
+    assert score() == FAILURE
+    assert main(["report", "scores.jsonl", "--calls", "calls.jsonl", "--out", "page.html"]) == OK
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "50%" in page
+    assert "<mark>invented &lt;answer&gt;</mark>" in page or "invented &lt;answer&gt;" in page
+    assert "good answer" not in page
+    capsys.readouterr()
+    assert main(["report", "scores.jsonl", "--format", "json"]) == OK
+    found = json.loads(capsys.readouterr().out)
+    by_name = {each["metric"]: each["overall"]["value"] for each in found["measured"]}
+    assert (by_name["faithfulness"], found["calls"], found["path"]) == (0.5, 2, "scores.jsonl")
+
+
+def test_a_report_on_a_wrong_file_says_what_to_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """The calls are not the scores, and other calls are not those that were scored."""
+    write(call("good answer"))
+    assert main(["report", "calls.jsonl"]) == USAGE
+    assert "line 1 of calls.jsonl is no score" in capsys.readouterr().err
+    assert score() == OK
+    Path("calls.jsonl").write_text("")
+    assert main(["report", "scores.jsonl", "--calls", "calls.jsonl"]) == USAGE
+    assert "has no call on line 1" in capsys.readouterr().err

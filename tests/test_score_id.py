@@ -69,7 +69,7 @@ def test_every_event_has_an_id_of_its_own() -> None:
     assert span is not None
     events = [dict(event.log_record.attributes or {}) for event in captured.events]
     ids = [event["ragtrace.eval.score_id"] for event in events]
-    assert len(set(ids)) == len(ids) == 8
+    assert len(set(ids)) == len(ids) == 9
     assert all(re.fullmatch("[0-9a-f]{32}", str(one)) for one in ids)
     assert ids == [
         score_id(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from ragtrace.errors import faults
 from ragtrace.ledger import Posted
-from ragtrace.model import Unscored
+from ragtrace.model import Score, Unscored
 from ragtrace.native import Refusal
 from ragtrace.sinks import ScorePoster
 from tests.support.posting import ScriptedSink, a_score, call_of, evaluation_of
@@ -91,12 +92,30 @@ def test_a_repeat_is_posted_once(sink: ScriptedSink, make: Make) -> None:
     assert poster.books() == Posted(offered=3, posted=1, repeated=2)
 
 
-def test_two_evaluators_of_a_metric_are_two_scores(sink: ScriptedSink, make: Make) -> None:
-    """Neither stands for the other."""
+def test_of_two_evaluators_of_a_metric_the_judge_is_shown(sink: ScriptedSink, make: Make) -> None:
+    """A backend averages what has one name: the screen's score would change the judge's."""
     poster = make()
     poster(call_of(), [evaluation_of(evaluator="screen"), evaluation_of(evaluator="judge")])
     assert poster.flush(5.0)
-    assert len({record.id for record in sink.taken}) == 2
+    assert [record.evaluator for record in sink.taken] == ["judge@2"]
+
+
+@pytest.mark.parametrize(
+    ("names", "headline"),
+    [
+        (["consistency", "faithfulness", "answered", "hallucinated"], {"faithfulness", "hallucinated"}),
+        (["answered", "consistency", "suspicious"], {"consistency", "suspicious"}),
+        (["answered", "umbrela"], set()),
+    ],
+)
+def test_a_list_of_traces_is_read_by_few_scores(
+    names: list[str], headline: set[str], sink: ScriptedSink, make: Make
+) -> None:
+    """By the judge's where there are some, else by the screen's."""
+    poster = make()
+    poster(call_of(), [replace(evaluation_of(), results={name: Score(0.5, name, "1") for name in names})])
+    assert poster.flush(5.0)
+    assert {record.name for record in sink.taken if record.headline} == headline
 
 
 def test_a_backend_that_was_away_gets_every_score(sink: ScriptedSink, make: Make) -> None:

@@ -147,6 +147,20 @@ def test_phoenix_gets_all_in_one_request() -> None:
     assert second["result"] == {"score": 0.5}
 
 
+def test_phoenix_gets_the_headline_scores_of_the_trace_too() -> None:
+    """With the same identifier, so that a repeat replaces them; refused for the trace, they come again."""
+    with Backend() as server:
+        server.answer_first(Answer(200), Answer(503))
+        sink = _sink("phoenix", server)
+        records = [_record(1, headline=True), _record(2, name="answered")]
+        assert {refusal.again for refusal in sink.post(records, TIMEOUT).values()} == {True}
+        assert not sink.post(records, TIMEOUT)
+    assert [request.path for request in server.requests] == ["/v1/span_annotations", "/v1/trace_annotations"] * 2
+    (annotation,) = server.requests[-1].body["data"]
+    assert (annotation["trace_id"], annotation["identifier"]) == (f"{TRACE:032x}", _record(1).id)
+    assert "span_id" not in annotation
+
+
 def test_phoenixs_reserved_name_is_avoided() -> None:
     """It refuses a whole request with a "note" in it."""
     with Backend() as server:
@@ -217,6 +231,18 @@ def test_langfuse_takes_the_scores() -> None:
     }  # fmt: skip
     assert first["environment"] == "staging"
     assert "comment" not in second
+
+
+def test_langfuse_gets_the_headline_scores_of_the_trace_too() -> None:
+    """Under an id of their own, which is the same for every repeat."""
+    contract = Langfuse("Basic cGs6c2s=")
+    with Backend(contract) as server:
+        sink = LangfuseScores(JsonClient(server.url, {"authorization": "Basic cGs6c2s="}))
+        for _ in range(2):
+            assert not sink.post([_record(1, headline=True)], TIMEOUT)
+    of_span, of_trace = contract.scores.values()
+    assert (of_span["observationId"], of_trace.get("observationId")) == (f"{SPAN:016x}", None)
+    assert (of_trace["id"], of_trace["traceId"], of_trace["value"]) == (f"{of_span['id']}-trace", f"{TRACE:032x}", 0.5)
 
 
 # --- Datadog ---------------------------------------------------------------------------------------------------------

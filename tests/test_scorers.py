@@ -163,12 +163,12 @@ def test_without_answer_or_contexts_the_scorer_is_not_asked(call: RagCall, expec
 
 
 def test_a_scorer_is_a_judge_of_consistency_alone() -> None:
-    """In a thread, as it is a plain function."""
+    """And of what is computed from it. In a thread, as it is a plain function."""
     judge = ScorerJudge(holds, name="words", version="7")
     assert isinstance(judge, Judge)
     assert (judge.id, judge.version, judge.type) == ("words", "7", "model")
     offered = [metric.name for metric in registry.all() if metric.needs and judge.offers(metric)]
-    assert offered == ["consistency"]
+    assert offered == ["consistency", "suspicious"]
     judgement = asyncio.run(Asker(judge, timeout=5.0).ask(CALL))
     assert judgement.consistency == pytest.approx(0.75)
     with pytest.raises(SettingsError, match="max_chars must be at least 2"):

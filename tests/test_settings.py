@@ -81,6 +81,10 @@ def test_every_setting_has_a_variable_that_is_read() -> None:
         "store": ("/tmp/history.db", "/tmp/history.db"),
         "store_days": ("0.5", 0.5),
         "store_bytes": ("1000000", 1_000_000),
+        "set_global": ("yes", True),
+        "baseline": ("/tmp/baseline.json", "/tmp/baseline.json"),
+        "baseline_calls": ("200", 200),
+        "trace_url": ("https://h/{trace_id}", "https://h/{trace_id}"),
     }
     assert set(values) == set(Settings.__dataclass_fields__) - {"origins"}
     settings = resolve({}, {f"RAGTRACE_{name.upper()}": text for name, (text, _) in values.items()})
@@ -114,7 +118,11 @@ BAD_VALUES: list[tuple[dict[str, Any], dict[str, str], list[str]]] = [
     ({}, {"RAGTRACE_JUDGE_CONCURRENCY": "-1"}, ["RAGTRACE_JUDGE_CONCURRENCY", "'-1'"]),
     ({"max_chars": "many"}, {}, ["max_chars=", "'many'"]),
     ({"spool": 42}, {}, ["spool=", "path", "42"]),
-    ({"judge": "gpt-4o-mini"}, {}, ["judge=", "ragtrace.Judge", "str", "'gpt-4o-mini'"]),
+    (
+        {"judge": "gpt-4o-mini"},
+        {},
+        ["judge=", "the text 'gpt-4o-mini'", "write judge=ragtrace.OpenAIJudge('gpt-4o-mini')"],
+    ),
     ({"screen": object()}, {}, ["screen=", "ragtrace.Judge", "object"]),
     ({"screen": FakeJudge}, {}, ["screen=", "the class FakeJudge", "FakeJudge("]),
     ({"redact": [r"\d+"]}, {}, ["redact=", "ragtrace.Redact", "list"]),
@@ -168,8 +176,71 @@ def test_exporter_and_tracer_provider_exclude_each_other() -> None:
 def test_a_metric_that_nobody_offers_is_refused() -> None:
     """Says which and what would help."""
     judge = FakeJudge(Judgement(), metrics=["answered"])
-    with pytest.raises(ragtrace.SettingsError, match=r"'faithfulness' is offered by neither.*Offered now: none"):
+    expected = (
+        r"'faithfulness' is offered by neither the screen nor the judge\. faithfulness comes with "
+        r'judge=ragtrace\.OpenAIJudge\("gpt-4o-mini"\), and with .*extractive=True.*Offered now: answered$'
+    )
+    with pytest.raises(ragtrace.SettingsError, match=expected):
         ragtrace.configure(screen=judge, metrics=["faithfulness"])
+
+
+def test_a_judge_that_lacks_a_metric_is_told_by_name() -> None:
+    """Without tracing, too."""
+    judge = FakeJudge(Judgement(), metrics=["answered"])
+    with pytest.raises(ragtrace.SettingsError, match=r"does not offer faithfulness\. .*OpenAIJudge.*offers: answered$"):
+        ragtrace.score(answer="It is.", judge=judge, metrics=["faithfulness"])
+
+
+class Offers:
+    """A judge that offers whatever reads a label, and notes what it is asked for."""
+
+    id, version, type = "all", "1", "llm_judge"
+
+    def offers(self, metric: ragtrace.Metric) -> bool:
+        return bool(metric.needs)
+
+    def judge(self, call: ragtrace.RagCall) -> Judgement:
+        return Judgement()
+
+
+_SHOWN = {
+    "hallucinated", "faithfulness", "answer_relevancy", "context_relevance", "answered", "answered_without_context",
+    "consistency",
+}  # fmt: skip
+
+
+def test_the_usual_metrics_are_few() -> None:
+    """Where none are named, a judge that offers all of them gives those that a list of traces has room for."""
+    captured = watch(screen=Offers())
+    ask("where?")
+    assert ragtrace.flush()
+    assert names_of(captured) - {"suspicious"} == _SHOWN
+    assert set(ragtrace.score(answer="It is.", judge=Offers())) - {"suspicious"} == _SHOWN
+
+
+@pytest.mark.parametrize("metrics", ["all", ["all"], ["all", "nugget_all"]])
+def test_all_metrics_are_every_one_without_calls_of_its_own(metrics: str | list[str]) -> None:
+    """Beside those that are named."""
+    captured = watch(screen=Offers(), metrics=metrics)
+    ask("where?")
+    assert ragtrace.flush()
+    found = names_of(captured)
+    assert found > {*_SHOWN, "hallucination", "contradiction", "umbrela", "citation_f1", "duration_s"}
+    assert ("nugget_all" in found) is ("nugget_all" in metrics)
+    assert "completeness" not in found
+
+
+def test_what_an_alert_watches_is_computed() -> None:
+    """It need not be named twice."""
+    captured = watch(screen=Offers(), alerts=[ragtrace.Alert("contradiction", above=0.5)])
+    ask("where?")
+    assert ragtrace.flush()
+    assert "contradiction" in names_of(captured)
+
+
+def names_of(captured: ragtrace.testing.Captured) -> set[str]:
+    """The metrics that there are events of."""
+    return {str((event.log_record.attributes or {})["gen_ai.evaluation.name"]) for event in captured.events}
 
 
 def test_screen_and_judge_must_have_different_ids() -> None:

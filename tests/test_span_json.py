@@ -7,7 +7,8 @@ import json
 import pytest
 
 from ragtrace.model import Document
-from ragtrace.spans.otel import document_records, documents_json, message, message_json
+from ragtrace.spans.otel import document_records, documents_json, message_records, messages_json
+from ragtrace.steps import Message
 
 TEXTS = (
     "",
@@ -27,7 +28,8 @@ def _dumps(value: object) -> str:
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_message_is_what_the_standard_library_makes_of_it(text: str) -> None:
     """Whatever its text holds."""
-    assert message_json("assistant", text) == _dumps(message("assistant", text))
+    said = (Message("user", "Why?"), Message("assistant", text))
+    assert messages_json(said) == _dumps(message_records(said))
 
 
 @pytest.mark.parametrize("text", TEXTS)

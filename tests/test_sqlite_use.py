@@ -117,6 +117,7 @@ def busy(name):
         if over.is_set():
             return
 
+next(use("first.db"))  # as `configure` does, before there are threads: from then on forks are announced
 threads = [threading.Thread(target=busy, args=(f"{number}.db",)) for number in range(2)]
 for thread in threads:
     thread.start()

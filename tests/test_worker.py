@@ -355,19 +355,64 @@ def test_the_queue_is_bounded_in_bytes(make: Make) -> None:
     assert rejected.wait(WAIT_S)
 
 
-def test_nothing_is_handled_before_there_is_room_for_what_comes_of_it(make: Make) -> None:
-    """It is asked again a little later."""
+def test_items_wait_a_moment_for_room_for_what_comes_of_them(make: Make) -> None:
+    """A burst is spread out for an exporter that is at work."""
     room, handled = threading.Event(), threading.Event()
 
     async def handle(item: int) -> None:
         assert room.is_set()
         handled.set()
 
-    worker = make(handle, ready=lambda: int(room.is_set()))
+    worker = make(handle, ready=lambda: int(room.is_set()), patience=WAIT_S)
     worker.offer(1)
     assert not worker.wait_idle(0.1)
     room.set()
     assert handled.wait(WAIT_S)
+
+
+def test_items_do_not_wait_long_for_room(make: Make) -> None:
+    """An exporter whose backend is away must not keep calls from being scored."""
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle, ready=lambda: 0, patience=0.1)
+    worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+
+
+def test_no_item_waits_for_room_while_half_of_the_places_are_taken(make: Make) -> None:
+    """Else the next ones would be refused."""
+    seen: list[int] = []
+
+    async def handle(item: int) -> None:
+        seen.append(item)
+
+    worker = make(handle, ready=lambda: 0, patience=1_000.0, capacity=10)
+    for number in range(10):
+        assert worker.offer(number)
+    assert not worker.wait_idle(0.5)
+    assert len(seen) >= 5
+
+
+def test_what_waits_for_a_judge_does_not_take_the_place_of_the_next(make: Make) -> None:
+    """Up to its own bound; the worker is not idle before it is done."""
+    moved: list[bool] = []
+    done = asyncio.Event()
+
+    async def handle(item: int) -> None:
+        moved.append(worker.wait_for_judge())
+        await done.wait()
+
+    worker = make(handle, capacity=2)
+    for number in range(2):
+        assert worker.offer(number)
+    assert not worker.wait_idle(0.1)
+    assert worker.offer(2)
+    assert worker.offer(3)
+    assert not worker.wait_idle(0.1)
+    assert moved == [True, True, False, False]
+    assert not worker.offer(4)
+    assert worker.size == 4
 
 
 def test_at_the_end_it_closes_what_it_was_given_to_close(make: Make) -> None:

@@ -17,6 +17,7 @@ def made() -> dict[str, str]:
     """Text of every generated file, by its path in the kits."""
     found = {f"prometheus/{name}": rule_text(groups) for name, groups in rules.files().items()}
     found["prometheus/tests.yml"] = _yaml(rule_tests.file())
+    found["prometheus/week.tests.yml"] = _yaml(rule_tests.week())
     found["grafana/ragtrace-dashboard.json"] = dashboard.text_of()
     return found
 

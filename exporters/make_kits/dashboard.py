@@ -17,9 +17,10 @@ from ragtrace import semconv
 from ragtrace_exporters.openmetrics.naming import label_name
 
 _READ_ME: Final = """\
-**Faithfulness** is the share of an answer's statements that the retrieved passages support, **hallucination** the share \
-that they do not: 100 % minus the other. Both are estimates for *all* calls, though only a sample is judged; the band is \
-the 95 % interval. The **objective** (dashed) is the worst that is still all right; you set it in the rules.
+The **hallucination rate** is the share of answers in which a judge found anything that the retrieved passages do not \
+support. **Consistency** needs no judge: it compares words, on every call, and means something only against the \
+application's own past. Figures are estimates for *all* calls, though a judge sees only a sample; the band is the 95 % \
+interval. The **objective** (dashed) is the worst that is still all right; you set it in the rules.
 
 **Look at the band, not at the line**: all of it worse than the objective is a **spike**; with the objective inside, it \
 may be chance. Every point is of the last $window, so a change shows in full, and is over, that much later. \
@@ -29,8 +30,7 @@ may be told of when its cause is over.
 
 **Evaluators**: *embedded* is built in and looks at every call; a *judge* is the model that you configured and looks at a \
 sample. *Evaluator* above offers those that the chosen *Metric* is estimated from; metrics are defined in the documentation \
-of ragtrace (consistency: how well the answer as a whole is supported, from 0 to 1). To see bad answers, click a low \
-diamond in *Distribution of scores*: it opens the trace of that call.
+of ragtrace. To see bad answers, click a low diamond in *Distribution of scores*: it opens the trace of that call.
 """
 
 
@@ -57,7 +57,7 @@ def _variables(timing: Timing) -> list[Any]:
         dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"),
         _choice("service", "Service", MOMENTS, JOB, several=True),
         _choice("workflow", "Workflow", MOMENTS, WORKFLOW, SERVICE, several=True),
-        metric.current(model.VariableOption(selected=True, text="hallucination", value="hallucination")),
+        metric.current(model.VariableOption(selected=True, text="suspicious", value="suspicious")),
         _choice("evaluator", "Evaluator", MOMENTS, EVALUATOR, estimated, several=False),
         dashboard.CustomVariable("window").label("Window").values(",".join(names)).options(windows).current(windows[0]),
     ]
@@ -110,7 +110,7 @@ def _marks() -> list[dashboard.AnnotationQuery]:
 def build(timing: Timing) -> dashboard.Dashboard:
     """The dashboard."""
     found = dashboard.Dashboard("ragtrace: quality of RAG answers").uid("ragtrace-quality").tags(["ragtrace", "rag"])
-    found = found.description("Faithfulness and hallucination of live RAG calls, with intervals.").readonly()
+    found = found.description("Hallucination rate and consistency of live RAG calls, with intervals.").readonly()
     found = found.refresh("30s").time("now-3h", "now").timezone("browser").tooltip(model.DashboardCursorSync.CROSSHAIR)
     for variable in _variables(timing):
         found = found.with_variable(variable)

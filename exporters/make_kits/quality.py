@@ -22,18 +22,32 @@ from exporters.make_kits.names import (
     SERIES,
     WORKFLOW,
 )
-from exporters.make_kits.panels import HERE, RATE, SERVICE, SOURCE, Panel, at_once, fixed, legend, lines, query, style
-from exporters.make_kits.rules import FRESH, LEAST, MOST, Timing, label_of_state
+from exporters.make_kits.panels import (
+    HALF,
+    HERE,
+    RATE,
+    SERVICE,
+    SOURCE,
+    Panel,
+    at_once,
+    fixed,
+    legend,
+    lines,
+    query,
+    style,
+)
+from exporters.make_kits.rules import FRESH, LEAST, MOST, WEEK, Timing, label_of_state
 from ragtrace import semconv
 from ragtrace_exporters.openmetrics.naming import label_name
 
 _BY: Final = ", ".join(SERIES)
-_SHOWN: Final = f'{HERE}, {METRIC}=~"faithfulness|hallucination|$metric"'
+_SHOWN: Final = f'{HERE}, {METRIC}=~"hallucinated|consistency|answered_without_context|$metric"'
 _PERCENT: Final = {"unit": "percentunit", "decimals": 1}
 _STATES: Final = (
     ("ok", "green"),
     ("pending", "light-yellow"),
     ("recovering", "yellow"),
+    ("no baseline", "light-blue"),
     ("no data", "blue"),
     ("judge failing", "purple"),
     ("firing", "orange"),
@@ -58,8 +72,8 @@ def now() -> Panel:
     panel = table.Panel().title("Now: last $window, with 95 % intervals").datasource(SOURCE).span(14).height(6)
     panel = panel.description(
         "Estimates for all calls of the window. The truth is between low and high in 95 of 100 cases. objective: at most "
-        "for hallucination, at least for faithfulness. scored calls: how many the figure rests on; calls without a "
-        "verdict are not among them. Empty: nothing was scored in this window."
+        "for hallucinated, the share of bad answers; at least for faithfulness. scored calls: how many the figure rests "
+        "on; calls without a verdict are not among them. Empty: nothing was scored in this window."
     ).no_value("nothing scored")
     names = {f"Value #{chr(65 + number)}": name for number, name in enumerate(columns)}
     names |= {JOB: "service", METRIC: "metric", WORKFLOW: "workflow", EVALUATOR: "scored by"}
@@ -81,8 +95,10 @@ def _of(metric: str, end: str) -> str:
     return f'ragtrace:${{window}}:{end}{{{HERE}, {METRIC}="{metric}"}}'
 
 
-def _with_interval(metric: str, title: str, description: str, objective: str) -> Panel:
-    """A mean with its band, and the objective as a dashed line; the newest figures in the legend."""
+def _with_interval(
+    metric: str, title: str, description: str, objective: str, *, compared_with: str = "objective"
+) -> Panel:
+    """Return a mean with its band, and what it is compared with as a dashed line; the newest figures in the legend."""
     panel = lines(
         title,
         f"{description} Over the last $window at every moment, so a change shows in full only after $window. Shaded: a "
@@ -90,7 +106,7 @@ def _with_interval(metric: str, title: str, description: str, objective: str) ->
         query(_of(metric, "value"), "mean"),
         query(_of(metric, "low"), "95 % low", ref="B"),
         query(_of(metric, "high"), "95 % high", ref="C"),
-        query(objective, "objective", ref="D"),
+        query(objective, compared_with, ref="D"),
         unit="percentunit",
     ).legend(legend("lastNotNull"))
     band = {"custom__lineWidth": 0, "color": fixed("blue")}
@@ -99,37 +115,47 @@ def _with_interval(metric: str, title: str, description: str, objective: str) ->
     panel = panel.override_by_name("mean", style(color=fixed("blue"), custom__fillOpacity=0))
     panel = panel.override_by_name("95 % high", style(**above))
     panel = panel.override_by_name("95 % low", style(custom__fillOpacity=0, **band))
-    return panel.override_by_name("objective", style(color=fixed("red"), **dashes))
+    return panel.override_by_name(compared_with, style(color=fixed("red"), **dashes))
 
 
 def estimates() -> list[Panel]:
-    """Faithfulness, hallucination and the metric chosen: each axis is as long as its data, from its good end."""
-    faithfulness = _with_interval(
-        "faithfulness",
-        "Faithfulness in $workflow",
-        "Share of the statements in answers that the retrieved passages support: 100 % minus the hallucination rate. "
-        "High is good: bad is a band wholly below the objective.",
-        f'{LEAST}{{{METRIC}="faithfulness"}}',
-    )
-    hallucination = _with_interval(
-        "hallucination",
+    """Return the four panels of a workflow; each axis is as long as its data, from its good end."""
+    hallucinated = _with_interval(
+        "hallucinated",
         "Hallucination rate in $workflow",
-        "Share of the statements in answers that no retrieved passage supports. Low is good: bad is a band wholly above "
-        "the objective.",
-        f'{MOST}{{{METRIC}="hallucination"}}',
+        "Share of the answers with at least one statement that no retrieved passage supports, by the verdicts of the "
+        "configured judge; empty without one. Low is good: bad is a band wholly above the objective.",
+        f'{MOST}{{{METRIC}="hallucinated"}}',
+    )
+    consistency = _with_interval(
+        "consistency",
+        "Consistency in $workflow, against its past week",
+        "How far the words of answers agree with the retrieved passages, on every call, without a judge. The scale "
+        "belongs to the application: compare with the same hours of its past week (broken line), not with 100 %.",
+        f'{WEEK.format("mean")}{{{HERE}, {METRIC}="consistency"}}',
+        compared_with="same hours of the past week",
+    )
+    without_context = _with_interval(
+        "answered_without_context",
+        "Answers without any context in $workflow",
+        "Share of the answers that were given although retrieval returned nothing: the plainest sign of an ungrounded "
+        "answer and of a broken retriever. Low is good.",
+        f'{MOST}{{{METRIC}="answered_without_context"}}',
     )
     chosen = _with_interval(
         "$metric",
         "Chosen metric: $metric in $workflow",
-        "The metric chosen above, scored by $evaluator; consistency, for one, is how well the answer as a whole is "
-        "supported, from 0 to 1. An objective is drawn if the rules have one.",
+        "The metric chosen above, scored by $evaluator; suspicious, for one, is the share of answers that agree less with "
+        "their passages than 95 % of the application's baseline. An objective is drawn if the rules have one.",
         f'{MOST}{{{METRIC}="$metric"}} or {LEAST}{{{METRIC}="$metric"}}',
     )
-    return [
-        faithfulness.min(None).max(1).axis_soft_min(0.9),
-        hallucination.max(None).axis_soft_max(0.1),
-        chosen.min(None).axis_soft_min(0.9).axis_soft_max(1),
+    panels = [
+        hallucinated.max(None).axis_soft_max(0.1),
+        consistency.min(None).axis_soft_min(0.6).axis_soft_max(1),
+        without_context.max(None).axis_soft_max(0.05),
+        chosen.min(None).axis_soft_max(0.1),
     ]
+    return [panel.span(HALF) for panel in panels]
 
 
 def distribution() -> Panel:

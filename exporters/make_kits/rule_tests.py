@@ -17,7 +17,18 @@ from exporters.make_kits.names import (
     REASON,
     WORKFLOW,
 )
-from exporters.make_kits.rules import ACTIVE, FRESH, KNOWN, LEAST, MOST, Timing, estimates, files, label_of_state
+from exporters.make_kits.rules import (
+    ACTIVE,
+    FRESH,
+    KNOWN,
+    LEAST,
+    MOST,
+    WEEK,
+    Timing,
+    estimates,
+    files,
+    label_of_state,
+)
 from ragtrace.estimates import NAMES, Moments, of_judged, of_seen
 from ragtrace.estimates.arithmetic import Floats
 from ragtrace.estimates.formulas import bounds
@@ -46,7 +57,7 @@ def series(labels: str, moments: Moments, shape: str) -> list[dict[str, str]]:
     ]
 
 
-def of(metric: str = "hallucination", workflow: str = "ask", job: str = "bot") -> str:
+def of(metric: str = "hallucinated", workflow: str = "ask", job: str = "bot") -> str:
     """Labels of a series of moments."""
     return f'{JOB}="{job}", {METRIC}="{metric}", {WORKFLOW}="{workflow}", {EVALUATOR}="judge"'
 
@@ -66,7 +77,8 @@ def _sampled() -> Moments:
     """A minute of screened traffic, of which some calls are judged with different probabilities."""
     calls = [of_seen(f) for f in (0.0, 0.1, 0.1, 0.4, 0.9, 0.2, 0.0, 0.3)]
     judged = [of_judged(y, p, f) for y, p, f in ((1.0, 0.5, 0.9), (0.0, 0.2, 0.1), (0.5, 0.5, 0.4), (0.0, 0.2, 0.0))]
-    return sum([*calls, *judged], Moments())
+    ruled = [of_judged(y, 1.0, f, seen=1.0, ruled=True) for y, f in ((1.0, 0.2), (0.0, 0.3), (0.5, 0.0))]
+    return sum([*calls, *judged, *ruled], Moments())
 
 
 def recorded() -> Test:
@@ -198,11 +210,12 @@ def scenarios() -> list[Test]:
             "objectives",
             [],
             [
-                *_is(MOST, f'{METRIC}="hallucination"', m5=True),
+                *_is(MOST, f'{METRIC}="hallucinated"', m5=True),
+                *_is(MOST, f'{METRIC}="answered_without_context"', m5=True),
                 *_is(KNOWN, "", m5=False),
                 *_is(LEAST, f'{METRIC}="faithfulness"', m5=True),
                 {
-                    "expr": f"count(abs(sum({MOST}) + sum({LEAST}) - 1) < 1e-9)",
+                    "expr": f'count(abs(sum({MOST}{{{METRIC}="hallucination"}}) + sum({LEAST}) - 1) < 1e-9)',
                     "eval_time": "5m",
                     "exp_samples": [{"labels": "{}", "value": 1}],
                 },
@@ -267,6 +280,45 @@ def _of_operation() -> list[Test]:
             _fires("RagtraceScoresNotPosted", m29=False, m38=True, m70=False),
         ),
     ]
+
+
+def week() -> Test:
+    """Return the test file of the comparison with the days before: two days, evaluated every half hour."""
+
+    def scores(*values: float) -> Moments:
+        """Return what fifty screened calls in five minutes add, with these scores in turn."""
+        return sum((of_judged(values[number % len(values)], 1.0, seen=1.0) for number in range(50)), Moments())
+
+    usual, lower = scores(0.7, 0.9), scores(0.5, 0.7)
+    inputs = [
+        *_phases(of("consistency", "fell"), (usual, 552), (lower, 25)),
+        *_phases(of("consistency", "same"), (usual, 577)),
+        *_phases(of("consistency", "judged"), (usual, 552), (lower, 25)),
+        *_phases(of("hallucinated", "judged"), (rate(0.0), 577)),
+        *_phases(of("consistency", "new"), (lower, 12)),
+    ]
+    # 300 calls in the half hour of the day before, 300 now; all scores are 0.1 from their mean.
+    error = (0.01 / 300 + 0.01 / 300) ** 0.5
+    values = {"mean": 0.8, "change": -0.2, "error": error, "change_low": -0.2 - 1.96 * error}
+    values["change_high"] = -0.2 + 1.96 * error
+    values |= {"past_w": 300.0, "past_ww": 300.0, "past_wy": 240.0, "past_wyy": 195.0}
+    checks: list[Test] = []
+    for name, value in values.items():
+        record = f'{WEEK.format(name)}{{{WORKFLOW}="fell"}}'
+        found = f"count(abs({record} - {value!r}) < {0.0005 * max(1.0, value)!r})"
+        checks.append({"expr": found, "eval_time": "2880m", "exp_samples": [{"labels": "{}", "value": 1}]})
+        unknown = f'count({WEEK.format(name)}{{{WORKFLOW}="new"}})'
+        checks.append({"expr": unknown, "eval_time": "2880m", "exp_samples": []})
+    for workflow, fell in (("fell", True), ("same", False), ("judged", False)):
+        checks += _is(WEEK.format("fallen"), f'{WORKFLOW}="{workflow}"', m2730=False, m2880=fell)
+    checks += _fires("RagtraceConsistencyFell", m2730=False, m2880=True)
+    order = [group["name"] for groups in files().values() for group in groups]
+    return {
+        "rule_files": list(files()),
+        "evaluation_interval": "30m",
+        "group_eval_order": order,
+        "tests": [{"name": "week", "interval": "5m", "input_series": inputs, "promql_expr_test": checks}],
+    }
 
 
 def file() -> Test:

@@ -28,6 +28,16 @@ LEAST: Final = "ragtrace:objective:least"
 FRESH: Final = "ragtrace:scores:fresh"
 KNOWN: Final = "ragtrace:scores:known"
 ACTIVE: Final = "ragtrace:spike:active"
+WEEK: Final = "ragtrace:week:{}"
+"""Records of `consistency` in the window of a spike against the same hours of the days before."""
+_LOWER: Final = f'{METRIC}="consistency"'
+_LABELLED: Final = "faithfulness|hallucinated|hallucination"
+"""Metrics of a judge that labels statements: where there is one, `consistency` is not what pages."""
+_DAYS: Final = range(1, 8)
+_SURE: Final = 4.0
+"""Standard errors of a fall: 30 minutes are looked at 336 times a week."""
+_SPREAD: Final = 0.0025
+"""Variance that scores have at least, lest calls with equal scores look certain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,8 @@ class Timing:
     memory: str = "1d"
     """What was scored within it is missed."""
     trouble: str = "10m"
+    day: str = "d"
+    """Unit of the days that are compared with."""
 
 
 def objectives() -> Rule:
@@ -51,8 +63,11 @@ def objectives() -> Rule:
     return {
         "name": "ragtrace-objectives",
         "rules": [
+            # The headline: the share of answers in which a judge found anything unsupported.
+            {"record": MOST, "labels": {METRIC: "hallucinated"}, "expr": "vector(0.05)"},
+            {"record": MOST, "labels": {METRIC: "answered_without_context"}, "expr": "vector(0.05)"},
+            # Shares of the statements, from both sides.
             {"record": MOST, "labels": {METRIC: "hallucination"}, "expr": "vector(0.05)"},
-            # The same objective from the other side: a statement is supported or it is not.
             {
                 "record": LEAST,
                 "labels": {METRIC: "faithfulness"},
@@ -74,6 +89,64 @@ def estimates(timing: Timing) -> list[Rule]:
     ]
 
 
+def week(timing: Timing) -> Rule:
+    """Return the group that compares `consistency` with the same hours of the past week, by moments."""
+    rules: list[Rule] = []
+    for name in ("w", "ww", "wy", "wyy"):
+        counter = f'{MOMENTS}{{{MOMENT}="{name}", {_LOWER}}}'
+        # The days have one another's labels, and `or` keeps one series of equal labels: so each gets its own.
+        days = " or ".join(
+            f'label_replace(increase({counter}[{timing.spike}] offset {day}{timing.day}), "day", "{day}", "", "")'
+            for day in _DAYS
+        )
+        rules.append({"record": WEEK.format(f"past_{name}"), "expr": f"sum by ({_BY}) ({days})"})
+    past = {name: WEEK.format(f"past_{name}") for name in ("w", "ww", "wy", "wyy")}
+    now = {name: f"ragtrace:{timing.spike}:{name}{{{_LOWER}}}" for name in ("w", "ww", "wy", "wyy")}
+    change, error = WEEK.format("change"), WEEK.format("error")
+    fall = f"{change} < -{_SURE} * {error}"
+    enough = f"{past['w']} * {past['w']} / {past['ww']} >= 200 and {now['w']} * {now['w']} / {now['ww']} >= 30"
+    labelled = f'last_over_time({MOMENTS}{{{MOMENT}="w", {METRIC}=~"{_LABELLED}"}}[{timing.memory}])'
+    return {
+        "name": "ragtrace-week",
+        "interval": timing.interval,
+        "rules": [
+            *rules,
+            {"record": WEEK.format("mean"), "expr": f"{past['wy']} / ({past['w']} > 0)"},
+            {"record": change, "expr": f"{now['wy']} / ({now['w']} > 0) - {WEEK.format('mean')}"},
+            {"record": error, "expr": f"sqrt({_squared_error(past)} + {_squared_error(now)})"},
+            {"record": WEEK.format("change_low"), "expr": f"{change} - 1.96 * {error}"},
+            {"record": WEEK.format("change_high"), "expr": f"{change} + 1.96 * {error}"},
+            {
+                "record": WEEK.format("fallen"),
+                "expr": f"group by ({_BY}) ({fall} and {enough}) unless on ({JOB}, {WORKFLOW}) {labelled}",
+            },
+        ],
+    }
+
+
+def _squared_error(of: dict[str, str]) -> str:
+    """Return the variance of a weighted mean, from its moments."""
+    w, ww, wy, wyy = (of[name] for name in ("w", "ww", "wy", "wyy"))
+    variance = f"clamp_min({wyy} / ({w} > 0) - ({wy} / {w}) * ({wy} / {w}), {_SPREAD})"
+    return f"{variance} * {ww} / ({w} * {w})"
+
+
+def _fell(timing: Timing) -> Rule:
+    change, low, high = (_looked_up(WEEK.format(end), "") for end in ("change", "change_low", "change_high"))
+    was = _looked_up(WEEK.format("mean"), "")
+    return _alert(
+        "RagtraceConsistencyFell",
+        f"{WEEK.format('fallen')} > 0",
+        "critical",
+        f"answers agree less with their sources than they used to in {_WHERE}",
+        f"Mean consistency of the last {timing.spike}: {_looked_up(f'ragtrace:{timing.spike}:value', '')}, and {was} in "
+        f"the same hours of the past week: changed by {change} (95 % interval {low} to {high}), scored by {_WHO}. It says "
+        "that answers are less supported than usual, not that they hallucinate. Compare question, chunks and answer of "
+        "the lowest calls, and look for what changed: release, prompt, model, index. It ends when the mean is back, or "
+        "when it is usual.",
+    )
+
+
 def alerts(timing: Timing) -> Rule:
     """The group of the alerts, with what they remember."""
     return {
@@ -83,6 +156,7 @@ def alerts(timing: Timing) -> Rule:
             *_memory(timing),
             _spike(timing),
             _slow_burn(timing),
+            _fell(timing),
             _no_data(timing),
             _judge_failing(timing),
             _dropped(timing),
@@ -130,12 +204,13 @@ _WHAT: Final = f"{{{{ $labels.{METRIC} }}}}"
 _WHO: Final = f"{{{{ $labels.{EVALUATOR} }}}}"
 
 
-def _looked_up(record: str) -> str:
-    """A template that gives the value of *record* for the series of the alert."""
+def _looked_up(record: str, form: str = "humanizePercentage") -> str:
+    """Return a template that gives the value of *record* for the series of the alert, to three places or as *form*."""
     matchers = ",".join(f"{label}=%q" for label in SERIES)
     values = " ".join(f"$labels.{label}" for label in SERIES)
     asked = f'{{{{ with printf "{record}{{{matchers}}}" {values} | query }}}}'
-    return f"{asked}{{{{ . | first | value | humanizePercentage }}}}{{{{ else }}}}unknown{{{{ end }}}}"
+    shown = f". | first | value | {form}" if form else '. | first | value | printf "%.3f"'
+    return f"{asked}{{{{ {shown} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
 
 
 def _interval(window: str) -> str:
@@ -149,9 +224,9 @@ def _spike(timing: Timing) -> Rule:
         f"{ACTIVE} > 0",
         "critical",
         f"{_WHAT} is worse than its objective in {_WHERE}",
-        f"Mean of the last {timing.spike}: {_interval(timing.spike)}, scored by {_WHO}. The whole interval is on the bad "
-        "side of the objective, so it is not chance. It ends when the mean is back on the good side; while no scores come in "
-        "it stays.",
+        f"Mean of the last {timing.spike}, as {_WHO} judges: {_interval(timing.spike)}. The whole interval is on the bad "
+        "side of the objective, so it is not chance. Compare question, chunks and answer of the worst calls, and look for "
+        "what changed: release, prompt, model, index. It ends when the mean is back on the good side; while no scores come in it stays.",
     )
 
 
@@ -240,6 +315,6 @@ def files(timing: Timing | None = None) -> dict[str, list[Rule]]:
     timing = timing or Timing()
     return {
         "objectives.rules.yml": [objectives()],
-        "estimates.rules.yml": estimates(timing),
+        "estimates.rules.yml": [*estimates(timing), week(timing)],
         "alerts.rules.yml": [alerts(timing)],
     }

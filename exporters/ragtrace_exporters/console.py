@@ -1,11 +1,16 @@
-"""Telemetry on standard output, for a first look and for debugging: one short block a span, event or metric."""
+"""Telemetry on standard output: one line a call for a first look, or a block a span, event and metric for debugging."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from opentelemetry.trace import StatusCode
+
+from ragtrace import semconv
 from ragtrace.model import Signals
 
 if TYPE_CHECKING:
@@ -15,9 +20,29 @@ if TYPE_CHECKING:
 
 _WIDTH_CHARS: Final = 200
 """Of one value; a line of a terminal or two."""
+_TEXT_CHARS: Final = 48
+"""Of query and answer on the line of a call."""
+_HEADLINE: Final = ("hallucinated", "faithfulness", "consistency", "suspicious", "answered")
+"""The metrics on the line of a call, as far as they are computed."""
 
 
 def console(environ: Mapping[str, str]) -> Signals:
+    """Print one line a call: time, workflow, status, headline scores, query, answer and trace id.
+
+    Nothing is printed if `OTEL_TRACES_EXPORTER` is `none` in *environ*.
+    """
+    if not _wanted(environ, "TRACES"):
+        return Signals()
+    from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+    return Signals(
+        spans=ConsoleSpanExporter(out=sys.stdout, formatter=call_text),
+        immediate=True,
+        dialects=("otel", "openinference"),  # the second holds query and answer as plain texts
+    )
+
+
+def console_full(environ: Mapping[str, str]) -> Signals:
     """Print spans and events when they end, and metrics at each export interval, at `flush` and at `shutdown`.
 
     A signal whose `OTEL_TRACES_EXPORTER`, `OTEL_METRICS_EXPORTER` or `OTEL_LOGS_EXPORTER` is `none` in *environ* is not
@@ -37,6 +62,45 @@ def console(environ: Mapping[str, str]) -> Signals:
         logs=ConsoleLogRecordExporter(out=out, formatter=event_text) if _wanted(environ, "LOGS") else None,
         immediate=True,
     )
+
+
+def call_text(span: ReadableSpan) -> str:
+    """Return the line of the call that *span* is the root of, or carries the late scores of; "" for any other span."""
+    attributes = span.attributes or {}
+    if semconv.EVAL_STATUS not in attributes:
+        return ""
+    carried = attributes.get(semconv.OPERATION_NAME) == semconv.OPERATION_EVALUATION
+    context = span.links[0].context if carried and span.links else span.get_span_context()
+    scores = [
+        f"{name}={float(value):.2g}"
+        for name in _HEADLINE
+        if isinstance(value := attributes.get(semconv.eval_score(name)), (int, float))
+    ]
+    if attributes.get(semconv.eval_score("answered_without_context")):  # 0 is what is usual
+        scores.append("answered_without_context=1")
+    reasons = {str(attributes[key]) for name in _HEADLINE if (key := semconv.eval_reason(name)) in attributes}
+    reasons.discard("no_baseline")  # true of the application's first calls, and of every one of them
+    parts = [
+        datetime.fromtimestamp((span.start_time or 0) / 1e9).strftime("%H:%M:%S"),
+        f"{attributes.get(semconv.WORKFLOW_NAME) or span.name}:",
+        str(attributes[semconv.EVAL_STATUS]),
+        *(["error"] if span.status.status_code is StatusCode.ERROR else []),
+        *scores,
+        *([f"unscored={','.join(sorted(reasons))}"] if reasons else []),
+        *(
+            f"{what}={_quoted(attributes[key])}"
+            for what, key in (("query", semconv.OI_INPUT), ("answer", semconv.OI_OUTPUT))
+            if key in attributes
+        ),
+        f"trace={context.trace_id if context else 0:032x}",
+    ]
+    return _printable(" ".join(parts) + "\n")
+
+
+def _quoted(value: object) -> str:
+    """*value* in quotes, on one line and without control characters, shortened visibly."""
+    text = " ".join(str(value).split())
+    return json.dumps(text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}...", ensure_ascii=False)
 
 
 def span_text(span: ReadableSpan) -> str:

@@ -34,7 +34,9 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
 
 
 def _preset(environ: Mapping[str, str]) -> Preset:
-    return Preset(f"https://otlp.{_site(environ)}", {"dd-api-key": _key(environ), "dd-otlp-source": "llmobs"})
+    return Preset(
+        f"https://otlp.{_site(environ)}", {"dd-api-key": _key(environ), "dd-otlp-source": "llmobs"}, where=("DD_SITE",)
+    )
 
 
 def _key(environ: Mapping[str, str]) -> str:

@@ -36,4 +36,9 @@ def _preset(environ: Mapping[str, str]) -> Preset:
     base = url(environ, "GRAFANA_CLOUD_OTLP_ENDPOINT", advice=_ADVICE)
     instance = required(environ, "grafana_cloud", "GRAFANA_CLOUD_INSTANCE_ID", advice=_ADVICE)
     key = required(environ, "grafana_cloud", "GRAFANA_CLOUD_API_KEY", advice=_ADVICE)
-    return Preset(base, {"Authorization": f"Basic {b64encode(f'{instance}:{key}'.encode()).decode()}"}, ALL)
+    return Preset(
+        base,
+        {"Authorization": f"Basic {b64encode(f'{instance}:{key}'.encode()).decode()}"},
+        ALL,
+        where=("GRAFANA_CLOUD_OTLP_ENDPOINT",),
+    )

@@ -35,4 +35,6 @@ def _preset(environ: Mapping[str, str]) -> Preset:
     )
     dataset = text(environ, "HONEYCOMB_METRICS_DATASET") or "ragtrace-metrics"
     metrics = {"x-honeycomb-dataset": dataset}
-    return Preset(base, {"x-honeycomb-team": key}, ALL, signal_headers={"metrics": metrics})
+    return Preset(
+        base, {"x-honeycomb-team": key}, ALL, signal_headers={"metrics": metrics}, where=("HONEYCOMB_API_ENDPOINT",)
+    )

@@ -20,20 +20,72 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from ragtrace import ahead
-from ragtrace.errors import SettingsError
+from ragtrace.errors import SettingsError, hide_credentials, printable, say
 from ragtrace_exporters.wire import SDK_ENCODER, encode
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from requests import Response
 
-log = logging.getLogger("ragtrace.exporters")
 _PASSING: Final = frozenset({429, 502, 503, 504})
 """Statuses after which OTLP/HTTP asks clients to try again."""
 _MOST_TRIES: Final = 6
 _JITTER: Final = 0.2
 _DEFAULT_TIMEOUT_S: Final = 10.0
+_QUIET_SECONDS: Final = 60.0
+"""Between two log lines about the same outage."""
 _COMPRESS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+
+
+def new_session() -> Any:
+    """Return a requests session that follows no redirect: spans and keys are for the configured server alone."""
+    import requests
+
+    class DirectSession(requests.Session):
+        """Session that raises `requests.TooManyRedirects` for an answer that redirects."""
+
+        def get_redirect_target(self, resp: Response) -> str | None:
+            """Return None for an answer that does not redirect, and raise for one that does."""
+            target = super().get_redirect_target(resp)
+            if target is None:
+                return None
+            resp.close()
+            raise requests.TooManyRedirects(
+                f"status {resp.status_code}: the server redirects to {printable(target, 200)}, which is not followed; "
+                "configure the final URL as the endpoint",
+                response=resp,
+            )
+
+    return DirectSession()
+
+
+class FailureLog:
+    """Logs the first failure of an outage, then one line a minute with the number of failures, then the recovery.
+
+    For one thread at a time.
+    """
+
+    def __init__(self, what: str, clock: Callable[[], float] = monotonic) -> None:
+        self._what, self._clock = what, clock
+        self._failures = self._unsaid = 0
+        self._said_at = 0.0
+
+    def failed(self, why: str) -> None:
+        """Count a failure and log it if no failure was logged within the last minute."""
+        self._failures += 1
+        self._unsaid += 1
+        if self._failures > 1 and self._clock() - self._said_at < _QUIET_SECONDS:
+            return
+        if self._unsaid > 1:
+            why = f"{why} ({self._unsaid} failures since the last message)"
+        say(logging.WARNING, "%s failed: %s", self._what, why)
+        self._said_at, self._unsaid = self._clock(), 0
+
+    def succeeded(self) -> None:
+        """Log the end of an outage that was logged."""
+        if self._failures:
+            say(logging.WARNING, "%s works again after %d failures", self._what, self._failures)
+            self._failures = self._unsaid = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +122,9 @@ class HttpSpanExporter(SpanExporter):
         self._endpoint, self._timeout = endpoint, timeout or _DEFAULT_TIMEOUT_S
         self._compress = _COMPRESS.get(compression)
         self._closing = threading.Event()
-        self._session: Any = requests.Session()
+        self._session: Any = new_session()
+        self._shown_endpoint = hide_credentials(endpoint)
+        self._failures = FailureLog("exporting spans")
         own = {
             "Content-Type": "application/x-protobuf",
             "User-Agent": f"OTel-OTLP-Exporter-Python/{version('opentelemetry-sdk')} "
@@ -99,7 +153,7 @@ class HttpSpanExporter(SpanExporter):
             body = encode(spans)
             body = body if self._compress is None else self._compress(body)
         except Exception as error:
-            log.error("a batch of %d spans could not be encoded: %s", len(spans), error)
+            self._failures.failed(f"a batch of {len(spans)} spans could not be encoded: {error}")
             return SpanExportResult.FAILURE
         return SpanExportResult.SUCCESS if self._send(body) else SpanExportResult.FAILURE
 
@@ -107,14 +161,15 @@ class HttpSpanExporter(SpanExporter):
         deadline = monotonic() + self._timeout
         for tries in range(1, _MOST_TRIES + 1):
             answer, why = self._post(body, deadline)
-            if answer is not None and answer.ok:
+            if answer is not None and answer.status_code < 300:
+                self._failures.succeeded()
                 return True
             passing = answer is None or answer.status_code in _PASSING
             pause = _pause(answer, tries)
             if not passing or tries == _MOST_TRIES or monotonic() + pause > deadline or self._closing.is_set():
-                log.error("failed to export a batch of spans to %s: %s", self._endpoint, why)
+                self._failures.failed(f"a batch for {self._shown_endpoint} was given up: {why}")
                 return False
-            log.warning("exporting spans failed for now (%s); tried again in %.1f s", why, pause)
+            self._failures.failed(f"{why}; the next try is in {pause:.1f} s")
             self._closing.wait(pause)
         return False
 
@@ -128,6 +183,8 @@ class HttpSpanExporter(SpanExporter):
                 left = max(0.001, deadline - monotonic())
                 answer: Response = self._session.send(self._prepared(body), timeout=left, **self._way)
             except RequestException as error:
+                if error.response is not None:  # it redirects: asking again changes nothing
+                    return error.response, str(error)
                 why = f"{type(error).__name__}: {error}"
                 continue
             return answer, f"status {answer.status_code} {answer.reason}"

@@ -28,4 +28,6 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
 
 
 def _preset(environ: Mapping[str, str]) -> Preset:
-    return Preset(url(environ, "JAEGER_OTLP_ENDPOINT", default="http://localhost:4318"))
+    return Preset(
+        url(environ, "JAEGER_OTLP_ENDPOINT", default="http://localhost:4318"), where=("JAEGER_OTLP_ENDPOINT",)
+    )

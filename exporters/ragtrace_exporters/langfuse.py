@@ -37,7 +37,13 @@ def _preset(environ: Mapping[str, str]) -> Preset:
     # Without the version, traces are shown some ten minutes later.
     headers = {**_credentials(environ), "x-langfuse-ingestion-version": "4"}
     resource = {semconv.LANGFUSE_ENVIRONMENT: environment} if environment else {}
-    return Preset(f"{_base(environ)}/api/public/otel", headers, dialects=OPENINFERENCE, resource=resource)
+    return Preset(
+        f"{_base(environ)}/api/public/otel",
+        headers,
+        dialects=(*OPENINFERENCE, "langfuse"),
+        resource=resource,
+        where=("LANGFUSE_HOST", "LANGFUSE_BASE_URL"),
+    )
 
 
 def _base(environ: Mapping[str, str]) -> str:

@@ -33,4 +33,4 @@ def _preset(environ: Mapping[str, str]) -> Preset:
     key = required(environ, "langsmith", "LANGSMITH_API_KEY", advice="create one in the settings of LangSmith")
     project = text(environ, "LANGSMITH_PROJECT")
     headers = {"x-api-key": key, **({"Langsmith-Project": project} if project else {})}
-    return Preset(f"{base}/otel", headers, dialects=OPENINFERENCE)
+    return Preset(f"{base}/otel", headers, dialects=OPENINFERENCE, where=("LANGSMITH_ENDPOINT",))

@@ -33,4 +33,4 @@ def _preset(environ: Mapping[str, str]) -> Preset:
     named = re.match(r"pylf_v\d+_(us|eu)_", token)
     region = named.group(1) if named else "us"
     base = url(environ, "LOGFIRE_BASE_URL", default=f"https://logfire-{region}.pydantic.dev")
-    return Preset(base, {"Authorization": token}, ALL)
+    return Preset(base, {"Authorization": token}, ALL, where=("LOGFIRE_BASE_URL",))

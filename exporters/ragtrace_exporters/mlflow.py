@@ -41,7 +41,7 @@ def _preset(environ: Mapping[str, str]) -> Preset:
             "MLFLOW_EXPERIMENT_NAME); set MLFLOW_EXPERIMENT_ID to what `mlflow experiments search` shows"
         )
     headers = {"x-mlflow-experiment-id": experiment or "0", **_credentials(environ)}
-    return Preset(base, headers, dialects=OPENINFERENCE)
+    return Preset(base, headers, dialects=OPENINFERENCE, where=("MLFLOW_TRACKING_URI",))
 
 
 def _credentials(environ: Mapping[str, str]) -> dict[str, str]:

@@ -33,4 +33,6 @@ def _preset(environ: Mapping[str, str]) -> Preset:
     advice = "copy a key of type INGEST - LICENSE from the account's API keys"
     key = required(environ, "newrelic", "NEW_RELIC_LICENSE_KEY", advice=advice)
     near = "https://otlp.eu01.nr-data.net" if key.lower().startswith("eu") else "https://otlp.nr-data.net"
-    return Preset(url(environ, "NEW_RELIC_OTLP_ENDPOINT", default=near), {"api-key": key}, ALL)
+    return Preset(
+        url(environ, "NEW_RELIC_OTLP_ENDPOINT", default=near), {"api-key": key}, ALL, where=("NEW_RELIC_OTLP_ENDPOINT",)
+    )

@@ -36,7 +36,7 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
 def _preset(environ: Mapping[str, str]) -> Preset:
     project = text(environ, "OPIK_PROJECT_NAME")
     headers = {**_credentials(environ), **({"projectName": project} if project else {})}
-    return Preset(f"{_base(environ)}/v1/private/otel", headers, dialects=OPENINFERENCE)
+    return Preset(f"{_base(environ)}/v1/private/otel", headers, dialects=OPENINFERENCE, where=("OPIK_URL_OVERRIDE",))
 
 
 def _base(environ: Mapping[str, str]) -> str:

@@ -10,14 +10,15 @@ the Python exporters, `OTEL_EXPORTER_OTLP_TIMEOUT` is in seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from ragtrace import ahead
 from ragtrace.endpoints import Endpoint
-from ragtrace.errors import SettingsError
+from ragtrace.errors import SettingsError, faults
 from ragtrace.model import Signals
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 Signal: TypeAlias = Literal["traces", "metrics", "logs"]
 Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
 
-_CREDENTIALS: Final = (
-    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_TRACES_CREDENTIAL_PROVIDER",
-    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
-)
+_USER: Final = re.compile(r"^[^/@]*@")
+"""User and password before a host, in an address without a scheme."""
+_NOT_TAKEN: Final = frozenset({404, 405, 501})
+"""Statuses with which a server says that it has nothing for such a request."""
 _SIGNALS: Final[tuple[Signal, ...]] = ("traces", "metrics", "logs")
 _ENTRY_POINTS: Final[Mapping[Protocol, str]] = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 _PROTOCOL_OF_NAME: Final[Mapping[str, Protocol]] = {name: protocol for protocol, name in _ENTRY_POINTS.items()}
@@ -48,11 +49,12 @@ def otlp(environ: Mapping[str, str]) -> Signals:
     """
     if _text(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return Signals()
-    metrics = _exporter(environ, "metrics")
+    spans, metrics, logs = (_exporter(environ, signal) for signal in _SIGNALS)
     return Signals(
-        spans=cast("SpanExporter | None", _exporter(environ, "traces")),
+        spans=cast("SpanExporter | None", spans),
+        # A reader is a thread, and nobody would end it if one of the exporters were refused after it.
         metrics=None if metrics is None else _reader(environ, metrics),
-        logs=_exporter(environ, "logs"),
+        logs=logs,
     )
 
 
@@ -95,14 +97,41 @@ def _exporter(environ: Mapping[str, str], signal: Signal) -> Any | None:
     if protocol == "http/protobuf":
         ahead.load("netrc")  # which requests imports at its first request
     # A session that signs requests is made by OpenTelemetry's own exporter only.
-    if signal == "traces" and protocol == "http/protobuf" and not any(map(environ.get, _CREDENTIALS)):
+    if signal == "traces" and protocol == "http/protobuf" and not any(map(environ.get, _credentials(signal))):
         return _spans_over_http(environ, endpoint)
+    options: dict[str, Any] = {}
+    if protocol == "http/protobuf" and not any(map(environ.get, _credentials(signal))):
+        from ragtrace_exporters.http_spans import new_session
+
+        options["session"] = session = new_session()
+        session.hooks["response"].append(partial(_tell_of_refusal, signal))
     return _load(signal, protocol)(
         endpoint=endpoint,
         headers=_headers(environ, signal),
         timeout=_timeout(environ, signal),
         compression=_compression(environ, signal, protocol),
+        **options,
     )
+
+
+def _tell_of_refusal(signal: Signal, response: Any, **_: object) -> None:
+    """Say once that nothing takes *signal* where it is sent, and how to stop sending it."""
+    if response.status_code in _NOT_TAKEN:
+        faults.tell_once(
+            f"{signal} refused",
+            "the backend refuses %s: HTTP %d at %s. If it takes none, set OTEL_%s_EXPORTER=none; for Phoenix write "
+            'ragtrace.configure(exporter="phoenix"), which sends it what it takes',
+            signal,
+            response.status_code,
+            str(response.url).partition("?")[0],
+            signal.upper(),
+        )
+
+
+def _credentials(signal: Signal) -> tuple[str, str]:
+    """Return the variables that name who signs the requests of *signal*; OpenTelemetry's own exporters read them."""
+    prefix = "OTEL_PYTHON_EXPORTER_OTLP_HTTP"
+    return f"{prefix}_{signal.upper()}_CREDENTIAL_PROVIDER", f"{prefix}_CREDENTIAL_PROVIDER"
 
 
 def _spans_over_http(environ: Mapping[str, str], endpoint: str) -> SpanExporter:
@@ -174,8 +203,9 @@ def _endpoint(environ: Mapping[str, str], signal: Signal, protocol: Protocol) ->
     if protocol == "grpc":
         return value  # host:port without a scheme is right there, and means TLS
     if not value.lower().startswith(("http://", "https://")):
+        shown = _USER.sub("***@", value)
         raise SettingsError(
-            f"an OTLP endpoint over HTTP must be a URL, got {value!r} (from {variable}); write http://{value}, or set "
+            f"an OTLP endpoint over HTTP must be a URL, got {shown!r} (from {variable}); write http://{shown}, or set "
             f"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
         )
     # An endpoint for one signal is used as it is, the common one is a base.

@@ -49,7 +49,7 @@ def _preset(environ: Mapping[str, str]) -> Preset:
     if key:
         headers["authorization"] = f"Bearer {key}"
     resource = {semconv.OI_PROJECT: project} if project else {}
-    return Preset(base, headers, dialects=OPENINFERENCE, resource=resource)
+    return Preset(base, headers, dialects=OPENINFERENCE, resource=resource, where=(_WHERE,))
 
 
 def _client_headers(environ: Mapping[str, str]) -> dict[str, str]:

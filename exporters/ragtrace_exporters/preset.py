@@ -36,6 +36,8 @@ class Preset:
     """More headers for one of the signals."""
     dialects: tuple[str, ...] = ()
     resource: Mapping[str, str] = field(default_factory=dict[str, str])
+    where: tuple[str, ...] = ()
+    """The variables that say where the backend is; the first one that is set counts."""
 
     def signals_of(self, environ: Mapping[str, str], scores: ScoreSink | None = None) -> Signals:
         """Exporters of the signals that the backend takes, and *scores* beside them.
@@ -49,8 +51,11 @@ class Preset:
         return replace(signals, scores=scores, dialects=self.dialects, resource=self.resource)
 
     def endpoints_of(self, environ: Mapping[str, str]) -> list[Endpoint]:
-        """Where each signal goes."""
-        return otlp.endpoints(self._as_variables(environ))
+        """Where each signal goes, with the variable of the preset that says so."""
+        named = next((name for name in self.where if text(environ, name)), "")
+        origin = named or f"the default of {self.where[0]}"
+        found = otlp.endpoints(self._as_variables(environ))
+        return [each if text(environ, each.origin) else replace(each, origin=origin) for each in found]
 
     def _as_variables(self, environ: Mapping[str, str]) -> Mapping[str, str]:
         said = dict(environ)

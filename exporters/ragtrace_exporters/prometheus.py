@@ -18,6 +18,7 @@ from ragtrace.endpoints import Endpoint, Page
 from ragtrace.errors import SettingsError
 from ragtrace.model import Signals
 from ragtrace_exporters import otlp
+from ragtrace_exporters.openmetrics.folder import is_private, prepared
 from ragtrace_exporters.preset import text
 
 PORT: Final = 9464
@@ -47,7 +48,6 @@ def prometheus(environ: Mapping[str, str]) -> Signals:
     sent = otlp.otlp(_spans_and_events(environ))
     if text(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return sent
-    from ragtrace_exporters.openmetrics.folder import prepared
     from ragtrace_exporters.openmetrics.reader import PageReader
 
     port, _ = _port(environ)
@@ -96,4 +96,7 @@ def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
     if given:
         return Path(given), _DIRECTORY
     who = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(tempfile.gettempdir()) / f"ragtrace-prometheus-{who}-{port}", DEFAULT
+    shared = Path(tempfile.gettempdir()) / f"ragtrace-prometheus-{who}-{port}"
+    # Anybody may create a folder of that name in the temporary directory first; that must not keep us from starting.
+    own = Path.home() / ".cache" / "ragtrace" / f"prometheus-{port}"
+    return (shared if is_private(shared) else own), DEFAULT

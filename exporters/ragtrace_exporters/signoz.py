@@ -36,7 +36,7 @@ def _preset(environ: Mapping[str, str]) -> Preset:
             environ, "signoz", "SIGNOZ_INGESTION_KEY", advice="create one in the settings, or set SIGNOZ_ENDPOINT"
         )
     base = url(environ, "SIGNOZ_ENDPOINT", default=f"https://ingest.{_region(environ)}.signoz.cloud:443")
-    return Preset(base, {"signoz-ingestion-key": key} if key else {}, ALL)
+    return Preset(base, {"signoz-ingestion-key": key} if key else {}, ALL, where=("SIGNOZ_ENDPOINT", "SIGNOZ_REGION"))
 
 
 def _region(environ: Mapping[str, str]) -> str:

@@ -35,4 +35,10 @@ def _preset(environ: Mapping[str, str]) -> Preset:
         semconv.WANDB_ENTITY: required(environ, "weave", "WANDB_ENTITY", advice="write the name of your team"),
         semconv.WANDB_PROJECT: required(environ, "weave", "WANDB_PROJECT", advice="write the name of your project"),
     }
-    return Preset(f"{base}/otel", {"wandb-api-key": key}, dialects=OPENINFERENCE, resource=resource)
+    return Preset(
+        f"{base}/otel",
+        {"wandb-api-key": key},
+        dialects=OPENINFERENCE,
+        resource=resource,
+        where=("WF_TRACE_SERVER_URL",),
+    )

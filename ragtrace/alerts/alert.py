@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from ragtrace.alerts.notice import Notice
 
 Per: TypeAlias = Literal["workflow", "model"]
+Bound: TypeAlias = "float | Literal['baseline']"
+BASELINE: Final = "baseline"
 Notify: TypeAlias = "Notifier | Callable[[Notice], Awaitable[object] | object]"
 
 _FEWEST_CALLS: Final = 10.0
+_BATCH: Final = 10
+_BASELINE_BATCH: Final = 5
+"""Scores that are not 0 or 1 vary less, so that shorter bursts do harm and longer batches cost more of the delay."""
+_MOST_BATCH: Final = 1_000
 _RECOVERY_CALLS: Final = 100
 _MOST_RECOVERY_CALLS: Final = 2_000
 _BAD_CALLS_AT_THE_BOUND: Final = 3.0
@@ -26,29 +32,41 @@ _BAD_CALLS_AT_THE_BOUND: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Tells somebody when the mean of a metric leaves a bound, and how often it does so without a reason.
+    """Condition under which somebody is told: the mean of a metric leaves a bound, with a stated false-alarm rate.
 
     While the rate behind the traffic is within the bound, at least `mean_calls_between_false_alarms` scored calls pass
-    before an alarm, in the mean: whatever the distribution of the scores, and however the calls were sampled. The
-    statement holds for each alert, and with `per=` for each workflow or model, in each process from its start.
+    before an alarm, in the mean, whatever the distribution of the scores and however the calls were sampled. The
+    condition in plain words: given all that came before, a call is bad with a probability of at most the bound. Bursts
+    of bad answers break it. So scored calls are taken in batches: only the mean of a batch counts, and a question that
+    is repeated in it counts once. Short runs of bad answers then do no harm; long or frequent bursts raise alarms more
+    often than stated. The statement holds for each alert, and for each workflow or model that it watches on its own,
+    in each process from its start.
 
-    Its states are ok, spiking, recovering, no_data and judge_failing. A spike ends when the last calls are within the
-    bound again; where there are no calls any more, or no scores, it does not. Every alert goes to the log and, as an
-    event, to the OpenTelemetry logs; `notify=` adds others.
+    With the bound "baseline" each workflow is watched on its own, against what its scores were when all was well
+    (`configure(baseline=...)`): the bound is a confidence limit of the baseline's mean. While there is none, the state
+    is no_baseline and there is no alarm. A baseline of 500 calls knows its mean with an error; the number of calls
+    between false alarms then is a mean over all baselines that might have been learned.
+
+    The states are ok, spiking, recovering, no_data, judge_failing and no_baseline. A spike ends when the last calls are
+    within the bound again; where there are no calls any more, or no scores, it does not. Every alert goes to the log
+    and, as an event, to the OpenTelemetry logs; `notify=` adds others. Alerts of one spike are one page: when another
+    alert about what answers rest on has told the same receivers of the same calls, a second one goes to the log alone.
 
     Args:
         metric: name of a metric with range [0, 1] that the judge or the screen gives; the judge's scores are used if
             both do.
-        above: alarm when the mean is above this, in (0, 1).
-        below: alarm when the mean is below this, in (0, 1); give one of the two.
+        above: alarm when the mean is above this, in (0, 1), or "baseline".
+        below: alarm when the mean is below this, in (0, 1), or "baseline"; give one of the two.
         mean_calls_between_false_alarms: at least 10. Ten times as many make an alarm come later by about a third.
         min_calls: scored calls that must have been seen before there can be an alarm.
+        batch: scored calls of which the mean counts; default 10, with a baseline 5. With 1 each call counts by itself:
+            large jumps are seen in half the calls, and calls that come in bursts raise false alarms.
         window: seconds without any score after which the state is no_data; far more than usually pass between two.
         recovery_calls: scored calls since the alarm whose mean must be within the bound to end it, and so must be that
             of the last fifth of them; default 100, or more where the bound is so near 0 or 1 that 100 would say little.
         notify: whom else to tell: a function of the `Notice` (plain or async, called on a thread of its own, for at
             most 10 seconds), a notifier of `ragtrace.alerts`, or a sequence of them.
-        per: "workflow" or "model": watch each on its own; default: all calls together.
+        per: "workflow" or "model": watch each on its own; default: all calls together, with a baseline each workflow.
         repeat_every: seconds after which a problem that goes on is notified again; None: never.
         name: default: metric, direction and bound.
 
@@ -57,10 +75,11 @@ class Alert:
     """
 
     metric: str
-    above: float | None = None
-    below: float | None = None
+    above: Bound | None = None
+    below: Bound | None = None
     mean_calls_between_false_alarms: float = 10_000
     min_calls: int = 20
+    batch: int | None = None
     window: float = 3600.0
     recovery_calls: int | None = None
     notify: Notify | Sequence[Notify] = ()
@@ -69,12 +88,14 @@ class Alert:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        _text("metric", self.metric, "write for instance 'hallucination'")
+        _text("metric", self.metric, "write for instance 'hallucinated'")
         if self.name is not None:
             _text("name", self.name, "leave it out for a name made of metric and bound")
         self._check_bound()
         _number("mean_calls_between_false_alarms", self.mean_calls_between_false_alarms, _FEWEST_CALLS, math.inf)
         _number("min_calls", self.min_calls, 1, math.inf, whole=True)
+        if self.batch is not None:
+            _number("batch", self.batch, 1, _MOST_BATCH, whole=True)
         _number("window", self.window, 1.0, math.inf)
         if self.recovery_calls is not None:
             _number("recovery_calls", self.recovery_calls, 5, _MOST_RECOVERY_CALLS, whole=True)
@@ -84,6 +105,8 @@ class Alert:
             raise SettingsError(
                 f"per must be 'workflow' or 'model', got {self.per!r}; leave it out for all calls together"
             )
+        if self.against_baseline and self.per == "model":
+            raise SettingsError("per='model' and a baseline exclude each other: a baseline is of a workflow; drop per=")
         object.__setattr__(self, "notify", tuple(map(_notifier, _several(self.notify))))
 
     def _check_bound(self) -> None:
@@ -94,14 +117,38 @@ class Alert:
                 "above=0.05 (two alerts watch both sides)"
             )
         [(key, value)] = given.items()
-        if not _is_number(value) or not 0.0 < value < 1.0:
-            hint = f"for {value:g}% write {value / 100:g}" if _is_number(value) and 1 < value < 100 else "write 0.05"
+        if value == BASELINE:
+            return
+        share = float(value) if _is_number(value) else math.nan
+        if not 0.0 < share < 1.0:
+            percent = 1.0 < share < 100.0
+            hint = f"for {share:g}% write {share / 100:g}" if percent else "write for instance 0.05, or 'baseline'"
             raise SettingsError(f"{key} must be more than 0 and less than 1, got {value!r}; {hint}")
 
     @property
-    def bound(self) -> float:
+    def bound(self) -> Bound:
         """The bound, on whichever side."""
-        return cast("float", self.below if self.above is None else self.above)
+        return cast("Bound", self.below if self.above is None else self.above)
+
+    @property
+    def against_baseline(self) -> bool:
+        """Whether the bound is that of each workflow's own baseline."""
+        return self.bound == BASELINE
+
+    @property
+    def rule(self) -> str:
+        """Metric, direction and bound, in words."""
+        return f"{self.metric} {self.direction} {self.bound if isinstance(self.bound, str) else f'{self.bound:g}'}"
+
+    @property
+    def groups(self) -> Per | None:
+        """What each is watched on its own."""
+        return "workflow" if self.against_baseline else self.per
+
+    @property
+    def calls_in_batch(self) -> int:
+        """`batch`, or its default."""
+        return self.batch or (_BASELINE_BATCH if self.against_baseline else _BATCH)
 
     @property
     def direction(self) -> Literal["above", "below"]:
@@ -111,7 +158,7 @@ class Alert:
     @property
     def title(self) -> str:
         """Its name."""
-        return self.name or f"{self.metric} {self.direction} {self.bound:g}"
+        return self.name or self.rule
 
     @property
     def notifiers(self) -> tuple[Notifier, ...]:
@@ -119,21 +166,15 @@ class Alert:
         return cast("tuple[Notifier, ...]", self.notify)
 
     def badness(self, score: float) -> float:
-        """*score* so that more is worse: itself, or what is missing to 1. Compared with `limit`."""
+        """Return *score* so that more is worse: itself, or what is missing to 1. Compared with the bound as badness."""
         bounded = min(1.0, max(0.0, score))  # a score may overstep its range by rounding
         return bounded if self.direction == "above" else 1.0 - bounded
 
-    @property
-    def limit(self) -> float:
-        """The largest mean badness that is all right."""
-        return self.bound if self.direction == "above" else 1.0 - self.bound
-
-    @property
-    def calls_to_recover(self) -> int:
-        """`recovery_calls`, or its default."""
+    def calls_to_recover(self, limit: float) -> int:
+        """Return `recovery_calls`, or its default where *limit* is the largest mean badness that is all right."""
         if self.recovery_calls is not None:
             return self.recovery_calls
-        rare = min(self.limit, 1.0 - self.limit)
+        rare = min(limit, 1.0 - limit)
         return min(_MOST_RECOVERY_CALLS, max(_RECOVERY_CALLS, math.ceil(_BAD_CALLS_AT_THE_BOUND / rare)))
 
 

@@ -1,45 +1,65 @@
-"""The words of a badly scored answer that nothing supports."""
+"""What an alert shows of a badly scored call: its question and the statements that nothing supports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
+from ragtrace.alerts.notice import Example
+from ragtrace.errors import printable
 from ragtrace.labels import Claim
 from ragtrace.model import Evaluation, RagCall, Result, Score
 
-_MOST_PARTS: Final = 4
-_PART_CHARS: Final = 120
+_MOST_STATEMENTS: Final = 2
+_QUESTION_CHARS: Final = 200
+_STATEMENT_CHARS: Final = 400
 
 
-def unsupported_words(call: RagCall, evaluation: Evaluation, result: Result) -> tuple[str, ...]:
-    """The first few unsupported parts of the answer, as the labels behind *result*, or its neighbours, have them."""
-    claims = _claims(result)
-    if not claims:
-        claims = next((found for other in evaluation.results.values() if (found := _claims(other))), ())
-    parts = (part for claim in claims for part in _parts(call.answer or "", claim))
-    return tuple(_cut(part) for _, part in zip(range(_MOST_PARTS), filter(str.strip, parts), strict=False))
+def example_of(call: RagCall, evaluation: Evaluation, result: Score, at: float, *, show: bool, url: str) -> Example:
+    """Return what to show of *call*, whose texts are redacted already.
+
+    Args:
+        evaluation: holds *result*, and the labels of its neighbours, which are shown where *result* has none.
+        at: when it was scored, in seconds since the epoch.
+        show: whether texts may be shown.
+        url: address of a trace, with `{trace_id}`; empty: there is no link.
+    """
+    trace = trace_id(call)
+    link = url.replace("{trace_id}", trace) if trace else ""
+    if not show:
+        return Example(trace, result.value, at, url=link)
+    return Example(
+        trace,
+        result.value,
+        at,
+        question=printable(call.query or "", _QUESTION_CHARS),
+        unsupported=_unsupported(evaluation, result),
+        url=link,
+    )
 
 
 def trace_id(call: RagCall) -> str:
-    """32 hexadecimal digits; empty if the call has no span."""
+    """Return 32 hexadecimal digits; empty if the call has no span."""
     return "" if call.span is None else f"{call.span.trace_id:032x}"
+
+
+def _unsupported(evaluation: Evaluation, result: Result) -> tuple[str, ...]:
+    """Return the statements without support, in full, the worst first."""
+    claims = _claims(result)
+    if not claims:
+        claims = next((found for other in evaluation.results.values() if (found := _claims(other))), ())
+    wrong = [claim for claim in claims if claim.checkable and (claim.support != "supported" or claim.unsupported)]
+    # An unlabelled statement is shown only where the judge marks words in it.
+    wrong = [claim for claim in wrong if claim.support is not None or claim.unsupported]
+    wrong.sort(key=_standing)
+    return tuple(printable(claim.text, _STATEMENT_CHARS) for claim in wrong[:_MOST_STATEMENTS])
+
+
+def _standing(claim: Claim) -> float:
+    """Return how well *claim* is supported, in [0, 1]."""
+    if claim.score is not None:
+        return claim.score
+    return {"contradicted": 0.0, "not_found": 0.25, "partial": 0.5, "supported": 1.0}.get(claim.support or "", 0.75)
 
 
 def _claims(result: Result) -> tuple[Claim, ...]:
     return result.claims if isinstance(result, Score) else ()
-
-
-def _parts(answer: str, claim: Claim) -> Iterator[str]:
-    if not claim.checkable or claim.support in ("supported", None):
-        return
-    if claim.unsupported:
-        for start, end in claim.unsupported:
-            yield answer[start:end]
-    else:
-        yield claim.text
-
-
-def _cut(text: str) -> str:
-    folded = " ".join(text.split())
-    return folded if len(folded) <= _PART_CHARS else folded[: _PART_CHARS - 1] + "…"

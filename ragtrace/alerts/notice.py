@@ -7,16 +7,27 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
-from ragtrace.estimates import Estimate
+from ragtrace.estimates import Distribution, Estimate
 
 Problem: TypeAlias = Literal["spiking", "no_data", "judge_failing"]
 Status: TypeAlias = Literal["firing", "resolved"]
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _VERBS: Final[dict[Problem, tuple[str, str]]] = {
     "spiking": ("is {direction} {bound}", "is back within {bound}"),
     "no_data": ("has no scores any more", "has scores again"),
     "judge_failing": ("is not known: the evaluator fails", "is known again: the evaluator works"),
+}
+_VERDICTS: Final = frozenset(
+    {"hallucinated", "hallucination", "faithfulness", "contradiction", "suspicious", "answered"}
+    | {"answered_without_context"}
+)
+"""Metrics that are shares: of answers, or of the statements in them."""
+_NEXT: Final[dict[Problem, str]] = {
+    "spiking": "next: open the calls below and compare question, chunks and answer; look for what changed at that time "
+    "(release, prompt, model, index)",
+    "no_data": "next: is the application up, and does it have traffic? Run: ragtrace doctor",
+    "judge_failing": "next: run ragtrace doctor, which shows what the evaluator said",
 }
 
 
@@ -30,7 +41,11 @@ class Example:
     at: float
     """Seconds since the epoch."""
     unsupported: tuple[str, ...] = ()
-    """Words of the answer that no retrieved passage supports; empty where content is not captured."""
+    """Statements of the answer, in full, that no retrieved passage supports; empty where content is not captured."""
+    question: str = ""
+    """What was asked; empty where content is not captured."""
+    url: str = ""
+    """Of the trace in the backend's user interface; empty without `configure(trace_url=...)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,19 @@ class Notice:
     """Of the call after whose score it was told; empty if it was no call that brought it about."""
     worst: tuple[Example, ...] = ()
     """The worst calls since the problem began, worst first."""
+    batch: int = 1
+    """Scored calls of which the mean counted."""
+    judged: bool = False
+    """Whether the scores are those of the judge, else of the screen."""
+    host: str = ""
+    release: str = ""
+    """`service.version` of the application that gave the answers."""
+    before: float | None = None
+    """Of a spike: the mean score before it began; with a baseline, the baseline's."""
+    baseline: Distribution | None = None
+    """What `bound` was made of; None: the user gave it."""
+    part_of: str | None = None
+    """Of a spike: the alert that receivers were told of for the same event; this one goes to the log alone."""
 
     @property
     def where(self) -> str:
@@ -80,27 +108,53 @@ class Notice:
     @property
     def title(self) -> str:
         """One line: what is the matter, and where."""
-        verb = _VERBS[self.problem][self.status == "resolved"].format(direction=self.direction, bound=f"{self.bound:g}")
+        bound = f"{self.bound:.3g}" if self.baseline is None else "its baseline"
+        verb = _VERBS[self.problem][self.status == "resolved"].format(direction=self.direction, bound=bound)
         again = " (still)" if self.repeat and self.status == "firing" else ""
         return f"{self.metric} {verb}{again}" + (f" in {self.where}" if self.where else "")
 
     @property
     def text(self) -> str:
-        """Title, estimate, since when, and the worst calls with their unsupported words: several lines."""
+        """Title, from what level to what level, since when, what to do, and the worst calls: several lines."""
         return "\n".join([self.title, *self.details()])
 
     def details(self) -> Iterator[str]:
-        """The lines below the title."""
-        if self.estimate is not None and self.estimate.value is not None:
-            low, high = self.estimate.low or 0.0, self.estimate.high or 0.0
+        """Yield the lines below the title."""
+        estimate, firing = self.estimate, self.status == "firing"
+        if estimate is not None and estimate.value is not None:
+            low, high = estimate.low or 0.0, estimate.high or 0.0
             interval = f"95 % interval {low:.3f} to {high:.3f}"
-            yield f"mean {self.estimate.value:.3f} ({interval}) over {self.calls} scored calls"
-        yield f"since {_utc(self.since)}"
-        if self.problem == "spiking" and self.status == "firing":
-            yield f"false alarms: at most one in {self.mean_calls_between_false_alarms:,.0f} scored calls in the mean"
+            was = "" if self.before is None else f"{self.before:.3f} before, "
+            now = "now " if firing else ""
+            yield f"{self._what}: {was}{now}{estimate.value:.3f} ({interval}, {self.calls} scored calls)"
+        known = self.baseline
+        if known is not None and self.problem == "spiking":
+            of = f" of release {', '.join(known.versions)}" if known.versions else ""
+            until = f", until {_utc(known.until)}" if known.until else ""
+            yield f"baseline: {known.n} calls{of}{until}; alarm {self.direction} {self.bound:.3f}"
+        release, host = self.release and f"release {self.release}", self.host and f"host {self.host}"
+        yield ", ".join(part for part in (f"since {_utc(self.since)}", release, host) if part)
+        if self.part_of is not None:
+            yield f"part of the event that the alert {self.part_of!r} has told of"
+        if firing:
+            yield _NEXT[self.problem]
         for example in self.worst:
-            words = "; ".join(f"“{part}”" for part in example.unsupported)
-            yield f"{example.score:.2f} in trace {example.trace_id or 'unknown'}" + (f": {words}" if words else "")
+            trace = example.url or f"trace {example.trace_id or 'unknown'}"
+            yield f"- {example.score:.2f} {trace}"
+            if example.question:
+                yield f"  asked: “{example.question}”"
+            for statement in example.unsupported:
+                yield f"  without support: “{statement}”"
+        if self.problem == "spiking" and firing:
+            condition = "where bad answers come in no long bursts"
+            over = f"over all baselines of this size, {condition}" if self.baseline else condition
+            calls = f"{self.mean_calls_between_false_alarms:,.0f}"
+            yield f"false alarms: at most one in {calls} scored calls in the mean, {over}"
+
+    @property
+    def _what(self) -> str:
+        who = "judge" if self.judged else "screen"
+        return f"share of the {who}'s verdicts" if self.metric in _VERDICTS else f"mean score by the {who}"
 
     def as_dict(self) -> dict[str, object]:
         """For JSON: all fields by name, times also as ISO 8601."""

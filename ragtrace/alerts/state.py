@@ -9,8 +9,8 @@ from ragtrace.alerts.detector import Detector
 
 Condition: TypeAlias = Literal["ok", "spiking", "recovering"]
 Trouble: TypeAlias = Literal["no_data", "judge_failing"]
-State: TypeAlias = Literal["ok", "spiking", "recovering", "no_data", "judge_failing"]
-STATES: Final[tuple[State, ...]] = ("ok", "spiking", "recovering", "no_data", "judge_failing")
+State: TypeAlias = Literal["ok", "spiking", "recovering", "no_data", "judge_failing", "no_baseline"]
+STATES: Final[tuple[State, ...]] = ("ok", "spiking", "recovering", "no_data", "judge_failing", "no_baseline")
 
 _RECENT_SHARE: Final = 5
 _ATTEMPTS: Final = 20
@@ -35,16 +35,17 @@ class Rate:
         self._recent = -(-recovery // _RECENT_SHARE)
         self._after: deque[tuple[float, float]] = deque(maxlen=recovery)
 
-    def add(self, badness: float, probability: float, share: float) -> None:
+    def add(self, badness: float, probability: float, share: float, question: str | None = None) -> None:
         """Take a scored call into account.
 
         Args:
             badness: in [0, 1], to be compared with the detector's bound.
             probability: with which the call was included, in (0, 1].
-            share: of the bets it gets (`Detector.add`).
+            share: of its place in the batch that it gets (`Detector.add`).
+            question: what was asked; None: not known.
         """
         if self.condition == "ok":
-            if self.detector.add(badness, share) and self.detector.calls >= self._min_calls:
+            if self.detector.add(badness, share, question) and self.detector.calls >= self._min_calls:
                 self.condition = "spiking"
                 self._after.clear()
             return

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextvars
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ragtrace.alerts.alert import Alert
-from ragtrace.alerts.examples import trace_id, unsupported_words
-from ragtrace.alerts.notice import Example, Notice
-from ragtrace.alerts.notifiers import Event, Log
+from ragtrace.alerts.examples import example_of, trace_id
+from ragtrace.alerts.notice import Notice
+from ragtrace.alerts.notifiers import Event, Log, Notifier, is_same
 from ragtrace.alerts.outbox import Outbox
 from ragtrace.alerts.state import STATES, State
 from ragtrace.alerts.watch import Now, Place, Watch
 from ragtrace.errors import SettingsError, UnknownMetricError, faults, guarded
-from ragtrace.estimates import Plan
+from ragtrace.estimates import Distribution, Key, Plan
 from ragtrace.ledger import Posted
 from ragtrace.model import Evaluation, RagCall, Score
 from ragtrace.sampling import Decision
@@ -30,6 +32,13 @@ MOST_GROUPS: Final = 200
 """Workflows or models of one alert."""
 OTHER: Final = "other"
 """Stands for all further ones."""
+_GROUNDING: Final = frozenset(
+    {
+        "hallucinated", "hallucination", "faithfulness", "contradiction", "consistency", "suspicious",
+        "answered_without_context",
+    }
+)  # fmt: skip
+"""Metrics of one thing: whether answers rest on what was retrieved. When it goes wrong, several of them tell."""
 _LONGEST_TICK_SECONDS: Final = 5.0
 _SHORTEST_TICK_SECONDS: Final = 0.1
 _TICKS: Final = 20
@@ -52,6 +61,37 @@ class _Watched(NamedTuple):
     sampled: bool
     """Whether the evaluator sees a sample only."""
     outboxes: tuple[Outbox, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Spike:
+    """A spike that goes on."""
+
+    notice: Notice
+    """The first."""
+    watched: _Watched
+    leader: _Spike | None
+    """The spike of the same event that receivers were told of instead; None: they were told of this one."""
+
+    @property
+    def of(self) -> tuple[_Watched, Notice]:
+        return self.watched, self.notice
+
+    def covers(self, watched: _Watched, notice: Notice) -> bool:
+        """Whether whoever *watched* tells was told of this spike, and *notice* is of the same event."""
+        ours = self.notice
+        return (
+            self.leader is None
+            and set(watched.outboxes) <= set(self.watched.outboxes)
+            and (ours.metric == notice.metric or {ours.metric, notice.metric} <= _GROUNDING)
+            and _overlap(ours.workflow, notice.workflow)
+            and _overlap(ours.model, notice.model)
+        )
+
+
+def _overlap(one: str | None, other: str | None) -> bool:
+    """Return whether two groups have calls in common; None is the group of all."""
+    return one is None or other is None or one == other
 
 
 class Alerting:
@@ -79,17 +119,21 @@ class Alerting:
         wall: Callable[[], float] = time,
     ) -> None:
         self._clock, self._wall = clock, wall
-        self._service, self._show_words = "", True
+        self._service, self._host, self._release, self._trace_url, self._show = "", "", "", "", True
+        self._baseline: Callable[[Key], Distribution | None] = lambda key: None
         check(alerts, plan)
         self._usual = [Outbox(Log())] if alerts else []
-        own = {id(each): Outbox(each) for alert in alerts for each in alert.notifiers}
-        self._own = list(own.values())
+        own: list[tuple[Notifier, Outbox]] = []
+        for each in (notifier for alert in alerts for notifier in alert.notifiers):
+            if not any(is_same(each, known) for known, _ in own):
+                own.append((each, Outbox(each)))
+        self._own = [outbox for _, outbox in own]
         self._watched = [
             _Watched(
                 alert,
                 plan.evaluator(alert.metric) or "",
                 alert.metric in plan.judged,
-                tuple(own[key] for key in dict.fromkeys(map(id, alert.notifiers))),
+                tuple(box for known, box in own if any(is_same(each, known) for each in alert.notifiers)),
             )
             for alert in alerts
         ]
@@ -103,9 +147,20 @@ class Alerting:
             settings: notices show words of answers unless these forbid all content.
             logger: takes an event for each notice; None: there are none.
         """
-        self._service, self._show_words = settings.service, settings.capture_content != "NO_CONTENT"
+        self._service, self._show = settings.service, settings.capture_content != "NO_CONTENT"
+        self._trace_url, self._host = settings.trace_url, socket.gethostname() if self._watched else ""
         if logger is not None and self._watched:
             self._usual.append(Outbox(Event(logger)))
+        self.reset()
+
+    def compare(self, baseline: Callable[[Key], Distribution | None], release: str = "") -> None:
+        """Say what scores are compared with; before the first call.
+
+        Args:
+            baseline: gives how the scores of a workflow, metric and evaluator were distributed; None: not known (yet).
+            release: `service.version` of the application.
+        """
+        self._baseline, self._release = baseline, release
         self.reset()
 
     @property
@@ -121,12 +176,13 @@ class Alerting:
         """In a forked child: nothing was seen yet, and nothing is under way."""
         self._lock = threading.RLock()
         self._watches: dict[tuple[str, str | None, str | None], Watch] = {}
+        self._spikes: list[_Spike] = []
         self._over = threading.Event()
         self._ticking = False
         for outbox in self._outboxes:
             outbox.reset()
         for watched in self._watched:
-            if watched.alert.per is None:  # known before its first call: until then its state is no_data
+            if watched.alert.groups is None:  # known before its first call: until then its state is no_data
                 self._watch(watched, None, None)
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
@@ -146,46 +202,82 @@ class Alerting:
         if result is None:
             return
         now, trace = self._now(), trace_id(call)
-        per = watched.alert.per
+        per = watched.alert.groups
         with self._lock:
             watch = self._watch(
                 watched, call.workflow if per == "workflow" else None, (call.model or "") if per == "model" else None
             )
             if isinstance(result, Score):
+                if watch.rate is None:
+                    self._find_baseline(watch, watched.alert, evaluation)
                 example = None
                 if watch.is_bad(result.value):
-                    words = unsupported_words(call, evaluation, result) if self._show_words else ()
-                    example = Example(trace, result.value, now.epoch, words)
-                watch.scored(result.value, evaluation.probability, share, now, example)
+                    example = example_of(call, evaluation, result, now.epoch, show=self._show, url=self._trace_url)
+                question = None if call.query is None else " ".join(call.query.casefold().split()) or None
+                watch.scored(result.value, evaluation.probability, share, now, example, question)
             else:
                 watch.supply.tried(now.monotonic, failed=result.status in ("judge_error", "judge_suspect"))
             self._tell(watched, watch.news(now, trace))
+
+    def _find_baseline(self, watch: Watch, alert: Alert, evaluation: Evaluation) -> None:
+        key = Key(watch.place.workflow or "", alert.metric, f"{evaluation.evaluator}@{evaluation.version}")
+        found = self._baseline(key)
+        if found is not None:
+            watch.compare_with(found)
 
     def _watch(self, watched: _Watched, workflow: str | None, model: str | None) -> Watch:
         name = watched.alert.title
         key = (name, workflow, model)
         watch = self._watches.get(key)
         if watch is None:
-            if watched.alert.per and sum(known[0] == name for known in self._watches) >= MOST_GROUPS:
+            if watched.alert.groups and sum(known[0] == name for known in self._watches) >= MOST_GROUPS:
                 faults.warn_once(
                     "too many groups of an alert",
                     "alert %r met more than %d different values of %s: further ones are watched together as %r. Are "
                     "these names unique to a call? Give @trace a name=",
                     name,
                     MOST_GROUPS,
-                    watched.alert.per,
+                    watched.alert.groups,
                     OTHER,
                 )
                 workflow, model = (None if value is None else OTHER for value in (workflow, model))
                 key = (name, workflow, model)
-            place = Place(self._service, workflow, model, watched.evaluator)
+            place = Place(self._service, workflow, model, watched.evaluator, watched.sampled, self._host, self._release)
             watch = self._watches.setdefault(key, Watch(watched.alert, place))
         return watch
 
     def _tell(self, watched: _Watched, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            for outbox in (*self._usual, *watched.outboxes):
-                outbox.offer(notice)
+            for told, outboxes in self._addressed(watched, notice):
+                for outbox in outboxes:
+                    outbox.offer(told)
+
+    def _addressed(self, watched: _Watched, notice: Notice) -> list[tuple[Notice, tuple[Outbox, ...]]]:
+        """Return what to tell whom: of the spikes of one event, receivers are told of the first that they hear of."""
+        everybody = (*self._usual, *watched.outboxes)
+        if notice.problem != "spiking":
+            return [(notice, everybody)]
+        mine = next((spike for spike in self._spikes if spike.notice.key == notice.key), None)
+        if notice.status == "firing":
+            if mine is None:
+                mine = _Spike(notice, watched, next((s for s in self._spikes if s.covers(watched, notice)), None))
+                self._spikes.append(mine)
+            if mine.leader is None:
+                return [(notice, everybody)]
+            return [(replace(notice, part_of=mine.leader.notice.alert), tuple(self._usual))]
+        if mine is None:
+            return [(notice, everybody)]
+        self._spikes.remove(mine)
+        if mine.leader is not None:
+            return [(replace(notice, part_of=mine.leader.notice.alert), tuple(self._usual))]
+        found = [(notice, everybody)]
+        # What goes on after the first alert of an event is over would else be known to nobody.
+        followers = [spike for spike in self._spikes if spike.leader is mine]
+        for spike in followers:
+            spike.leader = next((s for s in self._spikes if s is not spike and s.covers(*spike.of)), None)
+            if spike.leader is None:
+                found.append((spike.notice, spike.watched.outboxes))
+        return found
 
     def _now(self) -> Now:
         return Now(self._clock(), self._wall())
@@ -274,7 +366,7 @@ def check(alerts: Sequence[Alert], plan: Plan) -> None:
 
 
 def _share(watched: _Watched, evaluation: Evaluation, decision: object) -> float | None:
-    """Of the bets that a call gets; None: it is left out."""
+    """Return what share of its place in a batch a call gets; None: it is left out."""
     if not watched.sampled:
         return 1.0
     if not isinstance(decision, Decision):

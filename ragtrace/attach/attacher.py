@@ -43,9 +43,14 @@ class Attacher:
         observer: Observer,
         keepers: Sequence[Watcher] = (),
         watchers: Sequence[Watcher] = (),
+        early: Sequence[Watcher] = (),
+        owned: bool = False,
     ) -> None:
         self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
+        self._owned = owned
         self._observer, self._keepers, self._watchers = observer, tuple(keepers), tuple(watchers)
+        self._early = frozenset(map(id, early))
+        """Of these, the ones that may see a call twice: with the screen's scores, and later with the judge's."""
 
     def expect(self, root: Step) -> list[HoldProcessor]:
         """Announce that the span of *root* is about to end; returns the processors told."""
@@ -60,10 +65,34 @@ class Attacher:
         holding = [hold for hold in told if hold.forget(_span_id(root))]
         return holding[0] if holding else None
 
-    def note(self, call: RagCall, evaluations: Sequence[Evaluation], hold: HoldProcessor | None) -> None:
-        """Leave what is known so far with *hold*: if the judge is too late, the span goes out with at least that."""
-        if hold is not None and call.span is not None and evaluations:
-            hold.note(call.span.span_id, score_attributes(evaluations, call, evidence=self._evidence))
+    def attach_screened(
+        self,
+        root: Step,
+        call: RagCall,
+        evaluations: Sequence[Evaluation],
+        hold: HoldProcessor | None,
+        decision: Decision | None,
+    ) -> int:
+        """Attach what is known before the judge is asked, which may take long: events, metrics, history and alerts.
+
+        The span goes out with it, too, if the judge is too late for *hold*.
+
+        Returns:
+            How many of *evaluations* `attach` need not announce again.
+        """
+        target = root.span_context
+        if target is None or not evaluations:
+            return 0
+        if hold is not None:
+            hold.note(target.span_id, score_attributes(evaluations, call, evidence=self._evidence))
+        self._tell([each for each in self._observers if id(each) in self._early], call, evaluations, decision)
+        for evaluation in evaluations:
+            self._announce(root, call, evaluation, target)
+        return len(evaluations)
+
+    @property
+    def _observers(self) -> tuple[Watcher, ...]:
+        return (*self._keepers, *self._watchers)
 
     def attach(
         self,
@@ -73,30 +102,49 @@ class Attacher:
         hold: HoldProcessor | None,
         status: str | None = None,
         decision: Decision | None = None,
+        announced: int = 0,
+        *,
+        reason: str = "",
     ) -> None:
         """Attach everything known about *call* to its root's span, held by *hold* if it is not None.
 
         Args:
+            announced: how many of *evaluations* `attach_screened` has dealt with.
             status: overrides the status that follows from *evaluations*.
             decision: about the judge; on the span of a call that nobody evaluated, it says why.
+            reason: why an evaluator did not see the call; goes on the span.
         """
         with guarded("estimates"):
             self._observer.observe(call, evaluations, None if decision is None else decision.reason)
-        self._tell((*self._keepers, *self._watchers), call, evaluations, decision)
+        for watcher in self._observers:
+            if not announced or id(watcher) not in self._early:
+                self._tell([watcher], call, evaluations, decision)
+            elif evaluations[announced:]:
+                self._tell([watcher], call, evaluations[announced:], decision)
         target = root.span_context
         scores = score_attributes(evaluations, call, evidence=self._evidence)
         if status is not None:
             scores[semconv.EVAL_STATUS] = status
         if decision is not None and not decision.included and not evaluations:
             scores[semconv.EVAL_PROBABILITY], scores[semconv.REASON] = decision.probability, decision.reason
+        if reason:
+            scores[semconv.REASON] = reason
         released = False
         if hold is not None and target is not None:
             released = hold.release(target.span_id, scores)
         if target is None:
             return
-        for evaluation in evaluations:
+        for evaluation in evaluations[announced:]:
             self._announce(root, call, evaluation, target)
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
+            if not self._owned and not holds():
+                faults.tell_once(
+                    "scores on spans of their own",
+                    "the scores of calls go onto spans of their own ('evaluate ...', linked to the call's root span), "
+                    "as nothing holds the root spans back in your tracer provider; to have them on the call itself, "
+                    "wrap the processor that exports: "
+                    "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))",
+                )
             self._carry(self._carriers, target, call, evaluations, scores)
 
     def give_up(self, root: Step, status: str) -> None:

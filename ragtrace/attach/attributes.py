@@ -14,7 +14,6 @@ from ragtrace.redact import encodable
 Attributes = dict[str, "str | bool | int | float"]
 _EVIDENCE_CHARS = 16_000
 _CLAIM_CHARS = 500
-_CONSISTENCY = "consistency"
 _SUSPECTED = "injection_suspected"
 
 
@@ -28,46 +27,59 @@ def status(evaluations: Sequence[Evaluation]) -> str:
     return semconv.STATUS_ERROR if outcomes == {"failed"} else semconv.STATUS_PARTIAL
 
 
+def prevailing(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Evaluation, Result]]:
+    """Return one result for each metric, with the evaluation it is of: what a backend shows under the metric's name.
+
+    Args:
+        evaluations: in rising order of authority: where two give a metric, it is the later one's, except that the
+            screen's score stays where the judge failed.
+    """
+    chosen: dict[str, tuple[Evaluation, Result]] = {}
+    for evaluation in evaluations:
+        for name, result in evaluation.results.items():
+            failed = isinstance(result, Unscored) and result.status != "not_applicable"
+            if name not in chosen or not (failed and isinstance(chosen[name][1], Score)):
+                chosen[name] = evaluation, result
+    return chosen
+
+
 def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, evidence: bool) -> Attributes:
     """All score attributes of a call's root span.
 
     Args:
-        evaluations: in rising order of authority: where two give a metric, the later one's is on the span, except that
-            a span keeps the screen's own `consistency`, and its scores where the judge failed.
+        evaluations: in rising order of authority; see `prevailing`. `ragtrace.eval.evaluator` and
+            `ragtrace.eval.probability` are those of the last one that did not fail, and a metric of another one
+            names its own evaluator.
         call: the call, redacted.
         evidence: whether to add the unsupported claims.
     """
     attributes: Attributes = {semconv.EVAL_STATUS: status(evaluations)}
-    chosen: dict[str, Result] = {}
-    for evaluation in evaluations:
-        for name, result in evaluation.results.items():
-            if _prevails(name, result, chosen.get(name)):
-                chosen[name] = result
-    for name, result in chosen.items():
+    last = next(
+        (e for e in reversed(evaluations) if e.outcome[0] != "failed"), evaluations[-1] if evaluations else None
+    )
+    if last is not None:
+        attributes[semconv.EVAL_PROBABILITY] = last.probability
+        attributes[semconv.EVAL_EVALUATOR] = _identity(last)
+    chosen = prevailing(evaluations)
+    for name, (evaluation, result) in chosen.items():
         attributes.update(_result_attributes(name, result))
+        if evaluation is not last:
+            attributes[semconv.eval_evaluator(name)] = _identity(evaluation)
         if result.attributes and _suspected(result.attributes):
             attributes[semconv.EVAL_INJECTION_SUSPECTED] = True
-    if evaluations:
-        last = next((e for e in reversed(evaluations) if e.outcome[0] != "failed"), evaluations[-1])
-        attributes[semconv.EVAL_PROBABILITY] = last.probability
-        attributes[semconv.EVAL_EVALUATOR] = f"{last.evaluator}@{last.version}"
-    unsupported = unsupported_json(chosen.values(), call) if evidence else None
+    unsupported = unsupported_json([result for _, result in chosen.values()], call) if evidence else None
     if unsupported is not None:
         attributes[semconv.EVAL_UNSUPPORTED] = unsupported
     return attributes
 
 
+def _identity(evaluation: Evaluation) -> str:
+    return f"{evaluation.evaluator}@{evaluation.version}"
+
+
 def _suspected(attributes: object) -> bool:
     """Of a user's judge they may be anything."""
     return isinstance(attributes, Mapping) and cast("Mapping[str, object]", attributes).get(_SUSPECTED) is True
-
-
-def _prevails(name: str, result: Result, before: Result | None) -> bool:
-    """Whether *result* takes the place of a less authoritative evaluator's: not the screen's, if the judge failed."""
-    if before is None:
-        return True
-    failed = isinstance(result, Unscored) and result.status != "not_applicable"
-    return name != _CONSISTENCY and not (failed and isinstance(before, Score))
 
 
 def _result_attributes(name: str, result: Result) -> Attributes:

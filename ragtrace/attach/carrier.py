@@ -13,6 +13,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanContext, SpanKind, Tracer
 
 from ragtrace import semconv
+from ragtrace.attach.attributes import prevailing
 from ragtrace.attach.identity import id_of
 from ragtrace.model import Evaluation, RagCall, Score
 from ragtrace.spans.crowding import keep_first
@@ -51,14 +52,13 @@ def send_carrier(
 def _openinference(target: SpanContext, evaluations: Sequence[Evaluation]) -> Mapping[str, str | float]:
     attributes: dict[str, str | float] = {}
     index = 0
-    for evaluation in evaluations:
-        for name, result in evaluation.results.items():
-            if not isinstance(result, Score):
-                continue
-            for part, value in _parts(target, name, result, evaluation).items():
-                if value is not None:
-                    attributes[semconv.oi_evaluation(index, part)] = value
-            index += 1
+    for name, (evaluation, result) in prevailing(evaluations).items():
+        if not isinstance(result, Score):
+            continue
+        for part, value in _parts(target, name, result, evaluation).items():
+            if value is not None:
+                attributes[semconv.oi_evaluation(index, part)] = value
+        index += 1
     return attributes
 
 

@@ -39,6 +39,10 @@ States = Callable[[], Mapping[str, State]]
 """The circuit breaker's state of each judge that has one, by evaluator id."""
 Alerts = Callable[[], Iterable["AlertRow"]]
 """Every alert in every state."""
+Faults = Callable[[], Mapping[str, int]]
+"""How often ragtrace itself failed, by place."""
+Losses = Callable[[], Mapping[tuple[str, str], int]]
+"""Telemetry that was lost, by signal and reason."""
 Sums = Callable[[], Mapping[tuple[str, str, str], Moments]]
 """The moments so far, by metric, evaluator and workflow."""
 
@@ -71,10 +75,12 @@ class Instruments:
         held: Gauge,
         posted: Sinks,
         states: States,
+        failed: Faults = dict,
+        lost: Losses = dict,
         alerts: Alerts | None = None,
     ) -> None:
         self._books, self._moments, self._queued, self._held, self._states = books, moments, queued, held, states
-        self._posted, self._alerts = posted, alerts
+        self._posted, self._alerts, self._failed, self._lost = posted, alerts, failed, lost
         self._pid = os.getpid()
         self._known: dict[tuple[str | None, ...], Labels] = {}
         self.bind(meter)
@@ -130,6 +136,12 @@ class Instruments:
             observe(_of_states, self._states),
             "1",
             "Circuit breaker of a judge: 1 for the state it is in",
+        )
+        meter.create_observable_counter(
+            s.METRIC_FAULTS, observe(_of_faults, self._failed), "{fault}", "Failures of ragtrace itself, by kind"
+        )
+        meter.create_observable_counter(
+            s.METRIC_LOST, observe(_of_losses, self._lost), "{item}", "Spans, events and kept calls that were lost"
         )
         if self._alerts is not None:
             meter.create_observable_gauge(
@@ -247,6 +259,17 @@ def _of_posted(sinks: Mapping[str, Posted]) -> Observations:
         Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})
         for sink, posted in sinks.items()
         for outcome, reason, count in posted.rows()
+    ]
+
+
+def _of_faults(counts: Mapping[str, int]) -> Observations:
+    return [Observation(count, {semconv.FAULT_KIND: kind}) for kind, count in counts.items()]
+
+
+def _of_losses(counts: Mapping[tuple[str, str], int]) -> Observations:
+    return [
+        Observation(count, {semconv.SIGNAL: signal, semconv.REASON: reason})
+        for (signal, reason), count in counts.items()
     ]
 
 

@@ -8,6 +8,7 @@ never raises.
 from ragtrace.capture.answers import reply
 from ragtrace.capture.draft import Reply
 from ragtrace.capture.frozen import UNFROZEN, frozen, frozen_arguments
+from ragtrace.capture.messages import prompt
 from ragtrace.capture.passages import documents, mark_duplicates
 from ragtrace.capture.questions import query
 from ragtrace.capture.report import not_understood
@@ -22,6 +23,7 @@ __all__ = [
     "frozen_arguments",
     "mark_duplicates",
     "not_understood",
+    "prompt",
     "query",
     "reply",
 ]

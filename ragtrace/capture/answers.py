@@ -12,6 +12,7 @@ from ragtrace.capture.reading import (
     MAX_DEPTH,
     Get,
     getter,
+    is_late,
     is_list,
     items_of,
     label_of,
@@ -51,7 +52,8 @@ def reply(value: object) -> Reply | None:
 
 def read(value: object, draft: Draft, depth: int) -> bool:
     """Fill *draft* from *value*; False if there is no answer in it."""
-    if depth > MAX_DEPTH:
+    draft.looks.left -= 1
+    if depth > MAX_DEPTH or draft.looks.left < 0:
         return False
     if (text := _whole_text(value)) is not None:
         draft.text = text
@@ -86,7 +88,10 @@ def _record(value: object, get: Get, draft: Draft, depth: int) -> bool:
     for first in items_of(get("generations"), 1) or ():  # of LangChain: one for each prompt, or a list for each
         inner = items_of(first, 1)
         return read(inner[0] if inner else first, draft, depth + 1)
-    return _fields(get, draft, depth) or _components(value, draft, depth)
+    understood = _fields(get, draft, depth)
+    if draft.text == "" and is_late(value):
+        draft.text = None  # it is still to come
+    return understood or _components(value, draft, depth)
 
 
 def _choices(choices: list[object], draft: Draft) -> bool:
@@ -167,7 +172,7 @@ def _fields(get: Get, draft: Draft, depth: int) -> bool:
     # LlamaIndex's streaming response: the text is still to come, its documents are there.
     understood = understood or draft.tool_calls > 0 or get("response_gen") is not None
     if understood and draft.documents is None:
-        draft.documents = documents_beside(get)
+        draft.documents = documents_beside(get, draft)
     return understood
 
 
@@ -182,13 +187,13 @@ def _field(found: object, name: str, draft: Draft, depth: int) -> bool:
     return read(found, draft, depth + 1)
 
 
-def documents_beside(get: Get) -> tuple[Document, ...] | None:
+def documents_beside(get: Get, draft: Draft) -> tuple[Document, ...] | None:
     """The documents that a record carries next to its answer."""
     for name in names.ANSWER_DOCUMENTS:
         found = get(name)
         if found is None or (name in names.REFERENCES and _is_references(found)):
             continue
-        if (understood := documents(found)) is not None:
+        if (understood := documents(found, draft.looks)) is not None:
             return understood
     return None
 
@@ -209,7 +214,7 @@ def _components(value: object, draft: Draft, depth: int) -> bool:
             continue
         understood = any(_field(get(name), name, draft, depth + 1) for name in names.INNER_ANSWER) or understood
         if draft.documents is None:
-            draft.documents = documents_beside(get)
+            draft.documents = documents_beside(get, draft)
     return understood
 
 
@@ -237,6 +242,6 @@ def _beside(value: object, draft: Draft, depth: int) -> bool:
     rest = [item for item in items if item is not None and number_of(item) is None and not is_list(item)]
     if len(rest) != 1 or not read(rest[0], draft, depth + 1):
         return False
-    lists = (documents(item) for item in items if is_list(item) and item)
+    lists = (documents(item, draft.looks) for item in items if is_list(item) and item)
     draft.documents = draft.documents or next((found for found in lists if found is not None), None)
     return True

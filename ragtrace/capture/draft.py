@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from ragtrace.capture import names
-from ragtrace.capture.reading import Get, first_label, getter, items_of, label_of, whole_of
+from ragtrace.capture.reading import Get, Looks, first_label, getter, items_of, label_of, whole_of
 from ragtrace.model import Document
 
 MAX_CHOICES: Final = 128
@@ -52,11 +52,12 @@ class Draft:
     """A reply while it is being read. The first model and id found are kept, the last token counts."""
 
     __slots__ = (
-        "documents", "finish_reasons", "input_tokens", "model", "output_tokens", "refusal", "response_id", "text",
-        "tool_calls",
+        "documents", "finish_reasons", "input_tokens", "looks", "model", "output_tokens", "refusal", "response_id",
+        "text", "tool_calls",
     )  # fmt: skip
 
     def __init__(self) -> None:
+        self.looks = Looks()
         self.text: str | None = None
         self.model: str | None = None
         self.response_id: str | None = None

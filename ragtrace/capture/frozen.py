@@ -7,7 +7,8 @@ from typing import Any, Final, cast
 
 UNFROZEN: Final = object()
 """Stands for a value that may change: it has to be read at once."""
-_IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
+_IMMUTABLE: Final = frozenset(map(id, (str, bytes, int, float, bool, type(None))))
+"""By identity: a metaclass may make its classes unhashable."""
 
 
 def frozen(value: Any) -> Any:
@@ -16,7 +17,7 @@ def frozen(value: Any) -> Any:
     Only exact types count: a subclass may do anything.
     """
     kind = cast("type[object]", type(value))
-    if kind in _IMMUTABLE:
+    if kind is str or id(kind) in _IMMUTABLE:
         return value
     if kind is list or kind is tuple:
         for item in value:
@@ -32,6 +33,9 @@ def frozen_arguments(
     """The arguments of a call if none of them can change, else None."""
     kept: list[Any] = []
     for value in args:
+        if type(value) is str:
+            kept.append(value)
+            continue
         value = frozen(value)
         if value is UNFROZEN:
             return None

@@ -17,6 +17,8 @@ INSIDE: Final = (
 METADATA: Final = ("metadata", "meta")
 ID: Final = ("id", "chunk_id", "doc_id", "document_id", "id_", "_id", "uuid", "file_id")
 METADATA_ID: Final = ("id", "chunk_id", "doc_id", "document_id")
+NAME: Final = ("source", "file_name", "url", "title")
+"""Of the document that a passage is from, where nothing has an id: several passages may share it."""
 SCORE: Final = ("relevance_score", "score", "similarity", "similarity_score", "_score", "rerank_score", "@search.score")
 """Relevance, higher is better. A distance points the other way, so it is not taken for a score."""
 METADATA_SCORE: Final = ("relevance_score", "score", "similarity")
@@ -60,6 +62,15 @@ OUTPUT_TOKENS: Final = (
 )  # fmt: skip
 TEXT_PARTS: Final = frozenset({"text", "output_text", "input_text", "text_delta"})
 ASSISTANT: Final = frozenset({"assistant", "ai", "AIMessageChunk", "model"})
+
+LIBRARIES: Final = frozenset(
+    "langchain langchain_classic langchain_community langchain_core langgraph llama_index llama_cloud haystack"
+    " haystack_integrations openai anthropic google vertexai cohere mistralai ollama groq litellm together voyageai"
+    " huggingface_hub transformers sentence_transformers pydantic pydantic_ai dspy semantic_kernel agents smolagents"
+    " chromadb qdrant_client weaviate pinecone pymilvus lancedb turbopuffer elastic_transport elasticsearch"
+    " opensearchpy redisvl azure txtai asyncpg psycopg sqlite3 sqlalchemy ragtrace".split()
+)
+"""Top-level packages whose objects may be read by their own properties and methods: they hold what they show."""
 
 # --- Questions -------------------------------------------------------------------------------------------------------
 QUESTION: Final = (

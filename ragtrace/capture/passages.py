@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, cast
 
@@ -10,7 +9,9 @@ from ragtrace.capture import names
 from ragtrace.capture.messages import parts_text
 from ragtrace.capture.reading import (
     MAX_DEPTH,
+    MAX_LOOKS,
     Get,
+    Looks,
     first_label,
     first_number,
     first_text,
@@ -24,17 +25,17 @@ from ragtrace.capture.reading import (
     text_of,
     values_of,
 )
-from ragtrace.capture.records import document, flat_passage, scored_passage
-from ragtrace.capture.report import describe, failed, warn
+from ragtrace.capture.records import document, flat_passage, flat_passages, scored_passage
+from ragtrace.capture.report import describe, failed, foreign, warn, warn_unread
 from ragtrace.model import Document
 
 MAX_DOCUMENTS: Final = 1_000
-_MAX_LOOKS = 4 * MAX_DOCUMENTS
+_LOOKS_EACH: Final = 4
 """Bounds the work on nested values: each list item and each record inside a record is one look."""
 _MAX_COMPONENTS = 20
 
 
-def documents(value: object) -> tuple[Document, ...] | None:
+def documents(value: object, looks: Looks | None = None) -> tuple[Document, ...] | None:
     """The documents in *value*, in its order, duplicates kept.
 
     Args:
@@ -48,28 +49,34 @@ def documents(value: object) -> tuple[Document, ...] | None:
     try:
         if type(value) is str:
             return (document(value),)
-        if (texts := _texts(value)) is not None:
-            return tuple(map(document, texts))
-        search = _Search()
+        if (plain := _plain(value)) is not None:
+            return plain
+        search = _Search(MAX_LOOKS if looks is None else looks.left)
         understood = search.whole(value)
-        search.report()
+        if looks is not None:
+            looks.left -= max(0, search.looks - _LOOKS_EACH * len(search.found))
+        if search.cut or search.skipped is not None:
+            search.report()
         return tuple(search.found) if understood else None
     except Exception as error:  # the application must not see it
         failed("capture.documents", error)
         return None
 
 
-def _texts(value: object) -> Sequence[str] | None:
-    """*value* if it is a list of texts and nothing else: the usual case, which needs no search."""
-    if type(value) is not list and type(value) is not tuple:
+def _plain(value: object) -> tuple[Document, ...] | None:
+    """The documents of a list of texts and flat records and nothing else: the usual case, which needs no search."""
+    kind = type(value)
+    if kind is not list and kind is not tuple:
         return None
-    items = cast("Sequence[str]", value)
+    items = cast("list[object]", value)
     if len(items) > MAX_DOCUMENTS:
         return None
-    for item in items:
-        if type(item) is not str:
-            return None
-    return items
+    if kind is tuple:  # a tuple with anything but texts may be a pair
+        for item in items:
+            if type(item) is not str:
+                return None
+    found = flat_passages(items)
+    return None if found is None else tuple(found)
 
 
 def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
@@ -86,13 +93,15 @@ def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
 class _Search:
     """Collects the documents of one value, within limits of depth, number and work."""
 
-    __slots__ = ("cut", "found", "looks", "skipped")
+    __slots__ = ("cut", "found", "limit", "looks", "skipped", "spare", "unread")
 
-    def __init__(self) -> None:
+    def __init__(self, spare: int) -> None:
+        self.spare = self.limit = spare
         self.found: list[Document] = []
         self.looks = 0
         self.cut = False
         self.skipped: str | None = None
+        self.unread: str | None = None
 
     def whole(self, value: object) -> bool:
         """Read what a function returned; False if nothing in it was understood."""
@@ -116,10 +125,10 @@ class _Search:
             if not self.look():
                 break
             passage: Document | None
-            if type(item) is str:
-                passage = document(item)
+            kind = type(item)
+            if kind is str:
+                passage = document(cast(str, item))
             else:
-                kind = type(item)
                 passage = scored_passage(item) if kind is tuple else flat_passage(item)
             if passage is not None:
                 self.found.append(passage)
@@ -127,13 +136,15 @@ class _Search:
             elif self.item(item, depth + 1):
                 understood = True
             elif self.skipped is None:
-                self.skipped = describe(item)
+                self.skipped, self.unread = describe(item), foreign(item)
         return understood
 
     def look(self) -> bool:
         """Whether there is room for another document and time for another look."""
         self.looks += 1
-        if len(self.found) < MAX_DOCUMENTS and self.looks <= _MAX_LOOKS:
+        if self.looks > self.limit:  # what is found makes room for more
+            self.limit = self.spare + _LOOKS_EACH * len(self.found)
+        if self.looks <= self.limit and len(self.found) < MAX_DOCUMENTS:
             return True
         self.cut = True
         return False
@@ -278,6 +289,8 @@ class _Search:
                 " pick them with documents=",
                 len(self.found),
             )
+        if self.unread is not None and self.found:
+            warn_unread(self.unread)
         if self.skipped is not None and self.found:
             warn(
                 "capture.documents.skipped",
@@ -287,7 +300,13 @@ class _Search:
 
 
 def _id(get: Get) -> str | None:
-    return first_label(get, names.ID) or first_label(_metadata(get), names.METADATA_ID)
+    metadata = _metadata(get)
+    return (
+        first_label(get, names.ID)
+        or first_label(metadata, names.METADATA_ID)
+        or first_label(metadata, names.NAME)
+        or first_label(get, names.NAME)
+    )
 
 
 def _score(get: Get) -> float | None:

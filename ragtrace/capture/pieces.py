@@ -140,7 +140,7 @@ def _block_event(kind: str, get: Get, draft: Draft) -> str:
 
 def _passage(piece: object, draft: Draft) -> str | None:
     """A stream may send its sources first."""
-    found = documents(piece)
+    found = documents(piece, draft.looks)
     if found is None:
         return None
     draft.documents = ((draft.documents or ()) + found)[:MAX_DOCUMENTS]
@@ -167,7 +167,7 @@ def _without_text(get: Get, draft: Draft, text: str | None) -> str | None:
     started = _started(get("tool_call_chunks"), "name") or _started(get("tool_calls"), "tool_name")
     draft.tool_calls += started
     if text is None and draft.documents is None:
-        draft.documents = documents_beside(get)
+        draft.documents = documents_beside(get, draft)
         return None if draft.documents is None and not started else ""
     return text
 
@@ -175,6 +175,6 @@ def _without_text(get: Get, draft: Draft, text: str | None) -> str | None:
 def _later_facts(get: Get, draft: Draft) -> None:
     for name in _LATER_FACTS:
         found: Any = get(name)
-        if found is not None and found != {}:
+        if found is not None and (type(found) is not dict or found):
             facts(get, draft)
             return

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ragtrace.capture import names
-from ragtrace.capture.reading import label_of, number_of, plain_fields
+from ragtrace.capture.reading import MAX_LABEL_CHARS, label_of, number_of, plain_fields
 from ragtrace.model import Document
 
 _MAX_KEYS = 32
@@ -39,6 +39,7 @@ class _Plan(NamedTuple):
     text: str | None
     ids: tuple[str, ...]
     scores: tuple[str, ...]
+    names: tuple[str, ...]
     metadata: str | None
 
 
@@ -49,11 +50,12 @@ def _present(wanted: tuple[str, ...], keys: tuple[object, ...]) -> tuple[str, ..
 def _plan_record(keys: tuple[object, ...]) -> _Plan:
     text = None if "status_code" in keys else next(iter(_present(names.TEXT, keys)), None)
     metadata = next(iter(_present(names.METADATA, keys)), None)
-    return _Plan(text, _present(names.ID, keys), _present(names.SCORE, keys), metadata)
+    return _Plan(text, _present(names.ID, keys), _present(names.SCORE, keys), _present(names.NAME, keys), metadata)
 
 
 def _plan_metadata(keys: tuple[object, ...]) -> _Plan:
-    return _Plan(None, _present(names.METADATA_ID, keys), _present(names.METADATA_SCORE, keys), None)
+    ids, scores = (_present(wanted, keys) for wanted in (names.METADATA_ID, names.METADATA_SCORE))
+    return _Plan(None, ids, scores, _present(names.NAME, keys), None)
 
 
 _plan_of: Any = lru_cache(maxsize=512)(_plan_record)
@@ -62,22 +64,50 @@ _metadata_plan_of: Any = lru_cache(maxsize=512)(_plan_metadata)
 
 def flat_passage(value: object) -> Document | None:
     """The passage in a dict or an object whose text is right there; None if it takes a closer look."""
-    fields: Any = plain_fields(value)
+    kind = type(value)
+    fields: Any = value if kind is dict else plain_fields(value)
     if fields is None or len(fields) > _MAX_KEYS:
         return None
-    text_key, ids, scores, metadata_key = _plan_of(tuple(fields))
+    for key in fields:
+        if type(key) is not str:  # hashing and comparing it would run code of its class
+            return None
+    text_key, ids, scores, named, metadata_key = _plan_of(tuple(fields))
     text: object = None if text_key is None else fields[text_key]
     if type(text) is not str:
         return None
-    id_ = _label(fields, ids)
-    score = _number(fields, scores)
+    # This runs for every passage on the request path: calls that would find nothing are saved.
+    id_ = _label(fields, ids) if ids else None
+    score = _number(fields, scores) if scores else None
     if metadata_key is not None and (id_ is None or score is None):
         metadata: Any = plain_fields(fields[metadata_key])
         if metadata and len(metadata) <= _MAX_KEYS:
-            _, ids, scores, _ = _metadata_plan_of(tuple(metadata))
-            id_ = _label(metadata, ids) if id_ is None else id_
-            score = _number(metadata, scores) if score is None else score
+            for key in metadata:
+                if type(key) is not str:
+                    return None
+            _, ids, scores, sources, _ = _metadata_plan_of(tuple(metadata))
+            if id_ is None:
+                id_ = _label(metadata, ids) if ids else None
+                id_ = _label(metadata, sources) if id_ is None and sources else id_
+            if score is None and scores:
+                score = _number(metadata, scores)
+    if id_ is None and named:
+        id_ = _label(fields, named)
     return document(text, id_, score)
+
+
+def flat_passages(items: list[object]) -> list[Document] | None:
+    """The passages in *items* if each of them is a text, a flat record or a simple pair; else None."""
+    found: list[Document] = []
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            made: Document | None = document(cast(str, item))
+        else:
+            made = scored_passage(item) if kind is tuple else flat_passage(item)
+        if made is None:
+            return None
+        found.append(made)
+    return found
 
 
 def scored_passage(value: object) -> Document | None:
@@ -99,6 +129,8 @@ def scored_passage(value: object) -> Document | None:
 def _label(fields: Any, keys: tuple[str, ...]) -> str | None:
     for key in keys:
         found = fields[key]
+        if type(found) is str and 0 < len(found) <= MAX_LABEL_CHARS:
+            return found
         if found is not None and (label := label_of(found)) is not None:
             return label
     return None

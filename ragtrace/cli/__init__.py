@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from ragtrace.cli import demo, doctor, exporters, report, score
+from ragtrace.cli import baseline, demo, doctor, exporters, report, score
 from ragtrace.cli.terminal import INTERRUPTED, READER_GONE, USAGE, complain, discard, flush, never_fail_to_print
 
 __all__ = ["main"]
 
-_COMMANDS = (demo, score, report, doctor, exporters)
+_COMMANDS = (demo, score, report, baseline, doctor, exporters)
 """In the order of the help."""
 
 

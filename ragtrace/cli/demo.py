@@ -30,13 +30,12 @@ environment:
 keys of the JSON object:
   documents             source, passages
   model, judge, seed, questions, seconds, notes
-  flagged_above         an answer is flagged if its hallucination score (share of unsupported statements) is higher
   simulated_regression  share: of the answers it is told to alter; inventions: how many of each kind it made
-  before, after         calls, scored, faithfulness (mean; null if none is scored), flagged, hallucination_rate (flagged
-                        of scored), invented (answers that were altered: the known truth), caught (of these, flagged),
-                        located (of these, with invented words marked), healthy (scored, nothing invented),
-                        wrongly_flagged (of these, flagged), unscored (count by reason)
-  alert                 above and mean_calls: what was asked for beforehand; raised_after: calls since the simulated
+  before, after         calls, scored, faithfulness (mean; null if none is scored), flagged (anything unsupported),
+                        hallucination_rate (flagged of scored), invented (answers that were altered: the known truth),
+                        caught (of these, flagged), located (of these, with invented words marked), healthy (scored,
+                        nothing invented), wrongly_flagged (of these, flagged), unscored (count by reason)
+  alerts                rule and mean_calls: what was asked for beforehand; raised_after: calls since the simulated
                         release (null: not raised; 0 or less: raised before it, and falsely); text: what was told
   worst                 question, answer, faithfulness, invented (kind, text, start, end, instead_of),
                         unsupported (text; unsupported: offsets into the answer; support; quote of the closest passage)

@@ -35,11 +35,15 @@ keys of the JSON object:
   version, python, pid
   problems     what is wrong, in sentences
   settings     name, value, origin (a keyword such as service=, an environment variable, or default)
-  evaluators   role, id, version, metrics, state (of the circuit breaker), waits_s, in_flight, queued, asked
+  evaluators   role, id, version, metrics, state (of the circuit breaker), waits_s, in_flight, queued, asked; failures
+               (calls by cause), failing (calls in a row), said and advice (of the last failure)
   alerts       name, rule, states, tells (names of the notifiers)
+  baselines    workflow, metric, evaluator, calls, complete, told
   checks       what, where, ok, seconds, seen, advice
   notes        what else is worth knowing
   queued, held, stats, spool
+  seen         of each workflow: workflow, calls, with_contexts, with_answer
+  scored_lately  calls with contexts and an answer that were scored in the last five minutes
   notices      what became of what the alerts had to tell, by notifier: offered, posted, failed, dropped, pending
   fates        of the last calls: at (seconds since 1970), trace_id, span_id, workflow, evaluator, outcome, reason,
                probability, detail, why

@@ -49,8 +49,9 @@ def add(commands: Any) -> None:
         epilog=_NOTES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    actions = exporters.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="all exporters and kits")
+    exporters.set_defaults(run=_list, json=False)
+    actions = exporters.add_subparsers(dest="action", metavar="ACTION")
+    listing = actions.add_parser("list", help="all exporters and kits (also without an action)")
     showing = actions.add_parser("show", help="what one is and how it is set up")
     copying = actions.add_parser("copy", help="write the files of a kit")
     for action in (showing, copying):
@@ -146,7 +147,8 @@ def _exporter(point: EntryPoint, *, whole: bool = False) -> dict[str, Any]:
         return {**about, "summary": f"cannot be loaded: {type(error).__name__}: {error}", "text": ""}
     module = inspect.getdoc(inspect.getmodule(made)) or ""
     text = "\n\n".join(filter(None, [module, inspect.getdoc(made) or ""]))
-    summary = _sentence(module or text)
+    siblings = sum(other.module == point.module for other in _points()) > 1  # the module's sentence is about them all
+    summary = _sentence((inspect.getdoc(made) if siblings else "") or module or text)
     return {**about, "summary": summary, "text": text} if whole else {**about, "summary": summary}
 
 

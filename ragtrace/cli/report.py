@@ -6,7 +6,9 @@ import argparse
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +19,12 @@ if TYPE_CHECKING:
 
 _FORMATS: Final = ("terminal", "markdown", "html", "json", "csv")
 _BY_SUFFIX: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".csv": "csv"}
+_SCORES: Final = ".jsonl"
 _REPORT: Final = """\
 Reports on the local history that configure(store=PATH) keeps: whether scores went up or down, by how much and how sure
 that is; where; the worst answers with the words that no retrieved chunk supports; what was not scored, and why; what
-judging cost. Reads only; the application may go on writing.
+judging cost. Reads only; the application may go on writing. Reports as well on SCORES.jsonl, the output of
+`ragtrace score`; the file of the calls, --calls, adds the texts of the worst answers.
 """
 _NOTES: Final = """\
 times:
@@ -49,7 +53,8 @@ def add(commands: Any) -> None:
         epilog=_NOTES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    report.add_argument("path", nargs="?", metavar="PATH", help="the history (default RAGTRACE_STORE)")
+    report.add_argument("path", nargs="?", metavar="PATH", help="history, or SCORES.jsonl (default RAGTRACE_STORE)")
+    report.add_argument("--calls", type=Path, metavar="CALLS.jsonl", help="with SCORES.jsonl: the file that was scored")
     report.add_argument("--since", default="24h", metavar="TIME", help="start (default 24h, that is, 24 hours ago)")
     report.add_argument("--until", default="now", metavar="TIME", help="end (default now)")
     report.add_argument("--workflow", metavar="NAME", help="of that workflow only")
@@ -75,18 +80,14 @@ def run(options: argparse.Namespace) -> int:
     import sqlite3
 
     from ragtrace.errors import SettingsError
-    from ragtrace.report.analysis import Wanted, report
-    from ragtrace.report.periods import period
     from ragtrace.store.schema import StoreError
 
     path = options.path or os.environ.get("RAGTRACE_STORE", "")
     if not path:
         complain("no history: name its file, or set RAGTRACE_STORE; configure(store=PATH) makes one")
         return USAGE
-    now = time()
     try:
-        chosen = period(options.since, options.until, now)
-        found = report(Wanted(path, chosen, options.workflow, options.compare, options.worst, now))
+        found = _of_scores(path, options) if path.endswith(_SCORES) else _of_history(path, options)
         _put(_rendered(found, options), options.out)
     except SettingsError as error:
         complain(str(error))
@@ -100,6 +101,32 @@ def run(options: argparse.Namespace) -> int:
         complain(f"the report cannot be written: {error}")
         return FAILURE
     return OK
+
+
+def _of_history(path: str, options: argparse.Namespace) -> Report:
+    from ragtrace.errors import SettingsError
+    from ragtrace.report.analysis import Wanted, report
+    from ragtrace.report.periods import period
+
+    if options.calls is not None:
+        raise SettingsError(f"--calls goes with a file of scores (*{_SCORES}), got the history {path}; leave it out")
+    now = time()
+    chosen = period(options.since, options.until, now)
+    return report(Wanted(path, chosen, options.workflow, options.compare, options.worst, now))
+
+
+def _of_scores(path: str, options: argparse.Namespace) -> Report:
+    """Return the report on a file of scores, by way of a history that lives as long as this takes."""
+    from ragtrace.report.analysis import Wanted, report
+    from ragtrace.report.model import Period
+    from ragtrace.report.score_file import write_history
+
+    now = time()
+    with TemporaryDirectory(prefix="ragtrace-report-") as folder:
+        history = str(Path(folder) / "history.db")
+        write_history(Path(path), options.calls, history, now)
+        wanted = Wanted(history, Period(now - 1.0, now + 1.0), options.workflow, "none", options.worst, now)
+        return replace(report(wanted), path=path)
 
 
 def _rendered(report: Report, options: argparse.Namespace) -> str:

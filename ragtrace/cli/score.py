@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.terminal import FAILURE, OK, USAGE, complain
 
 if TYPE_CHECKING:
-    from ragtrace.model import Judge
+    from ragtrace.model import Judge, Metric
     from ragtrace.offline.files import FileOutcome
     from ragtrace.offline.summary import MetricSummary
 
 _SCORE = """\
 Scores recorded calls: each line of CALLS.jsonl is an object with "answer" (null if there was none) and any of "query",
 "contexts" (null or left out: not known; []: nothing was found), "reference", "reference_contexts", "turns", "runs",
-"parts", "conversation_id", "workflow", "model", and "id". Killed at any moment and started again with the same options,
-it goes on where it was, without judging any call twice that was finished.
+"parts", "conversation_id", "workflow", "model", and "id". The names of RAGAS (user_input, retrieved_contexts, response,
+...) and DeepEval (input, retrieval_context, actual_output, ...) will do as well. Killed at any moment and started again
+with the same options, it goes on where it was, without judging any call twice that was finished.
 """
 _SCORE_NOTES = """\
 judges:
-  embedded        compares words; no key, no network (the default)
+  embedded        compares words; no key, no network (the default): consistency and answered
+  embedded:extractive   the same with faithfulness and hallucination; fit only where answers quote their sources
   openai:MODEL    any OpenAI-compatible server; --base-url or OPENAI_BASE_URL, OPENAI_API_KEY
   module:object   one of your own: a judge, or a function that makes one
 
@@ -43,10 +47,17 @@ keys of the JSON object:
   n_calls, input_tokens, output_tokens, cost_usd, unpriced    requests to the judge and their price, where it is known
   bad, resumed, again, unread_keys, duration_s                bad lines; calls judged by an earlier run; calls to judge
                   again; keys that say nothing we know; seconds
+  out_of_bounds   what to say of each mean out of its bounds
+
+bounds, for continuous integration:
+  --fail-under faithfulness=0.8 --fail-over hallucinated=0.05    on the mean over the scored calls; a metric without any
+                  scored call is out of bounds. `ragtrace report SCORES.jsonl --calls CALLS.jsonl --out page.html` shows
+                  the worst answers.
 
 exit status: 0 all calls read and judged, 1 bad lines, judge failures or a full disk, 2 wrong usage (nothing was
-judged), 130 interrupted
+judged), 3 a mean is out of its bounds, 130 interrupted
 """
+OUT_OF_BOUNDS: Final = 3
 _MOST_COMPLAINTS = 20
 _MOST_COMPLAINT_CHARS = 500
 
@@ -62,7 +73,9 @@ def add(commands: Any) -> None:
     )
     score.add_argument("calls", type=Path, metavar="CALLS.jsonl")
     score.add_argument("--out", type=Path, required=True, metavar="SCORES.jsonl|SCORES.csv")
-    score.add_argument("--metrics", metavar="A,B", help="names (default: all that one judge call gives)")
+    score.add_argument(
+        "--metrics", metavar="A,B", help="names (default: the usual ones; all: every one of one judge call)"
+    )
     score.add_argument("--judge", default="embedded", metavar="JUDGE", help="see below (default embedded)")
     score.add_argument("--mode", choices=("fast", "careful", "strict"), help="of openai:MODEL")
     score.add_argument("--base-url", metavar="URL", help="of openai:MODEL")
@@ -72,6 +85,15 @@ def add(commands: Any) -> None:
     score.add_argument(
         "--timeout", type=_seconds, default=120.0, metavar="S", help="for one call, waiting included (default 120)"
     )
+    for option, side in (("--fail-under", "below"), ("--fail-over", "above")):
+        score.add_argument(
+            option,
+            type=_bound,
+            action="append",
+            default=[],
+            metavar="METRIC=VALUE",
+            help=f"exit with {OUT_OF_BOUNDS} if the metric's mean is {side} this; may be given for several metrics",
+        )
     score.add_argument("--restart", action="store_true", help="judge all anew, whatever an earlier run has done")
     score.add_argument("--json", action="store_true", help="print one JSON object and nothing else on standard output")
     score.set_defaults(run=run)
@@ -85,6 +107,17 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
     return number
+
+
+def _bound(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not name.strip() or not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"must be a metric and a number such as faithfulness=0.8, got {text!r}")
+    return name.strip(), number
 
 
 def _seconds(text: str) -> float:
@@ -118,19 +151,60 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         complain("what was judged is kept: the same command goes on from there")
         raise
-    _print(outcome, options)
+    crossed = _crossed(outcome, options)
+    _print(outcome, crossed, options)
+    if crossed:
+        return OUT_OF_BOUNDS
     return FAILURE if outcome.bad or outcome.summary.failed else OK
 
 
+def _crossed(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
+    """Return what to say of each bound that the mean of its metric does not keep."""
+    crossed: list[str] = []
+    for side, bounds in (("under", options.fail_under), ("over", options.fail_over)):
+        for name, bound in bounds:
+            metric = outcome.summary.metrics.get(name)
+            if metric is None or metric.mean is None:
+                crossed.append(f"{name}: no call was scored, so it is not known to keep --fail-{side} {bound:g}")
+            elif metric.mean < bound if side == "under" else metric.mean > bound:
+                crossed.append(f"{name}: mean {metric.mean:.4f} of {metric.scored:,} calls is {side} {bound:g}")
+    return crossed
+
+
+def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> None:
+    """Raise `SettingsError` for a bound on a metric that is not computed, or on its good side."""
+    from ragtrace.errors import SettingsError
+
+    computed = {metric.name: metric for metric in metrics}
+    for option, bounds, better in (("under", options.fail_under, True), ("over", options.fail_over, False)):
+        for name, bound in bounds:
+            if name not in computed:
+                raise SettingsError(
+                    f"--fail-{option} {name}={bound:g}: computed are {', '.join(computed)}; see --metrics"
+                )
+            if computed[name].higher_is_better is not better:
+                raise SettingsError(
+                    f"--fail-{option} {name}={bound:g}: of {name} {'less' if better else 'more'} is better; write "
+                    f"--fail-{'over' if better else 'under'} {name}={bound:g}"
+                )
+
+
 def _scored(options: argparse.Namespace) -> FileOutcome:
+    from ragtrace.choosing import chosen
+    from ragtrace.metrics import registry
     from ragtrace.offline.files import score_file
 
-    complaints = _Complaints()
+    complaints, judge, names = _Complaints(), _judge(options), _names(options.metrics)
+    if names is None:  # a bound names its metric
+        bounded = [registry.find(name) for name, _ in (*options.fail_under, *options.fail_over)]
+        offered = [metric for metric in bounded if metric is not None and judge.offers(metric)]
+        names = list(dict.fromkeys(metric.name for metric in (*chosen(judge, None), *offered)))
+    _check_bounds(options, chosen(judge, names))
     outcome = score_file(
         options.calls,
         options.out,
-        judge=_judge(options),
-        metrics=_names(options.metrics),
+        judge=judge,
+        metrics=names,
         asked=" ".join(filter(None, (options.judge, options.mode))),
         concurrency=options.concurrency,
         timeout=options.timeout,
@@ -180,12 +254,13 @@ class _Complaints:
             complain(f"{self._bad - _MOST_COMPLAINTS} more lines skipped")
 
 
-def _print(outcome: FileOutcome, options: argparse.Namespace) -> None:
+def _print(outcome: FileOutcome, crossed: Sequence[str], options: argparse.Namespace) -> None:
     if options.json:
         rest = {name: value for name, value in asdict(outcome).items() if name != "summary"}
-        sys.stdout.write(f"{json.dumps({**asdict(outcome.summary), **rest})}\n")
+        sys.stdout.write(f"{json.dumps({**asdict(outcome.summary), **rest, 'out_of_bounds': crossed})}\n")
     else:
-        sys.stdout.write("".join(f"{line}\n" for line in _report(outcome, options)))
+        lines = [*_report(outcome, options), *(f"out of bounds: {what}" for what in crossed)]
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 def _report(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
@@ -197,8 +272,9 @@ def _report(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
     lines.append(f"calls: {summary.calls:,}{resumed}, {summary.failed:,} failed, in {outcome.duration_s:.1f} s")
     if summary.n_calls:
         requests = f"{summary.n_calls:,} requests, {summary.input_tokens:,} tokens in, {summary.output_tokens:,} out"
-        unpriced = f" and {summary.unpriced:,} calls at no known price" if summary.unpriced else ""
-        lines.append(f"judge: {requests}, {summary.cost_usd:.4f} USD{unpriced}")
+        costs = [f"{summary.cost_usd:.4f} USD"] if summary.cost_usd or not summary.unpriced else []
+        costs += [f"price of {summary.unpriced:,} calls not known"] if summary.unpriced else []
+        lines.append(f"judge: {requests}, {', '.join(costs)}")
     if outcome.bad:
         lines.append(f"{outcome.bad:,} bad lines were skipped")
     if outcome.again:

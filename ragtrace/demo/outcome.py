@@ -12,8 +12,6 @@ from statistics import fmean
 from ragtrace import semconv
 from ragtrace.demo.regression import Invention
 
-FLAGGED_ABOVE = 0.0
-"""The threshold of hallucination in the demo, stated beforehand: one unsupported statement flags an answer."""
 NO_SPAN = "no_span"
 """Reason of a call whose root span never came out of the SDK."""
 
@@ -36,9 +34,8 @@ class Verdict:
     """What the root span of one call says about it."""
 
     faithfulness: float | None = None
-    hallucination: float | None = None
     flagged: bool = False
-    """The hallucination metric's own label is "fail"."""
+    """Hallucinated: at least one statement of the answer has no support."""
     reason: str | None = NO_SPAN
     """Why it is unscored; None if it is scored."""
     evaluator: str = ""
@@ -104,10 +101,10 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """The alert that watched the run, and when it was raised."""
+    """One of the alerts that watched the run, and when it was raised."""
 
-    above: float
-    """Mean of the hallucination score, stated beforehand."""
+    rule: str
+    """What was to be told of, stated beforehand."""
     mean_calls: int
     """Scored calls between two false alarms, in the mean, at least; stated beforehand."""
     raised_after: int | None = None
@@ -145,7 +142,7 @@ class Outcome:
     destination: Destination
     seconds: float
     notes: Sequence[str] = field(default_factory=tuple)
-    alarm: Alarm | None = None
+    alarms: tuple[Alarm, ...] = ()
     backends: Sequence[Backend] = field(default_factory=tuple)
 
     @property
@@ -159,7 +156,7 @@ class Outcome:
         return next((call.verdict.evaluator for call in self.calls if call.verdict.evaluator), "none")
 
     def worst(self, count: int) -> list[Call]:
-        """The flagged calls with the highest hallucination score; of equal ones, those with the least support first."""
+        """The flagged calls with the lowest faithfulness; of equal ones, those with the least support first."""
         flagged = [call for call in self.calls if call.verdict.flagged and call.verdict.findings]
         return sorted(flagged, key=_badness)[:count]
 
@@ -192,15 +189,14 @@ def tally(calls: Sequence[Call]) -> Half:
 
 def verdict(attributes: Mapping[str, object]) -> Verdict:
     """Read the scores off a root span's attributes."""
-    hallucination = _number(attributes.get(semconv.eval_score("hallucination")))
+    hallucinated = _number(attributes.get(semconv.eval_score("hallucinated")))
     reason = None
-    if hallucination is None:
+    if hallucinated is None:
         status = attributes.get(semconv.EVAL_STATUS, NO_SPAN)
-        reason = str(attributes.get(semconv.eval_reason("hallucination"), status))
+        reason = str(attributes.get(semconv.eval_reason("hallucinated"), status))
     return Verdict(
         faithfulness=_number(attributes.get(semconv.eval_score("faithfulness"))),
-        hallucination=hallucination,
-        flagged=attributes.get(semconv.eval_label("hallucination")) == "fail",
+        flagged=hallucinated == 1.0,
         reason=reason,
         evaluator=str(attributes.get(semconv.EVAL_EVALUATOR, "")),
         findings=tuple(map(_finding, json.loads(str(attributes.get(semconv.EVAL_UNSUPPORTED, "[]"))))),
@@ -216,11 +212,10 @@ def as_json(outcome: Outcome, worst: int) -> dict[str, object]:
         "judge": outcome.evaluator,
         "seed": outcome.seed,
         "questions": len(outcome.calls),
-        "flagged_above": FLAGGED_ABOVE,
         "simulated_regression": {"share": outcome.share, "inventions": dict(kinds)},
         "before": _half_json(outcome.halves[0]),
         "after": _half_json(outcome.halves[1]),
-        "alert": None if outcome.alarm is None else asdict(outcome.alarm),
+        "alerts": [asdict(alarm) for alarm in outcome.alarms],
         "worst": [_call_json(call) for call in outcome.worst(worst)],
         "stats": outcome.stats,
         "sent_to": asdict(outcome.destination),
@@ -257,7 +252,7 @@ def _finding(item: Mapping[str, object]) -> Finding:
 def _badness(call: Call) -> tuple[float, bool, float]:
     supports = [finding.support for finding in call.verdict.findings if finding.support is not None]
     unquoted = not any(finding.quote for finding in call.verdict.findings)
-    return -(call.verdict.hallucination or 0.0), unquoted, min(supports, default=1.0)
+    return call.verdict.faithfulness or 0.0, unquoted, min(supports, default=1.0)
 
 
 def _number(value: object) -> float | None:

@@ -38,7 +38,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         yield from _worst(number, call)
     yield ""
     yield from (f"note: {note}" for note in outcome.notes)
-    yield from (f"alert: {line}" for line in wording.alarm(outcome.alarm))
+    yield from (f"alert: {wording.alarm(found)}" for found in outcome.alarms)
     yield from (f"calls: {line}" for line in wording.accounts(outcome.stats))
     yield f"spans: {wording.destination(outcome.destination)}"
     yield f"took {outcome.seconds:.1f} s"

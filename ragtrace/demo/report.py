@@ -145,8 +145,8 @@ def _footer(outcome: Outcome) -> Table:
     table.add_column("", overflow="fold")
     for note in outcome.notes:
         table.add_row("note", Text(note, style="yellow"))
-    for line in wording.alarm(outcome.alarm):
-        table.add_row("alert", Text(line))
+    for alarm in outcome.alarms:
+        table.add_row("alert", Text(wording.alarm(alarm)))
     for line in wording.accounts(outcome.stats):
         table.add_row("calls", Text(line))
     table.add_row("spans", Text(wording.destination(outcome.destination)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from ragtrace.demo.application import ExtractiveModel
 from ragtrace.demo.outcome import Alarm, Backend, Call, Destination, Half, Outcome
 from ragtrace.report.problems import merged
 
@@ -19,9 +20,17 @@ def introduction(outcome: Outcome) -> str:
     return (
         f"A RAG application over {outcome.passages:,} passages of {outcome.source} answered {len(outcome.calls):,}"
         f" questions (model: {outcome.model}). Each was judged in the background by {outcome.evaluator}; its scores are"
-        f" on its span. One unsupported statement flags an answer. Half-way a new model was released. This regression"
-        f" is SIMULATED: it invents details in about {outcome.share:.0%} of its answers, and the demo knows which."
+        f" on its span. {_fitness(outcome)} One unsupported statement flags an answer. Half-way a new model was"
+        f" released. This regression is SIMULATED: it invents details in about {outcome.share:.0%} of its answers, and"
+        f" the demo knows which."
     )
+
+
+def _fitness(outcome: Outcome) -> str:
+    """Return whether this judge's verdicts can be believed: it compares words."""
+    if outcome.model == ExtractiveModel.name:
+        return "It compares words, which is fit here: the answers quote their passages (extractive=True)."
+    return "It compares words, so it flags true answers in words of the model's own, too."
 
 
 def rows(outcome: Outcome) -> list[tuple[str, str, str]]:
@@ -40,18 +49,14 @@ def rows(outcome: Outcome) -> list[tuple[str, str, str]]:
     return [(label, before, after) for label, (before, after) in lines]
 
 
-def alarm(found: Alarm | None) -> list[str]:
-    """Whether the alert was raised, and how soon, in one line; none if there was no alert."""
-    if found is None:
-        return []
-    rule = (
-        f"mean hallucination above {found.above:g}, at most one false alarm in {found.mean_calls:,} calls in the mean"
-    )
+def alarm(found: Alarm) -> str:
+    """Return whether the alert was raised, and how soon, in one line."""
+    rule = f"{found.rule}, at most one false alarm in {found.mean_calls:,} scored calls in the mean"
     after = found.raised_after
     if after is None:
-        return [f"not raised ({rule})"]
+        return f"not raised ({rule})"
     when = f"{after:,} calls after the release" if after > 0 else "FALSELY, before the release"
-    return [f"raised {when} ({rule})"]
+    return f"raised {when} ({rule})"
 
 
 def accounts(stats: Mapping[str, object]) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NoReturn, Protocol
 
 from opentelemetry.context import Context, attach, detach, get_current
 
@@ -42,8 +43,22 @@ def steps(call: Runs, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
             resume, given = iterator.send, None  # else an error that was thrown in would keep itself alive
         try:
             given = yield pending
+        except GeneratorExit as leaving:
+            resume, given = partial(_close, iterator), leaving
         except BaseException as error:
             resume, given = iterator.throw, error
+
+
+def _close(iterator: Any, leaving: GeneratorExit) -> NoReturn:
+    """Close *iterator*, as `await` does, which one that is already over allows.
+
+    The collector of cycles closes the coroutines of a task in any order: to throw into one that it has closed would
+    print an error.
+    """
+    close: Callable[[], object] | None = getattr(iterator, "close", None)
+    if close is not None:
+        close()
+    raise leaving
 
 
 def _iterator(awaitable: Awaitable[Any]) -> Any:

@@ -14,9 +14,10 @@ from typing import Any, Literal, TypeAlias, cast
 
 from opentelemetry.context import attach, detach, get_current
 
+from ragtrace.capture.reading import holds_stream, is_late, is_mock, peel, shape_of
 from ragtrace.drive.awaiting import steps
 from ragtrace.drive.invocation import Invocation, Recorder
-from ragtrace.drive.streams import ObservedAsyncStream, ObservedStream, holds_stream, is_mock, is_stream
+from ragtrace.drive.streams import ObservedResponse, observed_stream
 from ragtrace.errors import faults
 
 Kind: TypeAlias = Literal["plain", "coroutine", "generator", "async_generator"]
@@ -94,7 +95,8 @@ def _drive_plain(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs
         detach(token)
         Invocation(recorder).failed(error)
         raise
-    if type(result) in _FINISHED:
+    kind = cast("type[object]", type(result))
+    if kind is str or kind is list or kind is dict or id(kind) in _FINISHED:
         detach(token)
         recorder.done(result)
         return result
@@ -111,7 +113,7 @@ async def _drive_coroutine(recorder: Recorder, wrapped: Any, args: tuple[Any, ..
     except BaseException as error:  # cancellation ends spans too
         Invocation(recorder).failed(error)
         raise
-    if type(result) in _FINISHED:
+    if id(cast("type[object]", type(result))) in _FINISHED:
         recorder.done(result)
         return result
     return _settle(Invocation(recorder), result)
@@ -208,12 +210,13 @@ _GENERATOR: Any = types.GeneratorType
 _ASYNC_GENERATOR: Any = types.AsyncGeneratorType
 _COROUTINE: Any = types.CoroutineType
 _FUTURES: Any = (asyncio.Future, Future)
-_FINISHED = frozenset({str, bytes, list, tuple, dict, set, frozenset, int, float, bool, type(None)})
+_FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, int, float, bool, type(None))))
+"""By identity: a metaclass may make its classes unhashable."""
 
 
 def _settle(call: Invocation, result: Any) -> Any:
     """A plain value ends the call; a stream or an awaitable takes it over, as the same kind of object."""
-    if type(result) in _FINISHED:
+    if id(cast("type[object]", type(result))) in _FINISHED:
         call.done(result)
         return result
     try:
@@ -225,35 +228,41 @@ def _settle(call: Invocation, result: Any) -> Any:
 
 
 def _taken_over(call: Invocation, result: Any) -> Any:
-    if is_mock(cast("type[object]", type(result))):
+    # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
+    kind = type(peel(result))
+    if is_mock(kind):
         call.done(result)
         return result
-    if isinstance(result, _GENERATOR):
+    if kind is _GENERATOR:
         if result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
             return _renamed(_finishing(call, result), result)
         call.streams()
         return _renamed(_drive_generator(call, result), result)
-    if isinstance(result, _ASYNC_GENERATOR):
+    if kind is _ASYNC_GENERATOR:
         call.streams()
         return _renamed(_drive_async_generator(call, result), result)
-    if isinstance(result, _COROUTINE):
+    if kind is _COROUTINE:
         return _renamed(_drive_awaitable(call, result), result)
     return _settle_object(call, result)
 
 
 def _settle_object(call: Invocation, result: Any) -> Any:
-    if isinstance(result, _FUTURES):
+    kind = cast("type[object]", type(result))
+    if issubclass(kind, _FUTURES):
         result.add_done_callback(partial(_on_future, call))
         return result
     if holds_stream(result):
         call.returned(result)
         result.response_gen = _settle(call, result.response_gen)
         return result
-    kind = cast("type[object]", type(result))
-    if is_stream(kind):
+    if is_late(result):
+        call.returned(result)
         call.streams()
-        asynchronous = hasattr(kind, "__anext__")
-        return ObservedAsyncStream(result, call) if asynchronous else ObservedStream(result, call)
+        return ObservedResponse(result, partial(_settle, call))
+    shape = shape_of(kind)
+    if shape.is_stream:
+        call.streams()
+        return observed_stream(result, call)
     call.done(result)
     return result
 

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import types
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
+from ragtrace.capture.reading import shape_of
 from ragtrace.drive.awaiting import steps
 from ragtrace.drive.invocation import Invocation
 from ragtrace.drive.proxy import Proxy
-
-
-def holds_stream(result: object) -> bool:
-    """A response object with the stream inside, as LlamaIndex returns it."""
-    inner = getattr(result, "__dict__", {}).get("response_gen")
-    return isinstance(inner, (types.GeneratorType, types.AsyncGeneratorType))
-
-
-def is_mock(kind: type) -> bool:
-    """A mock claims to be whatever it is taken for: it goes back as it is."""
-    return kind.__module__ == "unittest.mock"
-
-
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: defined by a class statement
-
-
-def is_stream(kind: type) -> bool:
-    """An iterator that is no generator: an OpenAI stream, a `map`; but no file and no database cursor."""
-    if not (hasattr(kind, "__next__") or hasattr(kind, "__anext__")):
-        return False
-    if any(hasattr(kind, name) for name in ("read", "execute", "fetchone")):
-        return False
-    return bool(kind.__flags__ & _HEAP_TYPE) or kind.__module__ in ("builtins", "itertools")
 
 
 class ObservedStream(Proxy):
     """Stands in for a returned iterator: same type to `isinstance`, same methods, and the call sees each piece."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
-        super().__init__(wrapped)
+        Proxy.__init__(self, wrapped)
         self._self_call = call
 
     def __iter__(self) -> Any:
@@ -77,7 +55,7 @@ class ObservedAsyncStream(Proxy):
     """The same for an asynchronous iterator."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
-        super().__init__(wrapped)
+        Proxy.__init__(self, wrapped)
         self._self_call = call
 
     def __aiter__(self) -> Any:
@@ -114,6 +92,45 @@ class ObservedAsyncStream(Proxy):
     @property
     def aclose(self) -> Any:
         return _closing(self._self_call, self.__wrapped__.aclose)
+
+
+class ObservedEitherStream(ObservedStream, ObservedAsyncStream):
+    """The same for an iterator of both kinds, as instrumentations make them: it is driven as its reader drives it."""
+
+
+class ObservedResponse(Proxy):
+    """Stands in for a response whose text is read from it later, as LlamaIndex's chat engines return it.
+
+    Args:
+        wrapped: the response: it has `response_gen`, a generator, or `async_response_gen`, which makes one.
+        settle: has the call observe such a generator, and returns it.
+    """
+
+    def __init__(self, wrapped: Any, settle: Callable[[Any], Any]) -> None:
+        Proxy.__init__(self, wrapped)
+        self._self_settle = settle
+
+    @property
+    def response_gen(self) -> Any:
+        return self._self_settle(self.__wrapped__.response_gen)
+
+    @property
+    def async_response_gen(self) -> Any:
+        start: Any = self.__wrapped__.async_response_gen
+        settle = self._self_settle
+
+        def started(*args: Any, **kwargs: Any) -> Any:
+            return settle(start(*args, **kwargs))
+
+        return started if callable(start) else settle(start)
+
+
+def observed_stream(source: Any, call: Invocation) -> Any:
+    """*source*, a plain or asynchronous iterator or both, observed by *call* as that kind of iterator."""
+    shape = shape_of(cast("type[object]", type(source)))
+    if not shape.is_async:
+        return ObservedStream(source, call)
+    return ObservedEitherStream(source, call) if shape.is_both else ObservedAsyncStream(source, call)
 
 
 def _closing(call: Invocation, close: Any) -> Any:

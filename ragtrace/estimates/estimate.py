@@ -10,6 +10,7 @@ from ragtrace.errors import SettingsError
 from ragtrace.estimates.arithmetic import Floats
 from ragtrace.estimates.formulas import Method, Target, bounds
 from ragtrace.estimates.moments import NAMES, Moments
+from ragtrace.model import html_table
 
 CONFIDENCE: Final = 0.95
 NOTHING_JUDGED: Final = "nothing_judged"
@@ -47,6 +48,12 @@ class Estimate:
         if self.value is None or self.low is None or self.high is None:
             return f"{name}unknown ({self.reason})"
         return f"{name}{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+    def _repr_html_(self) -> str:
+        """A table of one row, for notebooks."""
+        return html_table(
+            ("estimate with its 95 % interval", "workflow", "calls"), [(str(self), self.workflow or "", str(self.n))]
+        )
 
 
 def no_estimate(reason: str, method: Method, of: Target, *, metric: str = "", workflow: str | None = None) -> Estimate:

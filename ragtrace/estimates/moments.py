@@ -46,6 +46,14 @@ class Moments:
     cyf: float = 0.0
     cff: float = 0.0
     www: float = 0.0
+    r: float = 0.0
+    """The number of calls that were judged because a rule always has them judged, and of which the screen knows: each
+    of weight 1, and counted in all sums above, too."""
+    ry: float = 0.0
+    rf: float = 0.0
+    ryy: float = 0.0
+    ryf: float = 0.0
+    rff: float = 0.0
 
     def __add__(self, other: Moments) -> Moments:
         return Moments(*map(add, self.values(), other.values()))
@@ -80,7 +88,7 @@ def of_seen(f: float = 0.0) -> Moments:
     return Moments(1.0, f, f * f)
 
 
-def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0) -> Moments:
+def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0, ruled: bool = False) -> Moments:
     """What a judged call adds to that.
 
     Args:
@@ -88,6 +96,7 @@ def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0
         probability: with which it was included, in (0, 1].
         f: the screen's score of it, in [0, 1].
         seen: 1.0 to add what `of_seen` gives, too.
+        ruled: whether an `always` rule had it judged; counts only with probability 1 and, for one call, seen = 1.
 
     Raises:
         ValueError: if a value is outside its range.
@@ -101,4 +110,5 @@ def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0
         w, w * y, w * f, w * yy, w * yf, w * ff,
         v, v * y, v * f, v * yy, v * yf, v * ff,
         1.0, y, f, yy, yf, ff, v * w,
+        *((1.0, y, f, yy, yf, ff) if ruled and probability == 1.0 else ()),
     )  # fmt: skip

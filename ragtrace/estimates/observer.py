@@ -12,6 +12,8 @@ from ragtrace.model import Evaluation, Metric, RagCall, Score
 
 NEVER_RULE: Final = "never_rule"
 """Reason of a decision: calls of that kind are never judged, so no estimate speaks of them."""
+ALWAYS_RULE: Final = "always_rule"
+"""Reason of a decision: a rule always has such calls judged, so they are a stratum of their own."""
 MODEL: Final = "model"
 _SCALE: Final = (0.0, 1.0)
 
@@ -92,20 +94,21 @@ class Observer:
             return
         for metric in self.plan.judged:
             series = Series(metric, self.plan.judge or "", call.workflow, labels)
-            self._judged(series, screen, judge)
+            self._judged(series, screen, judge, ruled=decision == ALWAYS_RULE)
 
     def _screened(self, series: Series, y: float | None) -> None:
         if y is not None:
             self.running.add(series, of_judged(y, 1.0, seen=1.0))
 
-    def _judged(self, series: Series, screen: Evaluation | None, judge: Evaluation | None) -> None:
+    def _judged(self, series: Series, screen: Evaluation | None, judge: Evaluation | None, *, ruled: bool) -> None:
         has_screen = series.metric in self.plan.screened
         f = _score(screen, series.metric) if has_screen else 0.0
         y = _score(judge, series.metric)
         if judge is not None and y is not None:
             known = f is not None
             stand_in = self.running.mean_screen(series) if f is None else f
-            self.running.add(series, of_judged(y, judge.probability, stand_in, seen=float(known)))
+            moments = of_judged(y, judge.probability, stand_in, seen=float(known), ruled=ruled and known)
+            self.running.add(series, moments)
         elif f is not None:
             self.running.add(series, of_seen(f))
 

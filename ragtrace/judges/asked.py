@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ragtrace.judges.chat import Ask
 
 
+MOST_TOKENS: Final = 16_000
+"""Of any reply: what most models can write."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
@@ -33,6 +35,16 @@ class Asked:
     """Where citations stand: given by the application, or sentences that are not to be labelled."""
     given: Mapping[str, str] | None = None
     """Statements by id: to be verified, and controls."""
+    controls: frozenset[str] = frozenset()
+    """Ids of those that are controls: a repair request must not say what is wrong with their evidence."""
+
+
+def ample_tokens(asked: Asked) -> int:
+    """Return more tokens than an honest reply to *asked* has, by the number and length of what it labels."""
+    labelled = 30 * (len(asked.sentences) + len(asked.chunks) + len(asked.citations)) + 250 * len(asked.given or ())
+    # Statements restate a sentence with names for pronouns, in any script; each has a quote and a dozen fields.
+    stated = sum(250 + 5 * len(unit.text) for unit in asked.sentences) if asked.kind in ("full", "extract") else 0
+    return min(MOST_TOKENS, 500 + labelled + stated)
 
 
 def ask_for(asked: Asked, *, max_tokens: int | None = None) -> Ask:
@@ -45,6 +57,7 @@ def ask_for(asked: Asked, *, max_tokens: int | None = None) -> Ask:
         name=NAMES[asked.kind],
         schema=SCHEMAS[asked.kind],
         max_tokens=max_tokens,
+        ample_tokens=ample_tokens(asked),
     )
 
 

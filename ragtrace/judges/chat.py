@@ -7,16 +7,17 @@ checked, and asked for once more if it has defects. What all of that cost is on 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ragtrace.account import enter
 from ragtrace.errors import JudgeError, SettingsError
 from ragtrace.judges import ladder
 from ragtrace.judges.completions import Choice, Completion, TokenChoice, read_completion
-from ragtrace.judges.cost import Price, Spent, price_of, spent_in_vain, spent_on
+from ragtrace.judges.cost import Price, Spent, check_price, price_of, spent_in_vain, spent_on
 from ragtrace.judges.embeddings import Embeddings
 from ragtrace.judges.exchange import Answer, Ask, Check, Tally
 from ragtrace.judges.jsonreading import ReadingError, read_object
@@ -30,6 +31,15 @@ _MOST_LESSONS: Final = 12
 """Requests that one question may take to learn what a server rejects."""
 _TOP_LOGPROBS: Final = 20
 _PATH: Final = "/chat/completions"
+_MOST_CHARS_A_TOKEN: Final = 7.0
+"""Of prose and JSON in any language; English has 4 to 5. More: the server did not read all of it."""
+_SMALLEST_WINDOW: Final = 256
+"""Tokens; a server that counts fewer leaves out those that it has cached."""
+_FEWEST_CHARS_A_TOKEN: Final = 0.5
+"""Of any reply; one that was cut off with fewer spent its tokens on reasoning that is not shown."""
+_AMPLE_FOR_TEXT: Final = 2_000
+"""Tokens of a verdict in words, what leads up to it included."""
+_log: Final = logging.getLogger("ragtrace")
 
 
 @dataclass(slots=True)
@@ -59,7 +69,7 @@ class Chat:
         lowest_rung: how far down the ladder it may go: 1, 2 or 3.
         client: an `openai.AsyncOpenAI` or `AsyncAzureOpenAI` to use instead of one of our own. It must be used on one
             event loop only, and is not closed by us.
-        max_tokens: most tokens of a reply; None: as many as the server allows.
+        max_tokens: most tokens of a reply; None: as many as an honest reply to the request can have.
         extra_body: further parts of every request, as the server knows them.
         transport: what moves the bytes: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
 
@@ -85,6 +95,7 @@ class Chat:
             raise SettingsError(f"lowest_rung must be 1, 2 or 3, got {lowest_rung!r}")
         if max_tokens is not None and max_tokens < 1:
             raise SettingsError(f"max_tokens must be at least 1, got {max_tokens!r}; None: no limit")
+        check_price(price)
         self.model, self._price = model, price
         self._lowest, self._most, self._extra = lowest_rung, max_tokens, dict(extra_body or {})
         self._wire = Wire(base_url=base_url, api_key=api_key, timeout=timeout, client=client, transport=transport)
@@ -119,7 +130,7 @@ class Chat:
             JudgeError: as `ask`.
         """
         tally = Tally(self.price)
-        ask = Ask(system, user, "", {}, max_tokens=max_tokens)
+        ask = Ask(system, user, "", {}, max_tokens=max_tokens, ample_tokens=_AMPLE_FOR_TEXT)
         sent: list[ladder.Message] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         try:
             completion, _ = await self._complete(ask, lambda rung: sent, tally, least=ladder.TEXT)
@@ -166,6 +177,7 @@ class Chat:
             tokens=best.choice.tokens,
             samples=tuple(good),
             defects=tuple(best.defects),
+            input_truncated=tally.input_truncated,
         )
 
     def _first(self, ask: Ask) -> Callable[[int], list[ladder.Message]]:
@@ -197,7 +209,7 @@ class Chat:
         return _Reading(choice, data, lacks + check(data))
 
     async def _repair(self, ask: Ask, check: Check, first: _Reading, rung: int, tally: Tally) -> tuple[_Reading, int]:
-        """The reply to a second request that lists the defects of the *first* one; or that, if it serves better."""
+        """Ask again, listing the defects of the *first* reply; return that reply if it has fewer than the second."""
         ignored = rung == ladder.SCHEMA < self._lowest and ladder.ignores(ask.schema, first.data)
         least = ladder.JSON if ignored else rung
 
@@ -211,8 +223,10 @@ class Chat:
             if first.data is None:
                 raise
             return first, rung
+        if first.data is not None and (second.data is None or len(second.defects) > len(first.defects)):
+            return first, rung
         if second.data is None:
-            return (second if first.data is None else first), rung
+            return second, rung
         if ignored and not ladder.ignores(ask.schema, second.data):
             self._known.rung = max(self._known.rung, least)  # it never saw the schema before
         return second, rung
@@ -234,16 +248,28 @@ class Chat:
         samples: int | None = None,
     ) -> tuple[Completion, int]:
         """The server's answer, and the rung it was asked on; asks again while its errors say what to leave out."""
+        ample = self._ample(ask)
         for _ in range(_MOST_LESSONS):
             known = self._known
             rung = max(least, min(known.rung, self._lowest))
-            body = self._body(ask, messages(rung), rung, known, samples or ask.samples)
+            body = self._body(ask, messages(rung), rung, known, samples or ask.samples, ample)
             try:
-                return await self._once(body, tally), rung
+                completion = await self._once(body, tally)
             except ServerError as error:
-                if not known.learn(error, body, self._lowest):
+                if ample is not None and error.reason == "truncated":
+                    ample = None  # a small context window has no room for the request and such a reply
+                elif not known.learn(error, body, self._lowest):
                     raise
+                continue
+            if ample is None or not _reasoned(completion, ample, in_json=bool(ask.schema)):
+                return completion, rung
+            ample, known.reasons = None, True
         raise JudgeError("unavailable", f"{self.server} rejects every request, each for another part of it")
+
+    def _ample(self, ask: Ask) -> int | None:
+        """Return the limit of a reply's tokens that is ours; None where somebody set one, or there is none."""
+        set_already = ask.max_tokens or self._most or self._known.reasons
+        return None if set_already or self._extra.keys() & ladder.TOKENS_NAMES else ask.ample_tokens
 
     async def _once(self, body: dict[str, object], tally: Tally) -> Completion:
         enter(Spent(1))  # now: who is cancelled while it waits cannot say so later
@@ -257,16 +283,39 @@ class Chat:
         enter(replace(spent, n_calls=0))
         tally.spent += spent
         tally.model = completion.model or tally.model
+        read = completion.usage.input_tokens if completion.usage is not None else 0
+        self._compare(cast("list[ladder.Message]", body["messages"]), read, tally)
         return completion
 
+    def _compare(self, messages: Sequence[ladder.Message], read: int, tally: Tally) -> None:
+        """Note whether the server *read* far fewer tokens than *messages* have; warn of it once."""
+        chars = sum(len(message["content"]) for message in messages)
+        if not _SMALLEST_WINDOW <= read < chars / _MOST_CHARS_A_TOKEN:
+            return
+        tally.input_truncated = True
+        if not self._known.cuts_input:
+            self._known.cuts_input = True
+            _log.warning(
+                "judge %s at %s counted %d tokens of a request of %d characters: it seems to read only a part of it. "
+                "Its scores carry the attribute judge_input_truncated; enlarge its context window (Ollama: "
+                "OLLAMA_CONTEXT_LENGTH=16384), or lower max_input_chars=",
+                *(self.model, self.server, read, chars),
+            )
+
     def _body(
-        self, ask: Ask, messages: Sequence[ladder.Message], rung: int, known: ladder.Known, samples: int
+        self,
+        ask: Ask,
+        messages: Sequence[ladder.Message],
+        rung: int,
+        known: ladder.Known,
+        samples: int,
+        ample: int | None,
     ) -> dict[str, object]:
         body: dict[str, object] = {"model": self.model, "messages": messages, "temperature": ask.temperature}
         wanted = ladder.response_format(ask.name, ask.schema, rung)
         if wanted is not None:
             body["response_format"] = wanted
-        most = ask.max_tokens or self._most
+        most = ask.max_tokens or self._most or ample
         if most is not None and known.tokens_name is not None:
             body[known.tokens_name] = most
         if ask.logprobs:
@@ -277,6 +326,19 @@ class Chat:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         body |= self._extra
         return {name: value for name, value in body.items() if name not in known.dropped}
+
+
+def _reasoned(completion: Completion, ample: int, *, in_json: bool) -> bool:
+    """Return whether a reply that was cut off at *ample* tokens spent them on reasoning, shown or not."""
+    choice = completion.choices[0]
+    if choice.finish not in ("length", "max_tokens"):
+        return False
+    begun = choice.text.lstrip()[:1]
+    if completion.usage is not None and completion.usage.reasoning_tokens:
+        return True
+    if begun in ("<", "[") or (in_json and begun not in ("", "{", "`")):
+        return True
+    return len(choice.text) < _FEWEST_CHARS_A_TOKEN * ample
 
 
 def _is_whole(choice: Choice) -> bool:

@@ -15,7 +15,7 @@ from ragtrace.judges.server_errors import ServerError, server_error
 _SHOWN_CHARS: Final = 120
 _LEAST_LOGPROB: Final = -1e6
 _MOST_LOGPROB: Final = 1e-3
-"""Servers round: a little above 0 is 0."""
+"""Servers round: a little above 0 is read as 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class TokenChoice:
     text: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
-    """The likeliest tokens at its place, with their log probabilities, as the server gives them."""
+    """The likeliest tokens at its place, with their log probabilities; empty if one of these is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def _token(token: dict[str, Any]) -> TokenChoice | None:
     if not isinstance(text, str) or not _is_logprob(logprob):
         return None
     others = [_dict(other) for other in cast("list[object]", top)] if isinstance(top, list) else []
-    likely = [(o["token"], float(o["logprob"])) for o in others if _is_token(o)]
-    return TokenChoice(text, float(cast(float, logprob)), tuple(likely))
+    likely = [(o["token"], min(0.0, o["logprob"])) for o in others] if all(map(_is_token, others)) else []
+    return TokenChoice(text, min(0.0, cast(float, logprob)), tuple(likely))
 
 
 def _is_token(token: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from ragtrace.judges.merging import Extraction
 from ragtrace.judges.modes import Labels
-from ragtrace.judges.reply import Stated, Verdict, uncovered
+from ragtrace.judges.reply import Stated, Verdict, omitted, uncovered
 from ragtrace.judges.sheet import Cited, Sheet
 from ragtrace.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence, SentenceRelevance
 from ragtrace.model import Judgement, Plain
@@ -86,7 +86,8 @@ def _claims(
         return None
     said = labels.extraction.sentences or {}
     relevance: dict[int, SentenceRelevance | None] = {i: said.get(unit.id) for i, unit in enumerate(sheet.sentences)}
-    left_out = len(uncovered(relevance, statements, labels.extraction.answer_label))
+    lost = omitted(sheet.sentences, said, statements)
+    left_out = len({*uncovered(relevance, statements, labels.extraction.answer_label), *lost})
     meant = sum(label != "filler" for label in relevance.values())
     verdicts = labels.verification.verdicts
     unverified = sum(verdict.unverified for index, verdict in verdicts.items() if statements[index].checkable)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
+
+from ragtrace.errors import SettingsError
 
 _MILLION: Final = 1_000_000
 _MOST_TOKENS: Final = 10**9
@@ -36,6 +39,18 @@ class Price:
         return (fresh * self.input + cached * again + usage.output_tokens * self.output) / _MILLION
 
 
+def check_price(price: object) -> None:
+    """Raise `SettingsError` if *price*, as an argument of that name, is neither None nor a `Price` of numbers."""
+    if price is None:
+        return
+    amounts = (price.input, price.output, price.cached_input or 0.0) if isinstance(price, Price) else ()
+    if not amounts or not all(isinstance(each, (int, float)) and 0 <= each < math.inf for each in amounts):
+        raise SettingsError(
+            f"price= must be a ragtrace.Price, got {price!r:.80}; write for instance "
+            "price=ragtrace.Price(input=0.15, output=0.6), in US dollars for a million tokens"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call, as the server counted them."""
@@ -44,6 +59,8 @@ class Usage:
     output_tokens: int
     cached_tokens: int = 0
     """Those of `input_tokens` that were cached."""
+    reasoning_tokens: int = 0
+    """Those of `output_tokens` that the reply does not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +137,13 @@ def read_usage(reply: Mapping[str, object]) -> Usage | None:
     read, written = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens", 0))
     if read is None or written is None:
         return None
-    details: Any = counts.get("prompt_tokens_details")
-    cached = cast("dict[str, object]", details).get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(read, written, _count(cached) or 0)
+    cached = _detail(counts, "prompt_tokens_details", "cached_tokens")
+    return Usage(read, written, cached, _detail(counts, "completion_tokens_details", "reasoning_tokens"))
+
+
+def _detail(counts: Mapping[str, object], part: str, name: str) -> int:
+    details: Any = counts.get(part)
+    return (_count(cast("dict[str, object]", details).get(name)) or 0) if isinstance(details, dict) else 0
 
 
 def _count(value: object) -> int | None:

@@ -18,10 +18,10 @@ from typing import Final
 from ragtrace.judges.evidence import Evidence
 from ragtrace.judges.lexicon import Lexicon
 from ragtrace.judges.reading import (
-    SAMPLE_CHARS,
     STEP_CHARS,
     Reading,
     choose_chunks,
+    choose_language,
     read_answer,
     read_query,
     shares_language,
@@ -29,25 +29,33 @@ from ragtrace.judges.reading import (
 )
 from ragtrace.judges.statements import Statement
 from ragtrace.judges.support import Finding, consistency, find
-from ragtrace.judges.text import language, pieces
+from ragtrace.judges.text import pieces
 from ragtrace.labels import AnswerLabel, Claim
 from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
 
-_OFFERED: Final = frozenset({"faithfulness", "hallucination", "consistency", "answered"})
+_OFFERED: Final = frozenset({"consistency", "answered", "answered_without_context"})
+_OFFERED_EXTRACTIVE: Final = _OFFERED | {"faithfulness", "hallucination", "hallucinated"}
 _CLOSEST_CHUNKS: Final = 3
 _AS_CLOSE: Final = 0.8
 _MODE: Final = "lexical"
 
 
 class EmbeddedJudge:
-    """Judges support by words: local, deterministic, about half a millisecond for 2,000 characters.
+    """A judge that compares words: local, deterministic, about half a millisecond for 2,000 characters.
 
-    Safe to share between threads and event loops. Offers `faithfulness`, `hallucination`, `consistency` and `answered`.
+    Offers `consistency`, `answered` and `answered_without_context`, and shows which words of each statement no chunk
+    has. Its `consistency` orders answers well, but its level depends on how freely an application words its answers: it
+    says something only against the same application's usual level. Safe to share between threads and event loops.
+
+    Args:
+        extractive: offer `faithfulness`, `hallucination` and `hallucinated`, too, from the same comparison. Fit only
+            for an application whose answers quote their sources: elsewhere a true paraphrase counts as unsupported.
     """
 
     computes = True  # it waits for nothing, and lets others run by itself
 
-    def __init__(self) -> None:
+    def __init__(self, *, extractive: bool = False) -> None:
+        self._offered = _OFFERED_EXTRACTIVE if extractive else _OFFERED
         self._lexicons: dict[str, Lexicon] = {}
 
     @property
@@ -56,15 +64,15 @@ class EmbeddedJudge:
 
     @property
     def version(self) -> str:
-        return "1"
+        return "2"
 
     @property
     def type(self) -> EvaluatorType:
         return "deterministic"
 
     def offers(self, metric: Metric) -> bool:
-        """Only metrics whose agreement with human labels has been measured."""
-        return metric.name in _OFFERED
+        """Whether this judge gives the labels that *metric* reads."""
+        return metric.name in self._offered
 
     async def judge(self, call: RagCall) -> Judgement:
         """Judge *call*, letting other tasks run whenever another `STEP_CHARS` characters are done. Raises nothing."""
@@ -84,9 +92,8 @@ class EmbeddedJudge:
         reading = Reading(call.answer or "")
         if not reading.answer or reading.answer.isspace():
             return _judgement(reading, None, None, dict.fromkeys(("claims", "consistency"), "empty_answer"))
-        spoken = language(reading.answer[:SAMPLE_CHARS])
         first_chunk = next((d.text for d in call.contexts or () if d.text), "")
-        lexicon = self._lexicon(spoken or language(first_chunk[:SAMPLE_CHARS]))
+        lexicon = self._lexicon(choose_language(reading.answer, first_chunk))
         yield from read_answer(reading, lexicon)
         if call.contexts is None:
             return _judgement(reading, None, None, dict.fromkeys(("claims", "consistency"), "contexts_missing"))
@@ -94,7 +101,7 @@ class EmbeddedJudge:
         if not reading.chunks:
             return _without_chunks(reading)
         if not (yield from shares_script(reading)):
-            return _unscorable(reading)
+            return _unscorable(reading, "unscorable_script")
         asked = yield from read_query(call.query or "", lexicon)
         evidence = Evidence(reading.numbers, reading.followers, lexicon)
         for rank, text in reading.chunks.items():
@@ -103,8 +110,8 @@ class EmbeddedJudge:
         for statement in reading.checkable:
             findings[statement.start] = find(statement, evidence, asked)
             yield statement.end - statement.start
-        if not shares_language(reading, list(findings.values()), spoken):
-            return _unscorable(reading)
+        if findings and not shares_language(reading, list(findings.values())):
+            return _unscorable(reading, "language_mismatch")
         return (yield from _conclude(reading, findings, evidence))
 
     def _lexicon(self, code: str) -> Lexicon:
@@ -114,11 +121,11 @@ class EmbeddedJudge:
 
 def _conclude(reading: Reading, findings: Mapping[int, Finding], evidence: Evidence) -> Generator[int, None, Judgement]:
     claims: list[Claim] = []
-    for statement in reading.statements:
+    for statement in reading.prose:
         finding = findings.get(statement.start)
         claims.append(_claim(reading, statement, finding, evidence) if finding else _remark(reading, statement))
         yield STEP_CHARS // 2 if claims[-1].quote else statement.end - statement.start
-    if not findings:
+    if not any(claim.checkable for claim in claims):
         reason = "abstained" if reading.abstained else "no_claims"
         return _judgement(reading, tuple(claims), None, {"consistency": reason})
     return _judgement(reading, tuple(claims), consistency(list(findings.values())), {})
@@ -165,13 +172,13 @@ def _without_chunks(reading: Reading) -> Judgement:
         Claim(reading.answer[s.start : s.end], s.start, s.end, "not_found", score=0.0, unsupported=((s.start, s.end),))
         if s.checkable
         else _remark(reading, s)
-        for s in reading.statements
+        for s in reading.prose
     )
     return _judgement(reading, claims, None, {"consistency": "no_contexts"})
 
 
-def _unscorable(reading: Reading) -> Judgement:
-    return _judgement(reading, None, None, dict.fromkeys(("claims", "consistency"), "unscorable_script"))
+def _unscorable(reading: Reading, reason: str) -> Judgement:
+    return _judgement(reading, None, None, dict.fromkeys(("claims", "consistency"), reason))
 
 
 def _judgement(

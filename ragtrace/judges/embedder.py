@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from ragtrace.errors import JudgeError
-from ragtrace.judges.cost import Price, Spent
+from ragtrace.judges.cost import Price, Spent, check_price
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +59,7 @@ class OpenAIEmbedder:
         price: Price | None = None,
     ) -> None:
         self.model = model
+        check_price(price)
         self._base_url, self._api_key, self._timeout, self._price = base_url, api_key, timeout, price
         self._embeddings: Embeddings | None = None
 

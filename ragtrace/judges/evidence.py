@@ -11,16 +11,19 @@ from itertools import repeat
 from typing import Final, TypeAlias
 
 from ragtrace.judges.lexicon import NEGATION, Lexicon, stems
-from ragtrace.judges.text import one_line, pieces
+from ragtrace.judges.text import IS_UNSPACED, one_line, pieces
 
 WINDOW: Final = 8
 """Two words occur together when they lie within this many content words: about a clause. (5 to 20 were seen to make no
 difference.)"""
 MAX_QUOTE_CHARS: Final = 300
+UNSPACED_WINDOW: Final = 3 * WINDOW
+"""The same where the words are overlapping pairs of characters, function words among them."""
 _POSTINGS: Final = 32
 # Pieces are what a quote is chosen from: with a third of a quote before it, one fits in whole.
 _PIECE_CHARS: Final = MAX_QUOTE_CHARS // 2
 _QUOTED_PIECES: Final = 400
+_SAMPLE_CHARS: Final = 400
 _SLACK: Final = 1e-9
 # The end of a sentence, read backwards from the white space behind it. The set of all first characters comes first,
 # what each of them needs later: only so are they found quickly.
@@ -57,7 +60,8 @@ class Evidence:
     def read(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
         """Index the chunk *text* at *rank*, yielding the characters done after each of the *steps* (ranges of it)."""
         self._pieces[rank] = []
-        line = [_ELSEWHERE] * (WINDOW - 1)
+        window = UNSPACED_WINDOW if not text.isascii() and IS_UNSPACED.search(text, 0, _SAMPLE_CHARS) else WINDOW
+        line = [_ELSEWHERE] * (window - 1)
         negated = False
         for start, end in steps:
             read = self._read_pieces(rank, text, start, end)
@@ -67,8 +71,8 @@ class Evidence:
                 self.plain.update(read)
             self._note_rank(rank, set(read))
             # The last words are looked at once more, now that those behind them are known.
-            line = line[2 - 2 * WINDOW :] + read
-            self._unite(line)
+            line = line[2 - 2 * window :] + read
+            self._unite(line, window)
             yield end - start
 
     def _read_pieces(self, rank: int, text: str, start: int, end: int) -> list[int]:
@@ -102,12 +106,12 @@ class Evidence:
             negated = False
         return words, negated
 
-    def _unite(self, line: list[int]) -> None:
-        """Take out of `apart` what occurs together in *line*; its first `WINDOW` - 1 words are neighbours only."""
+    def _unite(self, line: list[int], window: int) -> None:
+        """Take out of `apart` what occurs together in *line*; its first *window* - 1 words are neighbours only."""
         followers_of = self.apart.get
-        for at, current in enumerate(line[WINDOW - 1 :], WINDOW - 1):
+        for at, current in enumerate(line[window - 1 :], window - 1):
             if others := followers_of(current):
-                others.difference_update(line[at - WINDOW + 1 : at + WINDOW])
+                others.difference_update(line[at - window + 1 : at + window])
 
     def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:
         """The excerpt (`MAX_QUOTE_CHARS` at most) of *text*, the chunk at *rank*, with most of the *wanted* stems."""

@@ -23,7 +23,9 @@ class Ask:
         user: the data, which is never instruction.
         name: of the schema: letters, digits, underscores.
         schema: JSON schema of the reply; an object with every key required and none besides, as strict mode asks for.
-        max_tokens: most tokens of the reply; None: as the `Chat` says.
+        max_tokens: most tokens of the reply; None: as the `Chat` says, else *ample_tokens*.
+        ample_tokens: more tokens than an honest reply has: the limit where nobody sets one, so that a small model that
+            repeats itself does not run until the timeout. A model that spends them on reasoning is asked without it.
         logprobs: whether the log probabilities of its tokens are wanted.
         temperature: 0 for the likeliest reply; left out for models that reject it.
         samples: replies wanted.
@@ -34,6 +36,7 @@ class Ask:
     name: str
     schema: Mapping[str, object]
     max_tokens: int | None = None
+    ample_tokens: int | None = None
     logprobs: bool = False
     temperature: float = 0.0
     samples: int = 1
@@ -58,6 +61,8 @@ class Answer:
     """All replies without defects, `data` among them if it has none."""
     defects: tuple[str, ...] = ()
     """What is still wrong with `data`."""
+    input_truncated: bool = False
+    """The server counted far fewer tokens of a request than its text has: it seems to have read only a part."""
 
 
 @dataclass(slots=True)
@@ -67,6 +72,7 @@ class Tally:
     price: Price | None
     spent: Spent = field(default_factory=Spent)
     model: str = ""
+    input_truncated: bool = False
 
     def put_on(self, error: JudgeError) -> JudgeError:
         """*error*, saying what was spent."""

@@ -44,22 +44,25 @@ class Claims(NamedTuple):
     reasons: dict[str, str]
     """Why not, by side."""
     defects: list[str]
+    invalid: int = 0
+    """Entries that have no text."""
 
 
 def read_claims(data: Mapping[str, Any]) -> Claims:
     """*data*, a reply with the claims of both texts, whatever it is."""
-    read = Claims({}, {}, [])
+    read, invalid = Claims({}, {}, []), 0
     for side in SIDES:
         found = records(data, side, read.defects)
         texts = [text_of(entry) for entry in found or ()]
         blank = texts.count("")
+        invalid += blank
         read.texts[side] = tuple(dict.fromkeys(claim for claim in texts if claim))
         if blank:
             note(read.defects, f"{side}: {blank} claims have no text")
         if found is None or blank > MOST_UNJUDGED * len(texts):
             read.texts[side] = None
             read.reasons[side] = "unparsable" if found is None else "too_many_unjudged"
-    return read
+    return read._replace(invalid=invalid)
 
 
 async def find(case: Case, found: Found) -> None:
@@ -69,8 +72,10 @@ async def find(case: Case, found: Found) -> None:
         return
     data = {"answer": answer, "reference": reference}
     request = Request("claims", instructions("claims"), data, _CLAIMS, lambda reply: read_claims(reply).defects)
-    texts, reasons, _ = read_claims((await found.ask(case, request)).data)
+    texts, reasons, _, invalid = read_claims((await found.ask(case, request)).data)
     found.reasons |= {_FIELD[side]: reason for side, reason in reasons.items()}
+    if invalid:
+        found.attributes["invalid_claims"] = invalid
     ids = {side: numbered(side[0], texts[side] or ()) for side in SIDES}
     work = [_verify(case, found, data, ids, [side for side in SIDES if texts[side] is not None])]
     if "entailments" in case.wanted and None not in texts.values():

@@ -60,7 +60,10 @@ async def more(
     found = await asyncio.gather(*(_find(family, case) for family in families))
     if not judgement.n_calls and all(one.error is not None and not any(one.labels.values()) for one in found):
         raise _failure(found)
-    return _merged(judgement, found)
+    merged = _merged(judgement, found)
+    if "injection_suspected" in case.sheet.attributes:  # nobody looked, if the main reply was not asked for
+        return replace(merged, attributes={**merged.attributes, "injection_suspected": True})
+    return merged
 
 
 async def _find(family: _Family, case: Case) -> Found:

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ragtrace.errors import JudgeError
+from ragtrace.judges.asked import MOST_TOKENS
 from ragtrace.judges.cost import Spent
 from ragtrace.judges.embedder import Embedder, embed
 from ragtrace.judges.hidden import without_hidden
@@ -33,7 +34,7 @@ MOST_UNJUDGED: Final = 0.2
 LONGEST_CHARS: Final = 32_000
 """Of an answer or a reference that is shown; what is longer is cut, and marked."""
 _SHOWN_CHARS: Final = 40
-_MOST_DEFECTS: Final = 12
+_MOST_DEFECTS: Final = 1_000
 
 T = TypeVar("T")
 L = TypeVar("L", bound=str)
@@ -82,6 +83,7 @@ class Found:
             logprobs=request.logprobs,
             temperature=request.temperature,
             samples=request.samples,
+            ample_tokens=_ample_tokens(request.data),
         )
         try:
             answer = await case.chat.ask(ask, request.check)
@@ -89,6 +91,8 @@ class Found:
             self.charge(spent_by(error))
             raise
         self.charge(answer.spent)
+        if answer.input_truncated:
+            self.attributes["judge_input_truncated"] = True
         return answer
 
     async def embed(self, embedder: Embedder, texts: Sequence[str]) -> object:
@@ -118,6 +122,14 @@ class Found:
         if len(cleaned) > LONGEST_CHARS:
             self.attributes[f"truncated_{name}"] = True
         return cleaned[:LONGEST_CHARS]
+
+
+def _ample_tokens(data: Mapping[str, object]) -> int:
+    """Return more tokens than an honest reply about *data* has: restated texts, or a label for every pair of items."""
+    lists = {name: len(cast("list[object]", value)) for name, value in data.items() if isinstance(value, list)}
+    chars = sum(len(value) for value in data.values() if isinstance(value, str))
+    items = sum(count for name, count in lists.items() if name != "chunks")
+    return min(MOST_TOKENS, 2_000 + 3 * chars + 30 * items * max(1, lists.get("chunks", 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +174,10 @@ def listed(texts: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def records(data: Mapping[str, Any], key: str, defects: list[str]) -> list[Mapping[str, Any]] | None:
-    """The objects in the list *key* of a reply; None if there is no such list. What is no object is a defect."""
+    """Return the objects in the list *key* of a reply; None if there is no such list.
+
+    An entry that is no object is a defect, and an empty object: it counts as one that cannot be used.
+    """
     found: object = data.get(key)
     if not isinstance(found, list):
         defects.append(f"{key} is missing or not a list")
@@ -170,10 +185,9 @@ def records(data: Mapping[str, Any], key: str, defects: list[str]) -> list[Mappi
     items = cast("list[object]", found)
     if len(items) > MOST_ITEMS:
         defects.append(f"{key} has {len(items)} entries; give at most {MOST_ITEMS}")
-    read = [cast("Mapping[str, Any]", item) for item in items[:MOST_ITEMS] if isinstance(item, Mapping)]
-    if len(read) < min(len(items), MOST_ITEMS):
+    if not all(isinstance(item, Mapping) for item in items[:MOST_ITEMS]):
         defects.append(f"{key} has entries that are no objects")
-    return read
+    return [cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {} for item in items[:MOST_ITEMS]]
 
 
 def labels_by_id(
@@ -208,7 +222,7 @@ def text_of(record: Mapping[str, Any], name: str = "text") -> str:
 
 
 def note(defects: list[str], defect: str) -> None:
-    """Add *defect*, unless there are many already: a repair request must not grow with a hostile reply."""
+    """Add *defect*, unless there are very many: their number tells which of two replies is better."""
     if len(defects) < _MOST_DEFECTS:
         defects.append(defect)
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 4
 """Requests about one call under way at a time."""
-_MOST_DEFECTS: Final = 20
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -42,6 +41,8 @@ class Inquiry:
         self.spent = Spent()
         self.model = ""
         """The one that answered last, by the name that the server gives it."""
+        self.input_truncated = False
+        """The server seems to have read only a part of a request."""
 
     async def ask(self, asked: Asked) -> Reply:
         """The labels that the model gives.
@@ -54,7 +55,7 @@ class Inquiry:
         def check(data: dict[str, Any]) -> list[str]:
             reply = read(data, asked)
             checked[:] = [(data, reply)]
-            return [*reply.defects, *(reply.unproven if self._prove else ())][:_MOST_DEFECTS]
+            return [*reply.defects, *(reply.unproven if self._prove else ())]
 
         async with self._places:
             try:
@@ -64,6 +65,7 @@ class Inquiry:
                 raise
         self.spent += answer.spent
         self.model = answer.model
+        self.input_truncated = self.input_truncated or answer.input_truncated
         return checked[0][1] if checked and checked[0][0] is answer.data else read(answer.data, asked)
 
     async def text(self, system: str, user: str) -> str:

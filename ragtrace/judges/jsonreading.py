@@ -30,7 +30,10 @@ _LANGUAGE: Final = re.compile(r"[\w+-]{0,20}[ \t]{0,20}\r?\n?")
 _MOST_DIGITS: Final = 18
 _MOST_OBJECTS: Final = 8
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
-_VERDICT: Final = re.compile(r"^[ \t>#*_`~\-]*verdict[ \t*_`~]*[:=](.*)$", re.IGNORECASE | re.MULTILINE)
+_QUOTED: Final = re.compile(
+    r'```.*?(?:```|\Z)|"[^"]*"|\u201c[^\u201c\u201d]*\u201d|^[ \t]*>[^\n]*', re.DOTALL | re.MULTILINE
+)
+_VERDICT: Final = re.compile(r"^[ \t#*_`~\-]*verdict[ \t*_`~]*[:=](.*)$", re.IGNORECASE | re.MULTILINE)
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\Z", re.ASCII)
 _NOT_FINITE: Final = frozenset({"nan", "inf", "infinity"})
 
@@ -69,9 +72,9 @@ def _unwrapped(text: str) -> str:
 
 
 def _unfenced(text: str) -> str:
-    """What stands in the code fence that ends *text*; words may lead up to it, but nothing that could be a reply."""
-    before, fence, rest = text.partition(_FENCE)
-    if not fence or "{" in before or "}" in before or not rest.endswith(_FENCE):
+    """Return what stands in the code fence that is all of *text*; after other words, a fence may be a quotation."""
+    rest = text.removeprefix(_FENCE)
+    if rest == text or not rest.endswith(_FENCE):
         return text
     language = _LANGUAGE.match(rest)
     return rest[language.end() if language else 0 : -len(_FENCE)].strip()
@@ -108,7 +111,8 @@ def _next(text: str, at: int) -> tuple[dict[str, Any], int]:
     return cast("dict[str, Any]", value), end
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of *pairs*, for `object_pairs_hook`; raise `ValueError` if a key comes twice."""
     read = dict(pairs)
     if len(read) != len(pairs):
         names = [name for name, _ in pairs]
@@ -117,7 +121,8 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return read
 
 
-def _finite(text: str) -> float:
+def finite(text: str) -> float:
+    """Return the number that *text* is, for `parse_float`; raise `ValueError` if it is too large for a float."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:_SHOWN_CHARS]} is not finite")
@@ -135,7 +140,7 @@ def _whole(text: str) -> int:
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_without_repeats, parse_float=_finite, parse_int=_whole, parse_constant=_refused
+    object_pairs_hook=without_repeats, parse_float=finite, parse_int=_whole, parse_constant=_refused
 )
 
 
@@ -157,13 +162,16 @@ def encodable(text: str) -> str:
 
 
 def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
-    """The label of every line `VERDICT: <label>` in *text*, in small letters; "unsupported" is "not_supported".
+    """Return the label of every line `VERDICT: <label>` in *text*, in small letters; "unsupported" is "not_supported".
+
+    Lines within a quotation (quotation marks over several lines, "> ", a code fence beside other text) do not count.
 
     Raises:
         ReadingError: "unparsable": no such line, or its value is not exactly one of *labels*; "ambiguous": two lines
             disagree.
     """
-    values = {_label(found) for found in _VERDICT.findall(text)}
+    own = _QUOTED.sub(_kept, _unfenced(text.strip()))
+    values = {_label(found) for found in _VERDICT.findall(own)}
     if not values:
         raise ReadingError("unparsable", f"no line with VERDICT: in {text[:_SHOWN_CHARS]!r}")
     wrong = sorted(values.difference(labels))
@@ -172,6 +180,12 @@ def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
     if len(values) > 1:
         raise ReadingError("ambiguous", f"several verdicts: {', '.join(sorted(values))}")
     return values.pop()
+
+
+def _kept(quotation: re.Match[str]) -> str:
+    """Keep a quotation within a line, which can only be a part of a label's line."""
+    found = quotation[0]
+    return found if found[0] in '"\u201c' and "\n" not in found else ""
 
 
 def _label(value: str) -> str:

@@ -27,7 +27,7 @@ SCHEMA_FOLLOWS: Final = (
     "It must be valid against this JSON schema:"
 )
 _MOST_REMEMBERED: Final = 512
-_TOKENS_NAMES: Final = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+TOKENS_NAMES: Final = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """Older servers know the one, OpenAI's reasoning models only the other."""
 _TOGETHER: Final = {"logprobs": "top_logprobs", "top_logprobs": "logprobs"}
 _NEEDED: Final = frozenset({"model", "messages", "input"})
@@ -46,6 +46,10 @@ class Known:
     """Parameters that it rejected."""
     streams: bool = False
     """It answers streaming requests only."""
+    reasons: bool = False
+    """It spends tokens on reasoning before it replies: no limit is derived from what the reply needs."""
+    cuts_input: bool = False
+    """It was seen to read only a part of a request, and a warning said so."""
 
     def learn(self, error: ServerError, body: Mapping[str, object], lowest_rung: int) -> bool:
         """Take note of what *error* says against *body*; whether a request made afresh differs from it."""
@@ -56,7 +60,7 @@ class Known:
             self.streams = True
         elif culprit == "response_format":
             return self._step_down(body, lowest_rung)
-        elif culprit in _TOKENS_NAMES:
+        elif culprit in TOKENS_NAMES:
             self._rename(culprit)
         else:
             self.dropped |= {culprit, _TOGETHER.get(culprit, culprit)}
@@ -71,7 +75,7 @@ class Known:
 
     def _rename(self, culprit: str) -> None:
         self.dropped.add(culprit)
-        other = _TOKENS_NAMES[culprit]
+        other = TOKENS_NAMES[culprit]
         self.tokens_name = None if other in self.dropped else other
 
     @property
@@ -79,7 +83,9 @@ class Known:
         """In words, for whoever looks into it."""
         ways = {SCHEMA: "keeps to a JSON schema", JSON: "keeps to JSON", TEXT: "writes text"}
         rejects = f"; rejects {', '.join(sorted(self.dropped))}" if self.dropped else ""
-        return f"{ways[self.rung]} (rung {self.rung}){rejects}{'; only streams' if self.streams else ''}"
+        cuts = "; reads only a part of long texts" if self.cuts_input else ""
+        more = f"{'; only streams' if self.streams else ''}{cuts}"
+        return f"{ways[self.rung]} (rung {self.rung}){rejects}{more}"
 
 
 _known: dict[tuple[str, str], Known] = {}

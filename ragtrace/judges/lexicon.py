@@ -17,12 +17,14 @@ from ragtrace.judges.text import (
     TOKEN,
     fold,
     fold_light,
+    light_stem,
     number,
     plain,
     spaced,
     stem,
 )
 from ragtrace.judges.words import (
+    CHINESE_FUNCTION,
     CONTEXT_NOUNS,
     DENIALS,
     ENGLISH,
@@ -31,6 +33,7 @@ from ragtrace.judges.words import (
     GENERIC,
     NEGATIONS,
     NUMBER_WORDS,
+    UNITS,
 )
 
 _T = TypeVar("_T")
@@ -40,11 +43,12 @@ GENERIC_WEIGHT: Final = 0.25
 NEGATION: Final = "\0"
 """Stands for a negation among the stems that `stems` returns. No folding yields it; even "not " is one word's stem."""
 _SIGNALS: Final = DENIALS | NEGATIONS | CONTEXT_NOUNS
-_PARTICULAR: Final = _SIGNALS | ENGLISH | FRAMING | NUMBER_WORDS.keys()
+_PARTICULAR: Final = _SIGNALS | ENGLISH | FRAMING | NUMBER_WORDS.keys() | UNITS.keys()
 """English words of which more is to be said than their stem and weight."""
 _CACHED_WORDS: Final = 20_000
 _CACHED_CHARS: Final = 64
 _PREFIX_CHARS: Final = 6
+_ARABIC_AND: Final = "\u0648"
 
 
 class Word(NamedTuple):
@@ -76,6 +80,7 @@ class Lexicon(dict[str, Word]):
     def __init__(self, language: str = "en") -> None:
         super().__init__()
         self.english = language in ("", "en")
+        self._language = language
         self.telling = _Runs(self, _telling)
         self.stems = _Runs(self, _stems)
         self._stop = ENGLISH if self.english else FUNCTION_WORDS.get(language, ENGLISH)
@@ -94,7 +99,9 @@ class Lexicon(dict[str, Word]):
             root = stem(lower)
             return Word(root, _content_weight(lower, root), False, spelling[0] != lower[0])
         if spelling[0].isdecimal():
-            return Word(number(spelling), 1.0, number=True)
+            return Word(number(spelling, comma=not self.english), 1.0, number=True)
+        if spelling[0] == _ARABIC_AND and spelling[1:].isdecimal():
+            return Word(number(spelling[1:]), 1.0, number=True)
         if spelling[0] >= "\u0e00" and IS_UNSPACED.match(spelling):
             folded = fold(spelling)
             return Word(folded, self._unspaced_weight(folded))
@@ -102,8 +109,10 @@ class Lexicon(dict[str, Word]):
         base = fold(spelling).removesuffix("'s").replace("'", "")
         if self.english and base in NUMBER_WORDS:
             return Word(NUMBER_WORDS[base], 1.0, number=True)
-        root = self._stem(base)
-        weight, capital = self._weight(light, base, root), spelling[0].isupper()
+        root = self._stem(UNITS.get(base, base) if self.english else base)
+        weight = self._weight(light, base, root)
+        # German writes every noun with a capital.
+        capital = spelling[0].isupper() and self._language != "de"
         if light not in _SIGNALS:
             return Word(root, weight, False, capital)
         return Word(root, weight, False, capital, light in NEGATIONS, light in DENIALS, light in CONTEXT_NOUNS, True)
@@ -118,14 +127,15 @@ class Lexicon(dict[str, Word]):
         return _content_weight(base, root)
 
     def _unspaced_weight(self, pair: str) -> float:
-        # Hiragana writes endings and particles: it says little of the subject.
-        return GENERIC_WEIGHT if all("\u3040" <= c <= "\u309f" for c in pair) else 1.0
+        # Hiragana writes endings and particles, and what joins a word with its neighbour says little of the subject.
+        joins = any("\u3040" <= c <= "\u309f" or c in CHINESE_FUNCTION for c in pair)
+        return GENERIC_WEIGHT if joins else 1.0
 
     def _stem(self, base: str) -> str:
         if self.english and base.isascii():
             return stem(base)
-        # Arabic writes the article onto the noun; elsewhere the first letters are a stemmer for any alphabet.
-        return base.removeprefix("ال")[:_PREFIX_CHARS]
+        # The first letters are a stemmer for any alphabet, once endings are off that differ within them.
+        return light_stem(base, self._language)[:_PREFIX_CHARS]
 
 
 class _Runs(dict[str, _T]):

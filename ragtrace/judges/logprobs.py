@@ -14,28 +14,39 @@ LEAST_PROBABILITY: Final = 0.01
 _DECODER: Final = json.JSONDecoder()
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _MOST_STARTS: Final = 20
-_WHOLE: Final = re.compile(r"-?\d{1,9}\Z", re.ASCII)
+_ROUNDING: Final = 0.01
+"""How far the probabilities of a server that rounds may sum to more than 1."""
 
 
-def weighted(candidates: Iterable[tuple[str, float]], low: int, high: int) -> float | None:
-    """sum(s p) / sum(p) over the candidates that are whole numbers from *low* to *high* with p >= 0.01.
+def weighted(
+    candidates: Iterable[tuple[str, float]], low: int, high: int, before: str = "", after: str = ""
+) -> float | None:
+    """Return sum(s p) / sum(p) over the candidates that are exactly a label of the scale, with p >= 0.01.
 
     Args:
-        candidates: text and natural logarithm of the probability.
+        candidates: distinct texts, each with the natural logarithm of its probability.
+        before: what stands in front of the label in every candidate.
+        after: what stands behind it.
 
     Returns:
-        None if there is none such.
+        None if there is no such candidate; if the probabilities are none (not a number, above 1, summing to more); or
+        if a candidate with p >= 0.01 is the beginning of another label, as of a tokenizer that splits digits: what
+        would have followed is not known.
 
     Source: Liu et al. 2023, "G-Eval", arXiv:2303.16634, section 2.3.
     """
-    probabilities: dict[int, float] = {}
-    for written, logprob in candidates:
-        bare = written.strip().strip('"')
-        probability = math.exp(logprob) if logprob <= 0 else math.nan
-        if _WHOLE.match(bare) and low <= int(bare) <= high and probability >= LEAST_PROBABILITY:
-            probabilities[int(bare)] = probabilities.get(int(bare), 0.0) + probability
-    total = math.fsum(probabilities.values())
-    return math.fsum(score * p for score, p in probabilities.items()) / total if total else None
+    logprobs = dict(candidates)
+    if not all(logprob <= 0 for logprob in logprobs.values()):
+        return None
+    if math.fsum(map(math.exp, logprobs.values())) > 1 + _ROUNDING:
+        return None
+    labels = {f"{before}{score}{after}": score for score in range(low, high + 1)}
+    likely = {text: p for text, logprob in logprobs.items() if (p := math.exp(logprob)) >= LEAST_PROBABILITY}
+    if any(label != text and label.startswith(text) for text in likely for label in labels):
+        return None
+    scores = {labels[text]: p for text, p in likely.items() if text in labels}
+    total = math.fsum(scores.values())
+    return math.fsum(score * p for score, p in scores.items()) / total if total else None
 
 
 def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str, str] | None:
@@ -106,9 +117,7 @@ def expected(
     if found is None:
         return None
     index, before, after = found
-    candidates = [
-        (written[len(before) : len(written) - len(after)] if written.endswith(after) else written[len(before) :], p)
-        for written, p in alternatives[index].items()
-        if written.startswith(before) and len(written) >= len(before) + len(after)
-    ]
-    return weighted(candidates, low, high)
+    # A reply that its own distribution holds for unlikely was not drawn from that distribution.
+    if alternatives[index].get(tokens[index], -math.inf) < math.log(LEAST_PROBABILITY):
+        return None
+    return weighted(alternatives[index].items(), low, high, before, after)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final, TypeVar
 
+from ragtrace.judges.quotes import fold
 from ragtrace.judges.reply import UNJUDGED, Reply, Stated, Verdict
 from ragtrace.labels import AnswerLabel, CitationSupport, SentenceRelevance
 
@@ -46,9 +47,29 @@ def extraction(replies: Sequence[Reply]) -> Extraction:
     whole = [reply.statements for reply in replies]
     return Extraction(
         sentences=_union(reply.sentences for reply in replies),
-        statements=None if None in whole else [one for statements in whole for one in statements or ()],
+        statements=None if None in whole else distinct(one for statements in whole for one in statements or ()),
         answer_rating=max(ratings, default=None),
         answer_label=label,
+    )
+
+
+def distinct(statements: Iterable[Stated]) -> list[Stated]:
+    """Return *statements* with each text once; where two of a text differ in a label, that label is none."""
+    found: dict[object, Stated] = {}
+    for index, one in enumerate(statements):
+        key = fold(one.text).rstrip(".,;:!? ") or index
+        old = found.get(key)
+        found[key] = one if old is None else _joined(old, one)
+    return list(found.values())
+
+
+def _joined(old: Stated, new: Stated) -> Stated:
+    return replace(
+        old,
+        sentences=tuple(sorted({*old.sentences, *new.sentences})),
+        checkable=old.checkable or new.checkable,
+        relevant=old.relevant if old.relevant == new.relevant else None,
+        verdict=old.verdict if old.verdict.support == new.verdict.support else UNJUDGED,
     )
 
 

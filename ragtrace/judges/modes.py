@@ -1,20 +1,20 @@
 """How a call is put to a model: all in one request (`fast`), or in steps that guard against it (`careful`, `strict`).
 
-`fast`: one request. `careful`: first the answer is taken apart by a request that sees no chunk, so that no chunk can
-hide a statement; then its statements are verified, ten at a time, control items among them. `strict`: the second step
-three times, in other orders, and the majority counts.
+`fast`: one request for every twelve sentences. `careful`: first the answer is taken apart by a request that sees no
+chunk, so that no chunk can hide a statement; then its statements are verified, ten at a time, control items among them.
+`strict`: the second step three times, in other orders, and the majority counts.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from ragtrace.errors import JudgeError
 from ragtrace.judges.asked import Asked
-from ragtrace.judges.controls import Control, any_failed, controls
+from ragtrace.judges.controls import Control, controls
 from ragtrace.judges.inquiry import Inquiry, in_halves, together
 from ragtrace.judges.merging import Extraction, Verification, extraction, verification, vote
 from ragtrace.judges.reply import Reply, Verdict
@@ -23,6 +23,8 @@ from ragtrace.judges.verdicts import one_by_one, stated
 
 Mode: TypeAlias = Literal["fast", "careful", "strict"]
 ROUNDS: Final = 3
+MOST_SENTENCES: Final = 12
+"""In one request: of more, models leave out some."""
 
 T = TypeVar("T")
 
@@ -85,12 +87,18 @@ class Interview:
     ) -> None:
         self._inquiry, self._sheet, self._scope, self._limits = inquiry, sheet, scope, limits
         self._with_controls, self._chance = with_controls, chance
-        self._suspect = False
+        self._planned: dict[Hashable, tuple[Control, ...]] = {}
+        self._failures: dict[Hashable, list[bool]] = {}
+
+    @property
+    def _suspect(self) -> bool:
+        """Whether a control item got a wrong label at least every second time."""
+        return any(2 * sum(failed) >= len(failed) for failed in self._failures.values())
 
     # --- fast --------------------------------------------------------------------------------------------------------
 
     async def whole(self) -> Labels:
-        """Everything in one request; two, each with half of the answer, if its reply was cut off.
+        """Ask everything in one request for every twelve sentences; in two halves if the reply to one was cut off.
 
         Raises:
             JudgeError: there is no reply that can be read.
@@ -100,13 +108,13 @@ class Interview:
             asked = Asked("verify", sheet.query, chunks=sheet.chunks, parts=sheet.sentences)
             replies = [await self._inquiry.ask(asked)]
         elif not scope.chunks:
-            replies = await in_halves(self._extract, sheet.sentences)
+            replies = await self._in_groups(self._extract, [sheet.sentences])
         else:
-            replies = await in_halves(self._judge, sheet.sentences)
+            replies = await self._in_groups(self._judge, [sheet.sentences])
+        extracted = extraction(replies)
         # The verdicts of a full reply stand with its statements, which are numbered over all replies.
-        stated = [statement for reply in replies for statement in reply.statements or ()]
-        verdicts = [(index, statement.verdict) for index, statement in enumerate(stated)]
-        return Labels("fast", extraction(replies), verification(replies, verdicts), suspect=self._suspect)
+        verdicts = [(index, statement.verdict) for index, statement in enumerate(extracted.statements or ())]
+        return Labels("fast", extracted, verification(replies, verdicts), suspect=self._suspect)
 
     async def _judge(self, units: Sequence[Unit]) -> Reply:
         sheet = self._sheet
@@ -121,9 +129,10 @@ class Interview:
                 citations=tuple(cited for cited in sheet.citations if cited.id and cited.unit_id in shown),
                 parts=sheet.parts or (),
                 given={key: item.text for key, item in items.items()},
+                controls=frozenset(items),
             )
         )
-        self._suspect = self._suspect or any_failed(items, reply.given)
+        self._check(units[0].id, items, reply)
         return reply
 
     # --- the lowest rung ---------------------------------------------------------------------------------------------
@@ -159,7 +168,7 @@ class Interview:
             except JudgeError as error:
                 self._note(labels, "answer", error)
         statements = labels.extraction.statements or []
-        checkable = {index: one.text for index, one in enumerate(statements) if one.checkable}
+        checkable = {index: one.text for index, one in enumerate(statements) if one.checkable and one.text}
         if self._scope.chunks and (checkable or not self._scope.statements_only):
             try:
                 done = await together([self._round(checkable, turn) for turn in range(rounds)])
@@ -178,25 +187,37 @@ class Interview:
             raise error
 
     async def _extraction(self) -> Extraction:
-        groups = list(packed(self._sheet.sentences, self._limits.chars))
-        replies = await together([in_halves(self._extract, group) for group in groups])
-        return extraction([reply for group in replies for reply in group])
+        packs = list(packed(self._sheet.sentences, self._limits.chars))
+        return extraction(await self._in_groups(self._extract, packs))
+
+    async def _in_groups(
+        self, ask: Callable[[Sequence[Unit]], Awaitable[Reply]], packs: Sequence[Sequence[Unit]]
+    ) -> list[Reply]:
+        """Return the replies about all sentences, in their order; each is about at most `MOST_SENTENCES` of them."""
+        groups = [group for pack in packs for group in evenly(pack, MOST_SENTENCES)]
+        replies = await together([in_halves(ask, group) for group in groups])
+        return [reply for group in replies for reply in group]
 
     async def _extract(self, units: Sequence[Unit]) -> Reply:
         return await self._inquiry.ask(Asked("extract", self._sheet.query, sentences=tuple(units)))
 
     async def _round(self, checkable: dict[int, str], turn: int) -> Verification:
-        """Every statement held against every chunk, once; the first round keeps their order."""
-        chunks, statements = list(self._sheet.chunks), list(checkable)
+        """Every statement held against every chunk, once; the first round keeps their order.
+
+        The same chunks are in a request together in every round: their control items are voted on, too.
+        """
+        groups = [(number, list(group)) for number, group in enumerate(packed(self._sheet.chunks, self._limits.chars))]
+        statements = list(checkable)
         if turn:
-            self._chance.shuffle(chunks)
+            for _, group in groups:
+                self._chance.shuffle(group)
+            self._chance.shuffle(groups)
             self._chance.shuffle(statements)
         most = self._limits.statements
         batches = [statements[at : at + most] for at in range(0, len(statements), most)] or [[]]
-        groups = list(packed(chunks, self._limits.chars))
         works = [
-            self._batch(group, batch, checkable, first=number == 0)
-            for group in groups
+            self._batch(group, batch, checkable, (group_number, number))
+            for group_number, group in groups
             for number, batch in enumerate(batches)
         ]
         done = [result for results in await together(works) for result in results]
@@ -204,23 +225,33 @@ class Interview:
         return verification([reply for reply, _ in done], verdicts)
 
     async def _batch(
-        self, chunks: Sequence[Chunk], statements: Sequence[int], texts: dict[int, str], *, first: bool
+        self, chunks: Sequence[Chunk], statements: Sequence[int], texts: dict[int, str], where: tuple[int, int]
     ) -> list[tuple[Reply, list[tuple[int, Verdict]]]]:
         """*statements* (indices) held against *chunks*; the citations of these chunks go with the first batch."""
 
         async def verify(batch: Sequence[int]) -> tuple[Reply, list[tuple[int, Verdict]]]:
-            return await self._verify(chunks, batch, texts, cites=first and batch[:1] == statements[:1])
+            cites = where[1] == 0 and batch[:1] == statements[:1]
+            return await self._verify(chunks, batch, texts, where, cites=cites)
 
         return await in_halves(verify, statements)
 
     async def _verify(
-        self, chunks: Sequence[Chunk], statements: Sequence[int], texts: dict[int, str], *, cites: bool
+        self,
+        chunks: Sequence[Chunk],
+        statements: Sequence[int],
+        texts: dict[int, str],
+        where: tuple[int, int],
+        *,
+        cites: bool,
     ) -> tuple[Reply, list[tuple[int, Verdict]]]:
         sheet = self._sheet
         mixed: list[int | Control] = list(statements)
-        for item in self._controls(chunks):
+        if where not in self._planned:
+            self._planned[where] = self._controls(chunks)
+        for item in self._planned[where]:
             mixed.insert(self._chance.randint(0, len(mixed)), item)
         given = {f"g{number}": item for number, item in enumerate(mixed, 1)}
+        items = {key: item for key, item in given.items() if isinstance(item, Control)}
         known = {chunk.id for chunk in chunks}
         citations = tuple(cited for cited in sheet.citations if cites and cited.chunk_id in known)
         citing = {cited.unit_id for cited in citations}
@@ -233,11 +264,15 @@ class Interview:
                 # Without statements the chunks are held against the sentences: else nothing could contradict them.
                 parts=tuple(u for u in sheet.parts or sheet.sentences if u.id in citing) if texts else sheet.sentences,
                 given={key: item.text if isinstance(item, Control) else texts[item] for key, item in given.items()},
+                controls=frozenset(items),
             )
         )
-        items = {key: item for key, item in given.items() if isinstance(item, Control)}
-        self._suspect = self._suspect or any_failed(items, reply.given)
+        self._check(where, items, reply)
         return reply, [(item, _proven(reply.given[key])) for key, item in given.items() if isinstance(item, int)]
+
+    def _check(self, where: Hashable, items: Mapping[str, Control], reply: Reply) -> None:
+        for key, item in items.items():
+            self._failures.setdefault((where, item.text), []).append(item.failed(reply.given[key]))
 
     def _controls(self, chunks: Sequence[Chunk]) -> tuple[Control, ...]:
         return controls(chunks, self._chance) if self._with_controls else ()
@@ -246,6 +281,13 @@ class Interview:
 def _proven(verdict: Verdict) -> Verdict:
     """After a repair, a label that nothing shows counts as if nothing had been found."""
     return replace(verdict, support="not_found", evidence=()) if verdict.unverified else verdict
+
+
+def evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Return *items*, in order, in as few groups of at most *most* as there can be, all about as large."""
+    groups = -(-len(items) // most)
+    size = -(-len(items) // max(1, groups))
+    return [items[at : at + size] for at in range(0, len(items), max(1, size))]
 
 
 def packed(items: Sequence[T], chars: int) -> Iterator[Sequence[T]]:

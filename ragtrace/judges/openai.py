@@ -17,7 +17,7 @@ from ragtrace.judges.prompts import VERSION, system_message
 from ragtrace.judges.reply import Reply
 from ragtrace.judges.sheet import MAX_CHUNK_CHARS, Chunk, Sheet, prepare, reference_chunks
 from ragtrace.judges.verdicts import UNREADABLE, Habit
-from ragtrace.model import Closable, EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.model import Closable, EvaluatorType, Judgement, Metric, Plain, RagCall
 
 if TYPE_CHECKING:
     from ragtrace.judges.chat import Chat
@@ -32,13 +32,17 @@ _JSON_RUNGS: Final = 3
 class OpenAIJudge:
     """Judges calls with a model behind an OpenAI-compatible server: OpenAI, Azure, vLLM, Ollama, LiteLLM, llama.cpp ...
 
-    One request gives the labels of all metrics that need no reference (`mode="fast"`). The answer is taken apart into
-    statements; each is held against the retrieved chunks, with a quote that is looked up in the chunk named.
+    One request gives the labels of all metrics that need no reference (`mode="fast"`), one more for every further
+    twelve sentences of the answer. The answer is taken apart into statements; each is held against the retrieved
+    chunks, with a quote that is looked up in the chunk named.
 
     Query, answer and chunks are treated as hostile: they reach the model as data in one JSON string, and of its reply
     only known ids and labels are read. `careful` takes the answer apart without showing the chunks, and then verifies
     the statements, ten in a request, with control items among them whose labels are known: if one is wrong, nothing of
-    the judgement counts (`judge_suspect`). `strict` verifies three times, in other orders, and takes the majority.
+    the judgement counts (`judge_suspect`). `strict` verifies three times, in other orders, and takes the majority, of
+    control items, too. They cover the labels of support, and neither relevance, grades, citations nor ratings;
+    `docs/judge.md` says which attacks are not caught. Models of 7 to 8 billion parameters need shorter lists:
+    `mode="careful", statements_per_call=3`.
 
     Args:
         model: the model's name, or that of the deployment.
@@ -47,7 +51,7 @@ class OpenAIJudge:
         base_url: of the server; None: OPENAI_BASE_URL, or OpenAI's own.
         api_key: None: OPENAI_API_KEY.
         embedder: for metrics that compare embeddings, closed with the judge; None: these are unscored (`no_embedder`).
-        controls: mix in control items; None: in "careful" and "strict".
+        controls: mix in control items; None: in "careful" and "strict", not in "fast".
         statements_per_call: most statements verified in one request.
         max_chunk_chars: a longer chunk is cut, and counted in the attribute `truncated_chunks`.
         max_input_chars: most characters of query, answer and chunks in one request.
@@ -55,7 +59,8 @@ class OpenAIJudge:
             (`judge_error`, `coverage`).
         timeout: seconds for one request.
         price: US dollars a million tokens; None: the list price of the model, if it is known.
-        max_tokens: most tokens of a reply; None: the server's limit.
+        max_tokens: most tokens of a reply; None: derived from the request, well above what an honest reply has; none
+            for a model that is seen to spend them on reasoning.
         lowest_rung: how far down it may go for a server that cannot do better: 1 (only JSON schemas), 2 (JSON objects),
             3 (JSON in plain text), 4 (for small local models: one statement a request, one word in reply, which gives
             the support of statements and nothing else).
@@ -175,16 +180,21 @@ class OpenAIJudge:
             JudgeError: it gave none; with what was spent.
         """
         needs = self._needs(call)
+        failed: JudgeError | None = None
         try:
             judgement = await self._main(call, needs & FIELDS)
         except JudgeError as error:
             # What other requests give is not lost with this one, unless asking again may give it all.
             if error.retryable or needs <= FIELDS:
                 raise
-            judgement = _failed(error, self._mode)
+            judgement, failed = _failed(error, self._mode), error
+        spent = judgement.n_calls
         if REFERENCE in needs:
             judgement = await self._with_reference_contexts(call, judgement)
-        return await self._with_families(call, judgement)
+        judgement = await self._with_families(call, judgement)
+        if failed is not None and judgement.n_calls == spent:
+            raise failed  # nothing else was asked: what the server said is more than a reason for each label
+        return judgement
 
     def _needs(self, call: RagCall) -> frozenset[str]:
         if self._metrics is None:
@@ -307,13 +317,16 @@ def _charged(judgement: Judgement, inquiry: Inquiry) -> Judgement:
     """*judgement* with what *inquiry* spent added, and the model that answered."""
     spent = inquiry.spent
     before, now = judgement.cost_usd if judgement.n_calls else 0.0, spent.cost_usd if spent.n_calls else 0.0
+    noticed: dict[str, Plain] = {"judge_model": inquiry.model} if inquiry.model else {}
+    if inquiry.input_truncated:
+        noticed["judge_input_truncated"] = True
     return replace(
         judgement,
         n_calls=judgement.n_calls + spent.n_calls,
         input_tokens=judgement.input_tokens + spent.input_tokens,
         output_tokens=judgement.output_tokens + spent.output_tokens,
         cost_usd=None if before is None or now is None else before + now,
-        attributes={**judgement.attributes, **({"judge_model": inquiry.model} if inquiry.model else {})},
+        attributes={**judgement.attributes, **noticed},
     )
 
 

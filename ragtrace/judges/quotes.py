@@ -1,40 +1,168 @@
-"""Whether a quote really occurs in a chunk: what a judge claims to have read is checked, never believed."""
+"""Whether a quote really occurs in a chunk and bears on a statement: what a judge claims is checked, never believed."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator, Sequence, Set
+from functools import lru_cache
 from typing import Final
 
-_QUOTES: Final = '"`\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb\u2032\u2033'
+_QUOTES: Final = '"\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb\u2032\u2033'
 _DASHES: Final = "\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\ufe58\ufe63\uff0d"
-_MARKS: Final = {ord(mark): "'" for mark in _QUOTES} | {ord(dash): "-" for dash in _DASHES}
-_ELLIPSIS: Final = re.compile(r"[\[(]?\.{3,}[\])]?")
+_MARKS: Final = (
+    {ord(mark): "'" for mark in _QUOTES}
+    | {ord(dash): "-" for dash in _DASHES}
+    | dict.fromkeys(map(ord, "*_`~"))  # emphasis and code
+    | {ord("|"): " "}  # cells of a table
+)
+_ESCAPES: Final = re.compile(r"\\[nrt]|\\(?=[\"'])")
+"""As they stand in text that was written as JSON once too often."""
+_ELLIPSIS: Final = re.compile(r"[\[(]?(?:\.{3,}|\u2026)[\])]?")
 _EDGES: Final = " .,;:'-"
+_QUOTE_CHARS: Final = 1_000
+_FEWEST_WORDS: Final = 3
+_UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+"""Scripts without spaces: each of their characters counts as a word."""
+_WORDS: Final = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_STEM_CHARS: Final = 4
+_NAME_CHARS: Final = 3
+"""How much of a name must be the same: Italy is where Italian wines come from."""
+
+_NO_CONTENT: Final = re.compile(
+    r"\b[a-z][a-z0-9+.-]{1,15}://\S+|\[[^\]]{0,80}\]|\((?:sources?|see|cf|refs?|quellen?|siehe|doc\w*)\b[^)]{0,80}\)|\A\W*\d{1,3}[.)]\s",
+    re.IGNORECASE,
+)
+"""Addresses, citations, numbers of list items."""
+_NUMBER: Final = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
+_NAME: Final = re.compile(r"(?:(?<=[\w,;)] )|(?<= \())[^\W\d_a-z][^\W\d_]{3,}")
 
 
 def fold(text: str) -> str:
-    """*text* as quotes are compared: NFKC, no case, single spaces, one quotation mark and one dash."""
-    if text.isascii():
-        return " ".join(text.lower().replace('"', "'").replace("`", "'").split())
+    """Return *text* as quotes are compared: NFKC, no case, single spaces, one quotation mark and dash, no markup."""
+    # A quote is held against every chunk named, and a statement against others.
+    return _folded_before(text) if len(text) <= _QUOTE_CHARS else _folded(text)
+
+
+def _folded(text: str) -> str:
+    if "\\" in text:
+        text = _ESCAPES.sub(lambda found: "" if found[0] == "\\" else "\n", text)
     # Before NFKC, which takes some marks apart into a space and an accent.
     folded = unicodedata.normalize("NFKC", text.translate(_MARKS)).casefold()
-    return " ".join(folded.split())
+    # What has no letter or digit is a bullet, a heading's mark or the rule of a table.
+    return " ".join([word for word in folded.split() if word[0].isalnum() or any(map(str.isalnum, word))])
+
+
+_folded_before = lru_cache(maxsize=128)(_folded)
 
 
 def occurs(quote: str, folded: str) -> bool:
-    """Whether *quote* occurs in a chunk, of which *folded* is the fold; parts around an ellipsis must do so in order.
+    """Return whether *quote* occurs in a chunk, of which *folded* is the fold.
 
-    Punctuation at the ends of a part does not count. A quote without any letter or digit occurs nowhere.
+    Parts around an ellipsis must do so in order. Punctuation at the ends of a part does not count. A quote without any
+    letter or digit occurs nowhere.
     """
-    at, words = 0, False
-    for part in _ELLIPSIS.split(fold(quote)):
-        part = part.strip(_EDGES)
-        if not part:
-            continue
+    parts = [part for part in (fold(part).strip(_EDGES) for part in _ELLIPSIS.split(quote)) if part]
+    at = 0
+    for part in parts:
         at = folded.find(part, at)
         if at < 0:
             return False
         at += len(part)
-        words = words or any(character.isalnum() for character in part)
-    return words
+    return bool(parts)
+
+
+def too_short(quote: str, folded: str) -> bool:
+    """Return whether *quote* has fewer than three words and is not all of the chunk, of which *folded* is the fold."""
+    return len(_WORDS.findall(quote)) < _FEWEST_WORDS and fold(quote).strip(_EDGES) != folded.strip(_EDGES)
+
+
+def overlaps(quote: str, statement: str) -> bool:
+    """Return whether *quote* has a word of *statement*, in any form; True if *statement* has no word that counts."""
+    wanted = _stems(statement)
+    return not wanted or not wanted.isdisjoint(_stems(quote))
+
+
+def _stems(text: str) -> set[str]:
+    words = _WORDS.findall(fold(text))
+    return {word[:_STEM_CHARS] for word in words if len(word) >= _STEM_CHARS or not word.isascii() or word.isdigit()}
+
+
+class Said:
+    """What a text has that a statement can be checked for; each part is found on first use, once."""
+
+    __slots__ = ("_names", "_numbers", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._numbers: frozenset[str] | None = None
+        self._names: frozenset[str] | None = None
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """The digits of each number."""
+        if self._numbers is None:
+            self._numbers = frozenset([key for found in set(_NUMBER.findall(self._text)) for key in _digits(found)])
+        return self._numbers
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Beginnings of all words."""
+        if self._names is None:
+            self._names = frozenset([word[:_NAME_CHARS] for word in _WORDS.findall(self._text.casefold())])
+        return self._names
+
+
+def said_by(text: str) -> Said:
+    """Return the numbers and words of *text*."""
+    return Said(text)
+
+
+def lacking(text: str, evidence: Sequence[Said], *, with_names: bool = True) -> list[str]:
+    """Return the numbers and names of *text* that no *evidence* has.
+
+    Numbers of one digit do not count: they may be written as words. Names are words with a capital letter within a
+    sentence; abbreviations do not count.
+
+    Args:
+        with_names: whether capitals tell names; they do not in German.
+    """
+    if not text[:1].isalpha() or "[" in text or "(" in text or "://" in text:
+        text = _NO_CONTENT.sub(" ", text)
+    absent: list[str] = _NUMBER.findall(text)
+    if absent:
+        known = frozenset[str]().union(*(said.numbers for said in evidence))
+        absent = [found for found in absent if not _is_known(found, known)]
+    if with_names and not text.istitle():
+        keys = {name: name.casefold()[:_NAME_CHARS] for name in names(text)}
+        absent += [name for name, key in keys.items() if not any(key in said.names for said in evidence)]
+    return list(dict.fromkeys(absent))
+
+
+def names(text: str) -> list[str]:
+    """Return the words of *text* with a capital letter that is not that of a sentence or an abbreviation."""
+    return [name for name in _NAME.findall(text) if name[0].isupper() and not name.isupper()]
+
+
+def _is_known(number: str, known: Set[str]) -> bool:
+    whole, *parts = _digits(number) or [""]
+    return not whole or whole in known or (bool(parts) and known >= set(parts))
+
+
+def _digits(number: str) -> list[str]:
+    """Return *number* and, if it has separators, its parts: those with two digits, without zeros at their ends."""
+    if number.isascii() and number.isdigit():  # as nearly always
+        whole = [number]
+    else:
+        parts = re.findall(r"\d+", number)
+        whole = ["".join(parts), *(parts if len(parts) > 1 else ())]
+        whole = ["".join([str(int(digit)) for digit in part]) for part in whole]
+    plain = [part.lstrip("0") for part in whole]
+    return [part.rstrip("0") for part in plain if len(part) > 1]
+
+
+def numbers(text: str) -> Iterator[re.Match[str]]:
+    """Return where *text* has a number of at least two digits that is no address or citation."""
+    apart = [found.span() for found in _NO_CONTENT.finditer(text)]
+    found = (one for one in _NUMBER.finditer(text) if _digits(one[0]))
+    return (one for one in found if not any(start <= one.start() < end for start, end in apart))

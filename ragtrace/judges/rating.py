@@ -156,10 +156,10 @@ async def _rate(case: Case, found: Found, metric: Rated) -> Rating:
 
 
 def _weighted(answer: Answer, reply: Reply, metric: Rated) -> Rating | None:
-    """The mean weighted by probability, where that was asked for and the server tells it for a single token."""
+    """Return the mean weighted by probability, where that was asked for and the server tells it for a single token."""
     if metric.method != "logprobs" or not answer.tokens:
         return None
-    alternatives = [{token.text: token.logprob, **dict(token.top)} for token in answer.tokens]
+    alternatives = [{token.text: token.logprob, **dict(token.top)} if token.top else {} for token in answer.tokens]
     value = expected(
         answer.text, [token.text for token in answer.tokens], alternatives, "score", metric.low, metric.high
     )

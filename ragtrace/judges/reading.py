@@ -15,7 +15,7 @@ from typing import Final
 from ragtrace.judges.lexicon import Lexicon, tokens
 from ragtrace.judges.statements import Statement, statements
 from ragtrace.judges.support import Finding
-from ragtrace.judges.text import language, one_line, pieces, scripts, spoken_share
+from ragtrace.judges.text import function_words, language, one_line, pieces, scripts
 from ragtrace.model import Document, Plain
 
 MAX_ANSWER_CHARS: Final = 50_000
@@ -32,6 +32,7 @@ _SHARED_SCRIPT: Final = 0.6
 # English text has 35 to 45 % function words, a sentence of twelve words practically never none.
 _ENOUGH_WORDS: Final = 12
 _FOREIGN_SHARE: Final = 0.04
+_FEWEST_WORDS: Final = 3
 
 
 def _numbering() -> dict[str, int]:
@@ -53,6 +54,10 @@ class Reading:
     attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
 
     @property
+    def prose(self) -> list[Statement]:
+        return [statement for statement in self.statements if not statement.code]
+
+    @property
     def checkable(self) -> list[Statement]:
         return [statement for statement in self.statements if statement.checkable]
 
@@ -60,7 +65,7 @@ class Reading:
     def abstained(self) -> bool:
         """It declines to answer, and says less that could be an attempt at answering."""
         declined = sum(len(statement.words) + 1 for statement in self.statements if statement.declines)
-        told = sum(len(s.words) for s in self.statements if s.checkable and not s.declines)
+        told = sum(len(s.words) for s in self.prose if s.checkable and not s.declines)
         return declined > told
 
 
@@ -149,22 +154,28 @@ def shares_script(reading: Reading) -> Generator[int, None, bool]:
     return shared >= _SHARED_SCRIPT * sum(letters.values())
 
 
-def shares_language(reading: Reading, findings: Sequence[Finding], spoken: str) -> bool:
-    """False if answer and chunks are visibly in different languages, so that words cannot tell what supports what.
+def choose_language(answer: str, chunk: str) -> str:
+    """Return the code of the language to read both with; empty where neither text says."""
+    spoken, written = language(answer[:SAMPLE_CHARS]), ""
+    if spoken != "en":
+        written = language(chunk[:SAMPLE_CHARS])
+        if written and spoken and written != spoken:
+            _, own, other = function_words(answer[:SAMPLE_CHARS], (written,))
+            return written if own >= other else spoken
+    return spoken or written
+
+
+def shares_language(reading: Reading, findings: Sequence[Finding]) -> bool:
+    """Return False if answer and chunks are in different languages, so that words cannot tell what supports what.
 
     Where most words are found in the chunks anyway they do tell, whatever the languages look like.
     """
     if sum((2 * finding.deficit - 1) * finding.weight for finding in findings) < 0:
         return True
-    known: set[str] = set()
-    for text in list(reading.chunks.values())[:_SAMPLED_CHUNKS]:
-        if code := language(text[:SAMPLE_CHARS]):
-            known.add(code)
-            if code == spoken:
-                return True
+    known = {language(text[:SAMPLE_CHARS], 2) for text in list(reading.chunks.values())[:_SAMPLED_CHUNKS]} - {""}
     if not known:
         return True
-    if spoken:
-        return False
-    count, share = spoken_share(reading.answer[: 4 * SAMPLE_CHARS], known)
-    return count < _ENOUGH_WORDS or share > _FOREIGN_SHARE
+    count, own, other = function_words(reading.answer[: 4 * SAMPLE_CHARS], known)
+    if own >= other and own:
+        return count < _ENOUGH_WORDS or own > _FOREIGN_SHARE * count
+    return count < _FEWEST_WORDS or (not other and count < _ENOUGH_WORDS)

@@ -2,18 +2,19 @@
 
 What the code enumerated (sentences, chunks, citations, given statements) is looked up by id: an id without exactly one
 valid label is unjudged, an id that was not asked for is a defect and nothing else. What the model wrote (statements) is
-taken as it is if it has a text, and numbered by its place.
+numbered by its place; an entry that cannot be read as a statement is an unjudged statement without a text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeVar, cast
 
 from ragtrace.judges.asked import Asked
 from ragtrace.judges.hidden import without_hidden
-from ragtrace.judges.quotes import occurs
+from ragtrace.judges.quotes import lacking, occurs, overlaps, said_by, too_short
 from ragtrace.judges.schemas import (
     ANSWER_LABELS,
     CITATION_SUPPORTS,
@@ -24,7 +25,8 @@ from ragtrace.judges.schemas import (
     YES_NO,
     fields,
 )
-from ragtrace.judges.sheet import Chunk
+from ragtrace.judges.sheet import Chunk, Unit
+from ragtrace.judges.text import language
 from ragtrace.labels import AnswerLabel, CitationSupport, Relevance, SentenceRelevance, Support
 
 MOST_STATEMENTS: Final = 1_000
@@ -32,6 +34,8 @@ MOST_STATEMENTS: Final = 1_000
 _TEXT_CHARS: Final = 500
 _QUOTE_CHARS: Final = 1_000
 _SHOWN_CHARS: Final = 40
+_SAMPLE_CHARS: Final = 500
+"""Enough to tell a language."""
 _WITH_EVIDENCE: Final = ("supported", "partial", "contradicted")
 
 L = TypeVar("L")
@@ -57,6 +61,7 @@ class Stated:
     """A statement that the model read out of the answer."""
 
     text: str
+    """"" if the entry was no statement: it counts as one that is unjudged."""
     sentences: tuple[int, ...]
     """Indices of its sentences, ascending."""
     checkable: bool
@@ -100,12 +105,64 @@ def uncovered(
     return [index for index, relevant in sentences.items() if relevant != "filler" and index not in covered]
 
 
+def omitted(
+    units: Sequence[Unit], sentences: Mapping[str, SentenceRelevance | None], statements: Sequence[Stated]
+) -> dict[int, list[str]]:
+    """Return the numbers and names of the answer's sentences that no statement of the sentence has, by its index.
+
+    A sentence that is filler or in no statement is left out.
+    """
+    names = has_names(unit.text for unit in units)
+    said: dict[int, list[str]] = {}
+    for statement in statements:
+        for index in statement.sentences:
+            said.setdefault(index, []).append(statement.text)
+    found = {
+        int(unit.id[1:]) - 1: unit for unit in units if sentences.get(unit.id) != "filler" and unit.id.startswith("s")
+    }
+    absent = {i: _omitted_from(unit.text, " ".join(said[i]), names) for i, unit in found.items() if i in said}
+    return {index: list(texts) for index, texts in absent.items() if texts}
+
+
+@lru_cache(maxsize=128)  # a reply is read, and concluded from right behind
+def _omitted_from(sentence: str, statements: str, names: bool) -> tuple[str, ...]:
+    return tuple(lacking(sentence, [said_by(statements)], with_names=names))
+
+
+def has_names(texts: Iterable[str]) -> bool:
+    """Return whether capitals tell names in *texts*: in German all nouns have them."""
+    return _language_of(_sample(texts)) != "de"
+
+
+def _sample(texts: Iterable[str]) -> str:
+    taken: list[str] = []
+    chars = 0
+    for text in texts:
+        if chars > _SAMPLE_CHARS:
+            break
+        taken.append(text)
+        chars += len(text) + 1
+    return " ".join(taken)[:_SAMPLE_CHARS]
+
+
+# The same answer and chunks are looked at for a reply, its repair and the conclusion.
+_language_of = lru_cache(maxsize=64)(language)
+
+
 class _Reader:
     def __init__(self, data: Mapping[str, object], asked: Asked) -> None:
         self._data, self._asked = data, asked
         self._fields = fields(asked.kind)
         self._chunks = {chunk.id: chunk for chunk in asked.chunks}
         self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in asked.sentences}
+        self._said_by_query = said_by(asked.query)
+        self._has_names, self._translates = True, False
+        if asked.kind in ("full", "verify"):
+            said = _language_of(_sample([*(unit.text for unit in asked.sentences), *(asked.given or {}).values()]))
+            read = _language_of(_sample(chunk.text for chunk in asked.chunks))
+            # Other words, and other forms of names, than the statements: only quotes and numbers can be compared.
+            self._translates = bool(said and read and said != read)
+            self._has_names = said != "de"
         self.reply = reply = Reply()
         if "sentences" in self._fields:
             reply.sentences = self._labels("sentences", "relevant", SENTENCE_RELEVANCES, self._indices)
@@ -127,6 +184,8 @@ class _Reader:
         """The label called *name* of every one of *ids*: None where there is none, an unknown one or two."""
         items = self._items(part)
         if items is None:
+            for asked in ids:  # the number of defects tells which of two replies is better
+                self._defect(f"{part}: {asked} is missing")
             return None
         found: dict[str, L | None] = {}
         for index, item in items:
@@ -170,18 +229,22 @@ class _Reader:
                 self._add_given(seen, key, item, where)
             elif stated is None:
                 self._defect(f"{where}: unknown id {_shown(key)}")
-            elif statement := self._stated(item, where):
-                self._add_stated(stated, key if isinstance(key, str) else where, statement, where)
+            else:
+                self._add_stated(stated, key if isinstance(key, str) else where, self._stated(item, where), where)
         for key in given:
             if key not in seen:
                 self._defect(f"statements: {key} is missing")
         self.reply.given = {key: seen.get(key, UNJUDGED) for key in given}
         if stated is not None:
             self.reply.statements = list(stated.values())
+        if self._asked.kind != "verify":
             self._check_coverage()
 
     def _add_given(self, seen: dict[str, Verdict], key: str, item: Mapping[str, object], where: str) -> None:
-        verdict = self._verdict(item, where)
+        told = len(self.reply.unproven)
+        verdict = self._verdict(item, where, (self._asked.given or {})[key])
+        if key in self._asked.controls:
+            del self.reply.unproven[told:]
         if key in seen and seen[key].support != verdict.support:
             self._defect(f"statements: two different labels support for {key}")
             verdict = UNJUDGED
@@ -199,12 +262,12 @@ class _Reader:
             self._defect(f"{where}: two different labels for {_shown(key)}")
             stated[key] = Stated(statement.text, statement.sentences, checkable=True, relevant=None)
 
-    def _stated(self, item: Mapping[str, object], where: str) -> Stated | None:
+    def _stated(self, item: Mapping[str, object], where: str) -> Stated:
         text = item.get("text")
         text = " ".join(without_hidden(text).split())[:_TEXT_CHARS] if isinstance(text, str) else ""
         if not text:
             self._defect(f"{where}.text is missing or empty")
-            return None
+            return Stated("", (), checkable=True, relevant=None)
         sentences = sorted({self._indices[name] for name in self._known(item, "sentence_ids", self._indices, where)})
         if not sentences:
             self._defect(f"{where}.sentence_ids names no sentence")
@@ -214,10 +277,10 @@ class _Reader:
         relevant: Relevance | None = self._label(item.get("relevant"), RELEVANCES, f"{where}.relevant")
         verdict = UNJUDGED
         if self._asked.kind == "full" and checkable == "yes":
-            verdict = self._verdict(item, where)
+            verdict = self._verdict(item, where, text)
         return Stated(text, tuple(sentences), checkable != "no", relevant, verdict)
 
-    def _verdict(self, item: Mapping[str, object], where: str) -> Verdict:
+    def _verdict(self, item: Mapping[str, object], where: str, text: str) -> Verdict:
         support: Support | None = self._label(item.get("support"), SUPPORTS, f"{where}.support")
         named = self._known(item, "evidence_chunk_ids", self._chunks, where)
         chunks = [self._chunks[name] for name in dict.fromkeys(named)]
@@ -226,23 +289,42 @@ class _Reader:
         quote = item.get("quote")
         quote = without_hidden(quote[: 2 * _QUOTE_CHARS])[:_QUOTE_CHARS].strip() if isinstance(quote, str) else ""
         source = _source(quote, chunks)
-        if not chunks:
-            self.reply.unproven.append(f"{where}: {support} needs an id in evidence_chunk_ids")
-        elif support == "supported" and source is None:
-            self.reply.unproven.append(f"{where}.quote does not occur in {', '.join(chunk.id for chunk in chunks)}")
-        unverified = not chunks or (support == "supported" and source is None)
-        return Verdict(support, tuple(chunk.rank for chunk in chunks), quote if source else None, unverified)
+        wrong = f"{support} needs an id in evidence_chunk_ids" if not chunks else ""
+        if chunks and support == "supported":
+            wrong = self._unproven(text, quote, source, chunks)
+        if wrong:
+            self.reply.unproven.append(f"{where}: {wrong}")
+        return Verdict(support, tuple(chunk.rank for chunk in chunks), quote if source else None, bool(wrong))
+
+    def _unproven(self, text: str, quote: str, source: Chunk | None, chunks: Sequence[Chunk]) -> str:
+        """Return why *quote* and *chunks* do not show that the statement *text* is supported; "" if they may."""
+        names = ", ".join(chunk.id for chunk in chunks)
+        if source is None:
+            return f"quote does not occur in {names}"
+        if too_short(quote, source.folded):
+            return "quote must have at least three words"
+        if not self._translates and not overlaps(quote, text):
+            return "quote has no word of the statement: quote what supports it"
+        evidence = [self._said_by_query, *(chunk.said for chunk in chunks)]
+        absent = lacking(text, evidence, with_names=self._has_names and not self._translates)
+        return f"{_shown(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""
 
     def _check_coverage(self) -> None:
         labels = self.reply.sentences or {}
         relevance: dict[int, SentenceRelevance | None] = {i: labels.get(name) for name, i in self._indices.items()}
-        for index in uncovered(relevance, self.reply.statements or (), self.reply.answer_label):
+        statements = self.reply.statements or ()
+        for index in uncovered(relevance, statements, self.reply.answer_label):
             self._defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
+        for index, absent in omitted(self._asked.sentences, labels, statements).items():
+            self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {_shown(absent[0])}")
 
     # --- shapes ------------------------------------------------------------------------------------------------------
 
     def _items(self, part: str) -> list[tuple[int, Mapping[str, object]]] | None:
-        """The objects in the list called *part*, with their places; None if there is no such list, or it is endless."""
+        """The entries of the list called *part*, with their places; None if there is no such list, or it is endless.
+
+        An entry that is no object is a defect, and an empty one.
+        """
         value = self._data.get(part)
         if not isinstance(value, list):
             self._defect(f"{part} is missing or no list")
@@ -259,6 +341,7 @@ class _Reader:
                 yield index, cast("dict[str, object]", item)
             else:
                 self._defect(f"{part}[{index}] is no object")
+                yield index, {}
 
     def _known(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:
         """Those of the ids called *name* that exist."""

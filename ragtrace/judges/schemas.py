@@ -13,8 +13,8 @@ from ragtrace.labels import AnswerLabel, CitationSupport, Relevance, SentenceRel
 
 Schema: TypeAlias = Mapping[str, object]
 
-SENTENCE_RELEVANCES: Final[tuple[SentenceRelevance, ...]] = ("yes", "supporting", "no", "filler")
-RELEVANCES: Final[tuple[Relevance, ...]] = ("yes", "supporting", "no")
+SENTENCE_RELEVANCES: Final[tuple[SentenceRelevance, ...]] = ("yes", "background", "no", "filler")
+RELEVANCES: Final[tuple[Relevance, ...]] = ("yes", "background", "no")
 YES_NO: Final = ("yes", "no")
 SUPPORTS: Final[tuple[Support, ...]] = ("supported", "partial", "contradicted", "not_found")
 LEVELS: Final = ("0", "1", "2", "3")

@@ -26,6 +26,17 @@ _STOP = re.compile(
 _MARKER = re.compile(
     r"[ \t]{0,32}(?:[-*+\u2022\u2023\u25cf\u25e6\u2013\u2014]|#{1,6}|\(?(?:\d{1,3}[.)]|[A-Za-z]\)|[a-z]\.))[ \t]{1,8}"
 )
+SOURCES: Final = re.compile(
+    r"\W{0,6}(?:sources?|references?|citations?|quellen?|quellenangaben?|fuentes?|referencias?|fontes?|referências?|fonti"
+    r"|références?|bron(?:nen)?|источники?|المصادر|المراجع|参考资料|参考文献|来源|出典|参照|स्रोत)\W{0,4}(?:[:\uff1a]|\Z)",
+    re.IGNORECASE,
+)
+"""The beginning of a list of sources, as a line or a sentence of its own."""
+# Only where one of these is found are lines looked at one by one.
+_LAID_OUT = re.compile(rf"```|~~~|^[ \t]{{0,8}}(?:\||#{{1,6}} |\*\*|{SOURCES.pattern})", re.MULTILINE | re.IGNORECASE)
+_HEADING = re.compile(r"#{1,6} .{1,200}|\*\*[^*]{1,80}[^*.!?]\*\*:?")
+_LIST_ITEM = re.compile(r"[ \t]{0,8}(?:[-*+\u2022]|\(?\[?\d{1,3}[.)\]]|https?://)")
+_TEXT_FENCES: Final = frozenset("markdown md text txt".split())
 _SPACE = re.compile(r"\s{1,256}")
 _NEXT_WORD = re.compile(r"\s{0,64}[\"'(\[\u201c\u2018*_]{0,4}([^\s]{0,32})")
 # Never the end of a sentence.
@@ -43,10 +54,64 @@ _STARTERS: Final = frozenset(
 )
 
 
-def sentences(text: str, end: int | None = None) -> Iterator[tuple[int, int]]:
-    """Ranges of the sentences of ``text[:end]``, in order, disjoint, not blank; space and markers between."""
+def parts(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield the ranges of ``text[:end]`` in order, and whether each is code; no tables, headings, lists of sources."""
+    if not _LAID_OUT.search(text, 0, end):
+        yield 0, end, False
+        return
+    begin = at = 0
+    while at < end:
+        fence = _code(text, at, end)
+        stop = fence[1] if fence else _behind(text, at, end)
+        if stop > at:
+            if at > begin:
+                yield begin, at, False
+            if fence:
+                yield _next_line(text, at, end), fence[0], True
+            begin = at = stop
+        else:
+            at = _next_line(text, at, end)
+    if begin < end:
+        yield begin, end, False
+
+
+def _next_line(text: str, at: int, end: int) -> int:
+    stop = text.find("\n", at, end)
+    return end if stop < 0 else stop + 1
+
+
+def _code(text: str, at: int, end: int) -> tuple[int, int] | None:
+    """Return where the code ends whose fence is the line at *at*, and its closing fence; None if it is no such line.
+
+    What is fenced as text is an answer all the same, and so is all behind a fence that is never closed.
+    """
+    stop = _next_line(text, at, end)
+    line = text[at:stop].strip()
+    if not line.startswith(("```", "~~~")) or line[3:].strip().lower() in _TEXT_FENCES:
+        return None
+    closed = text.find(line[:3], stop, end)
+    return None if closed < 0 else (closed, _next_line(text, closed, end))
+
+
+def _behind(text: str, at: int, end: int) -> int:
+    """Return where the table, heading or list of sources ends that begins with the line at *at*; *at* if it is none."""
+    stop = _next_line(text, at, end)
+    line = text[at:stop].strip()
+    if line.startswith(("```", "~~~")):
+        return stop
+    if (line.startswith("|") and line.count("|") > 1) or _HEADING.fullmatch(line):
+        return stop
+    if not SOURCES.match(line):
+        return at
+    while stop < end and (_LIST_ITEM.match(text, stop, end) or text[stop] == "\n"):
+        stop = _next_line(text, stop, end)
+    return stop
+
+
+def sentences(text: str, end: int | None = None, begin: int = 0) -> Iterator[tuple[int, int]]:
+    """Ranges of the sentences of ``text[begin:end]``, in order, disjoint, not blank; space and markers between."""
     end = len(text) if end is None else min(end, len(text))
-    start = _skip(text, 0, end)
+    start = _skip(text, begin, end)
     while start < end:
         stop = _end_of_sentence(text, start, end)
         last = stop

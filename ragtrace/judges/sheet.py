@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ragtrace.judges.citing import MOST_MARKS, Mark, cited_rank, marks, with_their_marks
 from ragtrace.judges.hidden import Cleaned, clean, without_hidden
-from ragtrace.judges.quotes import fold
+from ragtrace.judges.quotes import Said, fold, said_by
 from ragtrace.judges.sentences import sentences
 from ragtrace.judges.tripwires import suspicious
 from ragtrace.model import Document, Plain, RagCall
@@ -32,7 +32,7 @@ class Unit(NamedTuple):
 class Chunk:
     """A distinct retrieved passage that is not blank."""
 
-    __slots__ = ("_folded", "id", "rank", "text")
+    __slots__ = ("_folded", "_said", "id", "rank", "text")
 
     def __init__(self, rank: int, text: str) -> None:
         self.id = f"c{rank + 1}"
@@ -40,6 +40,7 @@ class Chunk:
         """Of its first occurrence, from 0."""
         self.text = text
         self._folded: str | None = None
+        self._said: Said | None = None
 
     @property
     def folded(self) -> str:
@@ -47,6 +48,13 @@ class Chunk:
         if self._folded is None:
             self._folded = fold(self.text)
         return self._folded
+
+    @property
+    def said(self) -> Said:
+        """The numbers and words of the text; found on first use, once."""
+        if self._said is None:
+            self._said = said_by(self.text)
+        return self._said
 
 
 class Cited(NamedTuple):
@@ -104,7 +112,7 @@ def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> Sheet:
         same_as=same_as,
         parts=parts,
         citations=tuple(_cited(_pairs(call, units, found, answer), parts or units, same_as or ())),
-        attributes=_attributes(shown, answer, query, max_chunk_chars, found),
+        attributes=_attributes(call, shown, answer, query, max_chunk_chars, found),
     )
 
 
@@ -206,7 +214,7 @@ def _cited(
 
 
 def _attributes(
-    shown: _Shown, answer: Cleaned, query: Cleaned, max_chars: int, found: Sequence[Mark]
+    call: RagCall, shown: _Shown, answer: Cleaned, query: Cleaned, max_chars: int, found: Sequence[Mark]
 ) -> dict[str, Plain]:
     hidden = shown.hidden + answer.removed + query.removed
     counts = {
@@ -216,6 +224,9 @@ def _attributes(
         "truncated_query": len(query.text) > max_chars,
         "truncated_citations": len(found) >= MOST_MARKS,
     }
-    texts = (query.text, answer.text, *(chunk.text for chunk in shown.chunks))
+    texts = [query.text, answer.text, *(chunk.text for chunk in shown.chunks)]
+    # Shown to a judge by the metrics that read them.
+    others = [call.reference or "", *(turn.text for turn in call.turns or ())]
+    texts += map(without_hidden, [*others, *(document.text for document in call.reference_contexts or ())])
     noticed: dict[str, Plain] = {name: count for name, count in counts.items() if count}
     return noticed | ({"injection_suspected": True} if suspicious(texts, hidden) else {})

@@ -2,9 +2,9 @@
 
 A statement's *deficit* is the mean of two shares of its content words (framing words count a quarter):
 
-- words: the share that occurs in no chunk. A word that only the query has counts half, since it is given but is no
-  evidence. A word whose negation differs from that of every occurrence in the chunks counts as absent, and so does a
-  number that stands near none of its neighbours in any chunk;
+- words: the share that occurs in no chunk. A word that only the query has counts as given, a number or name of it half:
+  asking whether something is so does not make it so. A word whose negation differs from that of every occurrence in the
+  chunks counts as absent, and so does a number that stands near none of its neighbours in any chunk;
 - pairs: the share of its pairs of neighbouring words (next, and next but one) that occur together in no chunk, which
   finds what is put together wrongly out of the chunks' own words.
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -30,7 +31,7 @@ from ragtrace.judges.statements import Statement
 from ragtrace.labels import Support
 
 ASKED: Final = 0.5
-"""What a word counts that no chunk has but the query does."""
+"""What a number or name counts that no chunk has but the query does."""
 FEW_WORDS: Final = 25
 """About two sentences. A shorter answer gets no discount: five wrong words out of five are not a matter of chance."""
 HALF: Final = math.sqrt(2)
@@ -55,6 +56,8 @@ class Finding(NamedTuple):
 
 def find(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Finding:
     """Hold *statement* against the *evidence*; *asked* are the stems of the query."""
+    if statement.unspaced:
+        statement = _without_joints(statement, evidence)
     words, weights = statement.words, statement.weights
     total = sum(weights)
     mismatched, apart = _company(statement, evidence)
@@ -73,8 +76,9 @@ def find(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Fin
         deficit = (1 + deficit) / 2
     if support == "supported":
         return Finding(total, deficit, support, ())
+    shown: Sequence[int] = missing or [at for at, stem in enumerate(statement.stems) if stem not in evidence.plain]
     # Where no word is missing, the words in wrong company are shown.
-    shown = missing or [at for at, alone in enumerate(apart) if alone] or range(len(words))
+    shown = shown or [at for at, alone in enumerate(apart) if alone] or range(len(words))
     return Finding(total, deficit, support, _ranges(words, shown))
 
 
@@ -119,8 +123,31 @@ def _gap(statement: Statement, at: int, evidence: Evidence, asked: frozenset[str
     stem = statement.stems[at]
     if stem in (evidence.negated if start in statement.negated else evidence.plain):
         return 1.0 if stray and word.number else 0.0
-    occurs = stem in evidence.plain or stem in evidence.negated
-    return ASKED if not occurs and word.stem in asked else 1.0
+    if word.stem not in asked or stem in evidence.plain or stem in evidence.negated:
+        return 1.0
+    return ASKED if _is_fact(statement.words[at], statement) else 0.0
+
+
+def _without_joints(statement: Statement, evidence: Evidence) -> Statement:
+    """Return *statement* without pairs of characters that no chunk has and that join a word it has with the next one.
+
+    Of the three pairs that an absent word of two characters makes with its neighbours, two count then, as of any word.
+    """
+    words, stems, plain = statement.words, statement.stems, evidence.plain
+    kept = [
+        at
+        for at, stem in enumerate(stems)
+        if stem in plain
+        or not 0 < at < len(words) - 1
+        or not (words[at - 1][1] > words[at][0] and words[at][1] > words[at + 1][0])
+        or stems[at - 1] not in plain
+    ]
+    return replace(
+        statement,
+        words=[words[at] for at in kept],
+        stems=[stems[at] for at in kept],
+        weights=[statement.weights[at] for at in kept],
+    )
 
 
 def _is_fact(token: Token, statement: Statement) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import filterfalse
 from typing import Final
 
-from ragtrace.judges.words import ENGLISH, FUNCTION_WORDS
+from ragtrace.judges.words import ARABIC_ENDINGS, ARABIC_PREFIXES, ENGLISH, FUNCTION_WORDS, INFLECTION
 
 MAX_WORD_CHARS: Final = 64
 """A longer run of letters is read as several words, so that one word can never cost more than this."""
@@ -59,6 +59,7 @@ _SUFFIXES: Final = {
     last: tuple(ending for ending in _ENDINGS if ending[0][-2:] == last or last.endswith(ending[0]))
     for last in {ending[0][-2:] for ending in _ENDINGS}
 }
+_LEAST_STEM: Final = 3
 _CLEARLY_ENGLISH: Final = 0.25  # no other language here shares nearly so many function words with it
 # First code points of blocks; a letter belongs to the last block that starts at or before it.
 _SCRIPTS: Final = (
@@ -142,10 +143,45 @@ def stem(word: str) -> str:
     return word
 
 
-def number(token: str) -> str:
-    """One spelling for one number: `1,000` and `1000`, `3.50` and `3.5`, `٣` and `3` are the same."""
+def light_stem(word: str, language: str) -> str:
+    """Return a folded *word* of another language than English without one ending of its inflection."""
+    if "\u0600" <= word[:1] <= "\u06ff":
+        return _arabic_stem(word)
+    for ending in INFLECTION.get(language, ()):
+        if word.endswith(ending) and len(word) - len(ending) >= _LEAST_STEM:
+            word = word[: -len(ending)]
+            break
+    if language == "de" and word.startswith("ge") and word.endswith("t") and len(word) > 6:
+        word = word[2:-1]  # a participle
+    return word
+
+
+def _arabic_stem(word: str) -> str:
+    """Return *word* without article, conjunction and the commonest endings (as Larkey's light stemmer)."""
+    word = word.replace("\u0649", "\u064a")
+    if word[0] == "\u0648" and len(word) > 3:
+        word = word[1:]
+    for prefix in ARABIC_PREFIXES:
+        if word.startswith(prefix) and len(word) - len(prefix) >= 2:
+            word = word[len(prefix) :]
+            break
+    for ending in ARABIC_ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 2:
+            word = word[: -len(ending)]
+            break
+    return word
+
+
+def number(token: str, *, comma: bool = False) -> str:
+    """One spelling for one number: `1,000` and `1000`, `3.50` and `3.5`, `٣` and `3` are the same.
+
+    Args:
+        comma: the language writes decimals with a comma, so that a point before three digits groups thousands.
+    """
     if not token.isascii():
         token = "".join(str(unicodedata.decimal(c, c)) for c in token)
+    if comma and re.fullmatch(r"\d{1,3}(?:\.\d{3}){1,8}(?:,\d+)?", token):
+        token = token.replace(".", "")
     if "," in token:
         whole, *groups = token.split(",")
         thousands = all(len(group.split(".")[0]) == 3 for group in groups)
@@ -177,24 +213,44 @@ def scripts(text: str) -> dict[str, int]:
     return counts
 
 
-def language(text: str) -> str:
-    """Code of the language whose function words dominate *text*; empty where that cannot be said with confidence."""
+def language(text: str, least: int = 3) -> str:
+    """Return the code of the language whose function words dominate *text*; empty where that cannot be said surely.
+
+    Below three function words, at least *least* are needed, and none of any other language.
+    """
     found = fold_light(" ".join(spellings(text))).split()
     if sum(map(FUNCTION_WORDS["en"].__contains__, found)) >= max(3, _CLEARLY_ENGLISH * len(found)):
         return "en"
     hits = sorted(((sum(map(known.__contains__, found)), code) for code, known in FUNCTION_WORDS.items()), reverse=True)
     (best, code), (second, _) = hits[0], hits[1]
-    return code if best >= 3 and best >= 0.15 * len(found) and best >= 1.5 * second else ""
+    if least <= best < 3 and not second:  # two of one language and none of any other do for one short sentence
+        return code
+    return code if best >= least and best >= 0.15 * len(found) and best >= 1.5 * second else ""
 
 
-def spoken_share(text: str, codes: Iterable[str]) -> tuple[int, float]:
-    """How many words in small letters *text* has, and which share are function words of the languages *codes*.
+def function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
+    """Return how many words *text* has, how many are function words of the languages *codes*, and how many of others.
 
-    Names and values are left out: a list of them is the same in every language.
+    Where *codes* is English alone, words with accents count among the last. Capitalised words are left out, but for the
+    first one: a list of names is the same in every language.
     """
-    found = [word for word in spellings(text) if word.islower()]
+    found = [word for at, word in enumerate(TOKEN.findall(text)) if word.islower() or (not at and word.istitle())]
+    folded = [fold_light(word) for word in found]
     known = frozenset[str]().union(*(ENGLISH if code == "en" else FUNCTION_WORDS[code] for code in codes))
-    return len(found), sum(fold_light(word) in known for word in found) / max(len(found), 1)
+    own = sum(word in known for word in folded)
+    accents = "en" in codes and len(codes) == 1
+    other = sum(word in _function_words() or (accents and not word.isascii()) for word in folded if word not in known)
+    return len(found), own, other
+
+
+_EVERY_FUNCTION_WORD: set[str] = set()
+
+
+def _function_words() -> set[str]:
+    """Return the function words of all languages, but for single letters."""
+    if not _EVERY_FUNCTION_WORD:
+        _EVERY_FUNCTION_WORD.update(word for known in FUNCTION_WORDS.values() for word in known if len(word) > 1)
+    return _EVERY_FUNCTION_WORD
 
 
 def fold_light(text: str) -> str:

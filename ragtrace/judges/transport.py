@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal
@@ -33,12 +35,34 @@ def new_http_client(base_url: str, transport: Transport = "auto") -> Any:
     """
     import openai
 
-    options: dict[str, Any] = {"timeout": None, "event_hooks": {"response": [_cap]}}
+    # Questions and answers are for the configured server alone: the openai package would follow redirects.
+    options: dict[str, Any] = {"timeout": None, "follow_redirects": False, "event_hooks": {"response": [_cap]}}
     if transport == "aiohttp" or (transport == "auto" and has_aiohttp()):
         return openai.DefaultAioHttpClient(**options)
     if not _behind_proxy(base_url):  # the library's own client is the one that knows how to use a proxy
         options["transport"] = _Lines(base_url)
     return openai.DefaultAsyncHttpxClient(**options)
+
+
+_ours: ContextVar[bool] = ContextVar("ragtrace_judge_request", default=False)
+
+
+@contextmanager
+def unlogged() -> Generator[None, None, None]:
+    """Keep the HTTP library from logging the requests of this block, one INFO line each, in the application's log.
+
+    Its warnings, and the requests of the application's own clients, are logged as ever.
+    """
+    logging.getLogger(_library().__name__).addFilter(_loud_or_theirs)  # adding it again changes nothing
+    token = _ours.set(True)
+    try:
+        yield
+    finally:
+        _ours.reset(token)
+
+
+def _loud_or_theirs(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or not _ours.get()
 
 
 @cache
@@ -68,6 +92,12 @@ def load() -> None:
         platform.platform()
         platform.processor()
         import_module("distro").id()
+
+
+def new_request(like: Any, content: bytes) -> Any:
+    """Return a request with *content* and, but for its length and cookies, the address and headers of *like*."""
+    headers = [pair for pair in like.headers.raw if pair[0].lower() not in (b"content-length", b"cookie")]
+    return type(like)(like.method, like.url, headers=headers, content=content, extensions=dict(like.extensions))
 
 
 def response_type() -> Any:

@@ -23,7 +23,7 @@ NEGATIONS: Final = _words(
     " can't couldn't shouldn't hasn't haven't hadn't mustn't needn't"
 )
 
-DENIALS: Final = NEGATIONS | _words("none unable insufficient unclear lack lacks")
+DENIALS: Final = NEGATIONS | _words("none nothing unable insufficient unclear lack lacks")
 """A sentence that declines to answer has one of these."""
 
 ENGLISH: Final = NEGATIONS | _words(
@@ -36,8 +36,9 @@ ENGLISH: Final = NEGATIONS | _words(
     " except inside like near since through throughout till toward towards under until upon via per also just even"
     " still again ever always often sometimes usually however therefore thus hence moreover furthermore additionally"
     " although though while whereas because unless whether either one ones many much several various every another let"
-    " get gets got getting make makes made making s t d ll re ve m it's i'm i'll i've you're you'll you've we're we'll"
-    " we've they're they'll they've he's she's that's there's here's what's who's let's i'd you'd we'd"
+    " get gets got getting make makes made making percent pct s t d ll re ve m it's i'm i'll i've"
+    " you're you'll you've we're we'll we've"
+    " they're they'll they've he's she's that's there's here's what's who's let's i'd you'd we'd"
 )
 
 CONTEXT_NOUNS: Final = _words(
@@ -89,36 +90,98 @@ NUMBER_WORDS: Final[Mapping[str, str]] = {
     "forty": "40", "fifty": "50", "sixty": "60", "seventy": "70", "eighty": "80", "ninety": "90",
 }  # fmt: skip
 
+UNITS: Final[Mapping[str, str]] = {
+    "annual": "year", "annually": "year", "yearly": "year", "annum": "year", "monthly": "month", "weekly": "week",
+    "daily": "day", "hourly": "hour", "hr": "hour", "hrs": "hour", "min": "minute", "mins": "minute", "sec": "second",
+    "secs": "second", "km": "kilometre", "kilometer": "kilometre", "kilometers": "kilometre", "meter": "metre",
+    "meters": "metre", "cm": "centimetre", "mm": "millimetre", "kg": "kilogram", "kgs": "kilogram", "liter": "litre",
+    "liters": "litre", "gb": "gigabyte", "mb": "megabyte", "kb": "kilobyte", "tb": "terabyte",
+}  # fmt: skip
+"""Units and their adverbs that have another stem than the word they stand for."""
+
 FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
     "en": ENGLISH - _words("s t d m re ve ll"),
     "es": _words(
         "el los las un una unos unas y o pero que de del al en con por para sin sobre se su sus es son fue era ser está"
         " están hay como más muy no lo le les este esta estos estas ese esa también entre cuando donde desde hasta ha"
+        " la a si cada todo toda todos todas otro otra otros otras cual quien han sido tiene tienen puede pueden debe"
+        " deben usted tras durante contra según porque qué cómo mi nos me ciento sólo solo así esto eso ni mismo misma"
     ),
     "fr": _words(
         "le la les un une des du de et ou mais que qui dans en avec pour par sur sans ce cet cette ces est sont était"
         " être il elle ils elles nous vous on ne pas plus au aux se sa son ses leur leurs comme aussi été ont"
+        " l d n s c j m t qu à y a si chaque tout toute tous toutes autre autres quand lorsque dont où peut peuvent"
+        " doit doivent pouvez devez votre vos notre nos je tu mon ma mes entre pendant contre après avant depuis selon"
+        " très cent n'a n'ont c'est l'on d'un d'une qu'il qu'elle s'il même ni"
     ),
     "de": _words(
         "der die das den dem des ein eine einer eines einem einen und oder aber nicht ist sind war waren wird werden"
         " wurde mit von zu zum zur im am auf aus bei nach für über unter als auch sich es er sie wir ihr dass wie hat"
+        " in um an ab bis vor gegen durch ohne zwischen seit während wenn weil ob man kann können muss müssen darf"
+        " dürfen soll sollen haben hatte wurden worden sein ihre ihren ihrer ihrem ihres seine seinen seiner kein keine"
+        " keinen keiner jeder jede jedes jeden jedem jedes alle allen aller dieser diese dieses diesen diesem welche"
+        " welcher prozent mehr sehr noch nur schon dann damit etwa beim vom so was wer wo ich mich mir uns ihnen sowie"
     ),
     "it": _words(
         "il lo la i gli le un uno una di del della dei delle dal dalla e o ma che chi in nel nella con per su tra fra è"
         " sono era non si suo sua loro questo questa come anche più al alla ai ha hanno stato"
+        " a da l d un' ed se ogni tutto tutta tutti tutte altro altra altri altre può possono deve devono viene vengono"
+        " stata stati state degli negli nelle nei agli alle dagli dalle sul sulla sui sulle cui quando dove dopo prima"
+        " durante contro presso secondo molto suoi cento nostro nostra mi ci vi lei lui noi voi quale fu dell all nell"
     ),
     "pt": _words(
         "o os as um uma uns umas e ou mas que de do da dos das em no na nos nas com por para sem sobre se seu sua é são"
         " foi era ser não mais muito este esta isso como também entre quando ao à pelo pela há"
+        " a aos às cada todo toda todos todas outro outra outros outras pode podem deve devem tem têm ele ela eles elas"
+        " você seus suas num numa após durante contra até desde onde quem cento foram está estão já nem lhe nosso nossa"
     ),
     "nl": _words(
         "de het een en of maar niet is zijn was waren wordt worden werd met van naar te in op uit bij voor over onder"
         " als ook zich hij zij wij dat die dit deze er aan om door heeft hebben"
+        " procent na tegen tussen tijdens zonder per kan kunnen moet moeten mag mogen u uw ze we je hun haar mijn ons"
+        " onze elk elke alle alles ieder iedere geen andere wanneer wie wat waar dan nog al meer zeer werden hoeft"
+        " hoeven"
     ),
     "sv": _words(
         "och att det som en ett är på av för med den till inte har de om var han hon vi men eller från kan ska vid sig"
     ),
     "pl": _words("i w na z do nie się że to jest są był była o jak ale po co od za przez dla oraz lub który która"),
     "tr": _words("ve bir bu da de için ile olarak olan çok daha en gibi ne mi değil var her kadar sonra ancak veya"),
-    "ru": _words("и в на не что он она они с по как это к из у за от так же для но или был была были а о его её при"),
+    "ru": _words(
+        "и в на не что он она они с по как это к из у за от так же для но или был была были а о его её при"
+        " до со во ко об без под над между через после перед если когда где кто который которая которое которые тот та"
+        " то те этот эта эти этого вы мы я вас нас их ему ей им ли бы быть было есть может могут можно можете нужно"
+        " должен должна должны все всех всё весь вся каждый каждая каждое каждого каждую каждой также только уже ещё ни"
+        " около процент процента процентов свой своя свои ваш ваша ваши другой другие другом других чем"
+    ),
+    "ar": _words(
+        "في من إلى على عن مع أن إن أو ثم لا لم لن ما هذا هذه ذلك تلك هو هي هم كان كانت يكون تكون قد كل بعد قبل بين عند"
+        " عندما حتى إذا التي الذي الذين و ف ب ل ك بدون دون غير أي كما لكن له لها لهم منه منها فيه فيها عليه عليها يمكن"
+        " يجب تستطيع يستطيع حوالي خلال وهو وهي ولا ليس ليست هناك نحن أنت بل أيضا فقط جميع بعض بالمئة"
+    ),
+    "hi": _words(
+        "है हैं था थी थे का की के को में से पर और या यह वह ये वे एक जो कि तो भी ही ने तक लिए साथ बाद हर सभी कर करके करना"
+        " करने किया की गया गई गए जा जाता जाती जाते सकता सकती सकते चाहिए होता होती होते हो होना होगा रहता अगर जब तब लेकिन"
+        " बिना द्वारा कुछ कोई इस उस इसे उसे इसका उसका आप आपको आपका वाला वाले वाली नहीं न बीच दौरान भीतर अपने अपना प्रतिशत"
+    ),
 }
+"""Words without content of their own: articles, prepositions, pronouns, conjunctions, auxiliary and modal verbs."""
+
+CHINESE_FUNCTION: Final = frozenset(
+    "的了是在和与或把被从到于以可您你我他她它们这那之其个每不没有无也都就而及由对为要会能将则着过得地让给向跟等各该某"
+    "很更最又还再已如若当后前时候里中上下内外人年月日次家只位条件份种"
+)
+"""Characters of Chinese that carry little content by themselves; a pair of characters with one of them says little."""
+
+INFLECTION: Final[Mapping[str, tuple[str, ...]]] = {
+    "de": tuple("ungen ung lichen licher liches liche lich ern em en er es et st e n s t".split()),
+    "nl": tuple("elijkse elijke elijk ingen ing en e s t".split()),
+    **dict.fromkeys(("fr", "es", "pt", "it"), tuple("es as os is e a o i s".split())),
+    "ru": tuple(
+        "иями ями ами ией иям ием иях ого его ому ему ыми ими ать ять ить еть ают яют ует уют ешь ов ев еи ои ии ыи ая"
+        " яя ое ее ые ие ам ям ах ях ом ем ую юю ия ию ья ет ит ют ут ат ят ть а я о е ы и у ю ь".split()
+    ),
+}
+"""Endings by language, as folded words have them: the first that fits is taken off."""
+ARABIC_PREFIXES: Final = tuple("وال بال كال فال لل ال".split())
+ARABIC_ENDINGS: Final = tuple("ها ات ون ين ان يه ية ه ة ي ا".split())

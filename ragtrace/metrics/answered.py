@@ -1,4 +1,4 @@
-"""`answered`: whether the answer attempts to answer at all."""
+"""Whether the answer attempts to answer at all, and whether it does so although nothing was retrieved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ragtrace.metrics.formula import Formula
-from ragtrace.metrics.situations import no_answer, no_query, why_missing
+from ragtrace.metrics.situations import any_text, declined, no_answer, no_query, why_missing
 from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Unscored
 
 _VALUES: Final[Mapping[str | None, float]] = MappingProxyType({"answered": 1.0, "abstained": 0.0})
@@ -35,5 +35,37 @@ def answered_of(call: RagCall, judgement: Judgement) -> Result:
     return Score(_VALUES[label], label=label)
 
 
+def answered_without_context_of(call: RagCall, judgement: Judgement) -> Result:
+    """1 if an answer was given although retrieval returned nothing to rest it on, 0 if chunks were retrieved.
+
+    Inputs: answer and contexts.
+    Formula: 1 if no retrieved chunk has a text, else 0, over answers that are neither blank nor abstentions. An answer
+        that is labelled `abstained` and still states something checkable counts as given.
+    Range: 0 or 1, lower is better.
+    Judge calls: none beside the main reply.
+    Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `abstained`.
+    Source: ragtrace.
+
+    The plainest sign of an ungrounded answer and of a broken retriever; it reads no label of support.
+    """
+    if no_answer(call):
+        return Unscored("empty_answer")
+    if call.contexts is None:
+        return Unscored("contexts_missing")
+    if judgement.answer_label not in _VALUES:
+        return Unscored(why_missing(judgement, "answer_label"))
+    if declined(judgement):
+        return Unscored("abstained")
+    return Score(0.0 if any_text(call.contexts) else 1.0)
+
+
 answered: Final = Formula("answered", "1", answered_of, frozenset({"answer_label"}))
-METRICS: Final[tuple[Metric, ...]] = (answered,)
+answered_without_context: Final = Formula(
+    "answered_without_context",
+    "1",
+    answered_without_context_of,
+    frozenset({"claims", "answer_label"}),
+    higher_is_better=False,
+    threshold=0.0,
+)
+METRICS: Final[tuple[Metric, ...]] = (answered, answered_without_context)

@@ -1,12 +1,13 @@
-"""The statements of an answer against the retrieved chunks: four shares of the checkable ones.
+"""The statements of an answer against the retrieved chunks: whether any lacks support, and four shares of them.
 
-A statement is supported, contradicted, partial or not found; the four metrics differ in which of these they count.
+A statement is supported, contradicted, partial or not found; the metrics differ in which of these they count.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ragtrace.labels import Claim
@@ -17,6 +18,23 @@ from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Uns
 _SUPPORTS: Final = ("supported", "contradicted", "partial", "not_found")
 _UNSUPPORTED: Final = ("contradicted", "partial", "not_found")
 _NOT_CONTRADICTED: Final = ("supported", "partial", "not_found")
+
+
+def hallucinated_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+    """1 if the answer states anything that the retrieved chunks do not support, else 0.
+
+    Inputs: answer and contexts; the query only to resolve what the answer refers to.
+    Formula: 1 if a checkable statement is contradicted, partial or not found, else 0.
+    Range: 0 or 1, lower is better.
+    Judge calls: none beside the main reply.
+    Unscored: exactly when `faithfulness` is, for the same reason.
+    Source: the hallucination rate of public leaderboards, a share of answers; Hughes and Bae 2023, Vectara
+        hallucination leaderboard.
+
+    The mean over answers is the hallucination rate; the mean of `hallucination`, a share of statements, is smaller.
+    """
+    result = hallucination_of(call, judgement, max_unjudged=max_unjudged)
+    return replace(result, value=float(result.value > 0)) if isinstance(result, Score) else result
 
 
 def faithfulness_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
@@ -137,10 +155,11 @@ def _attributes(judgement: Judgement, claims: list[Claim], counts: Mapping[str, 
 
 
 _NEEDS: Final = frozenset({"claims", "answer_label"})
-# The threshold asks for a majority: an answer fails when more of its statements lack support than have it.
-faithfulness: Final = Formula("faithfulness", "1", faithfulness_of, _NEEDS, threshold=0.5)
-hallucination: Final = Formula("hallucination", "1", hallucination_of, _NEEDS, higher_is_better=False, threshold=0.5)
-# One contradicted statement is one too many: what contradicts its own sources is wrong, not merely unproven.
+# One statement without support is one too many: an answer that is half invented is not to pass, and neither is one that
+# contradicts its own sources. The labels of complements agree.
+hallucinated: Final = Formula("hallucinated", "1", hallucinated_of, _NEEDS, higher_is_better=False, threshold=0.0)
+faithfulness: Final = Formula("faithfulness", "1", faithfulness_of, _NEEDS, threshold=1.0)
+hallucination: Final = Formula("hallucination", "1", hallucination_of, _NEEDS, higher_is_better=False, threshold=0.0)
 faithfulness_noncontradiction: Final = Formula(
     "faithfulness_noncontradiction",
     "1",
@@ -150,4 +169,10 @@ faithfulness_noncontradiction: Final = Formula(
     beside=("faithfulness",),
 )
 contradiction: Final = Formula("contradiction", "1", contradiction_of, _NEEDS, higher_is_better=False, threshold=0.0)
-METRICS: Final[tuple[Metric, ...]] = (faithfulness, faithfulness_noncontradiction, hallucination, contradiction)
+METRICS: Final[tuple[Metric, ...]] = (
+    hallucinated,
+    faithfulness,
+    faithfulness_noncontradiction,
+    hallucination,
+    contradiction,
+)

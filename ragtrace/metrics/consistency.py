@@ -1,9 +1,12 @@
-"""`consistency`: how well the answer as a whole is supported, as a continuous value."""
+"""`consistency`: how well the answer as a whole is supported; `suspicious`: whether less well than it used to be."""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from typing import Final, Protocol
 
 from ragtrace.metrics.formula import Formula
 from ragtrace.metrics.situations import any_text, declined, no_answer
@@ -19,16 +22,23 @@ def consistency_of(call: RagCall, judgement: Judgement) -> Result:
     Range: [0, 1], higher is better.
     Judge calls: no chat call; a local judge or scorer gives it.
     Unscored: `empty_answer`; `contexts_missing`; `no_contexts` (none but blank ones); `abstained`, `no_claims` (nothing
-        checkable was said); `no_scorer` (the judge gives no such value); `non_finite`; `out_of_range`.
+        checkable was said); `language_mismatch`, `unscorable_script` (the answer is in another language or script than
+        the contexts, and the judge compares words); `no_scorer` (the judge gives no such value); `non_finite`;
+        `out_of_range`.
     Source: the quantity that Vectara's HHEM model estimates, here by whatever judge is configured.
 
-    It ranks answers; it is a probability only where the judge says so.
+    It orders answers; it is a probability only where the judge says so. The embedded judge compares words: the level of
+    its scores depends on how freely an application words its answers, so that a score says something only against the
+    usual level of the same application. That is why no threshold makes a `pass` or `fail` of it.
     """
     if reason := _inapplicable(call, judgement):
         return Unscored(reason)
     value = judgement.consistency
     if value is None:
-        return Unscored(judgement.reasons.get("consistency") or judgement.reasons.get("") or "no_scorer")
+        why = judgement.reasons.get("consistency") or judgement.reasons.get("")
+        if why:
+            return Unscored(why)
+        return Unscored("no_scorer", explanation="no scorer: use a ragtrace.EmbeddedJudge, HHEM or ScorerJudge for it")
     if not math.isfinite(value):
         return Unscored("non_finite")
     if not 0 <= value <= 1:
@@ -46,5 +56,72 @@ def _inapplicable(call: RagCall, judgement: Judgement) -> str:
     return "abstained" if declined(judgement) else ""
 
 
-consistency: Final = Formula("consistency", "1", consistency_of, frozenset({"consistency"}), threshold=0.5)
-METRICS: Final[tuple[Metric, ...]] = (consistency,)
+class Level(Protocol):
+    """How `consistency` was distributed in one workflow."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def quantile(self) -> float: ...
+    def suspicious(self, score: float, call: int) -> bool: ...
+
+
+class Levels(Protocol):
+    """The baseline of `consistency`, by workflow."""
+
+    def find(self, workflow: str) -> Level | None: ...
+    def missing(self, workflow: str) -> int:
+        """Return how many calls it takes until there is one."""
+        ...
+
+
+def suspicious_of(call: RagCall, judgement: Judgement, *, baseline: Levels | None = None) -> Result:
+    """1 if the answer's consistency is below the 5 % quantile of the application's own baseline, else 0.
+
+    Inputs: as `consistency`, and the baseline of the call's workflow.
+    Formula: 1 if the consistency is below the 5 % quantile of the baseline. Of the calls exactly at the quantile as
+        many count, by the hash of the trace id, as make the rate of the baseline itself 5 %. Attributes:
+        `baseline_quantile`, `baseline_calls`; where there is no baseline yet, `missing_calls`.
+    Range: {0, 1}, lower is better.
+    Judge calls: none; it compares the consistency that the screen gives.
+    Unscored: `no_baseline` (there are not enough calls yet, or none of this version of the evaluator); else as
+        `consistency`.
+    Source: control charts: what happens now against the process in control (Shewhart 1931).
+
+    On traffic like that of the baseline 5 % of the calls are suspicious, whatever the scale of the score. It says that
+    answers are less supported than they used to be, not that they hallucinate.
+    """
+    result = consistency_of(call, judgement)
+    if isinstance(result, Unscored):
+        return result
+    level = None if baseline is None else baseline.find(call.workflow)
+    if level is None:
+        if baseline is None:
+            return Unscored("no_baseline", explanation="no baseline was given: configure(baseline=PATH) learns one")
+        missing = baseline.missing(call.workflow)
+        why = f"{missing} more scored calls of the workflow {call.workflow!r} make a baseline"
+        return Unscored("no_baseline", explanation=why, attributes={"missing_calls": missing})
+    value = float(level.suspicious(result.value, _number_of(call)))
+    attributes = {"baseline_quantile": level.quantile, "baseline_calls": level.n}
+    return Score(value, claims=result.claims, attributes=attributes)
+
+
+def _number_of(call: RagCall) -> int:
+    """The trace id; without one, a number that the same question and answer always have."""
+    if call.span is not None and call.span.is_valid:
+        return call.span.trace_id
+    text = f"{call.query}\0{call.answer}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=16).digest(), "big")
+
+
+def suspicious_against(baseline: Levels) -> Formula:
+    """Return the metric `suspicious` that compares with *baseline*."""
+    return replace(suspicious, compute=partial(suspicious_of, baseline=baseline))
+
+
+consistency: Final = Formula("consistency", "1", consistency_of, frozenset({"consistency"}))
+suspicious: Final = Formula(
+    "suspicious", "1", suspicious_of, frozenset({"consistency"}), higher_is_better=False, threshold=0.0, opt_in=True,
+    beside=("consistency",),
+)  # fmt: skip
+METRICS: Final[tuple[Metric, ...]] = (consistency, suspicious)

@@ -141,9 +141,11 @@ def g_eval(
     Source: Liu et al. 2023, "G-Eval", arXiv:2303.16634.
 
     The attribute `method` says how the rating came about: they are distributed differently and should not be mixed.
-    `logprobs` is the mean of the possible ratings weighted by their probability, where the server tells it and the
-    rating is one token, else the plain rating, which is then published as `single`; `samples` the mean of several
-    replies; `single` one reply. An attribute `fields_missing` names fields that the steps speak of and *needs* lacks.
+    `logprobs` is the mean of the possible ratings weighted by their probability, where the server tells a distribution
+    and each rating is one token, else the plain rating, which is then published as `single` (a tokenizer that splits
+    digits writes "1" for the first half of "10": choose a scale such as 0..9 or 1..5 for it); `samples` the mean of
+    several replies; `single` one reply. An attribute `fields_missing` names fields that the steps speak of and *needs*
+    lacks.
 
     Example: `ragtrace.g_eval("politeness", criteria="Is the answer polite?", needs=("answer",))`
 
@@ -166,7 +168,7 @@ def g_eval(
     digest = hashlib.blake2b(json.dumps(what).encode(), digest_size=4).hexdigest()
     fields = tuple(field for field in FIELDS if field in needs)
     return GEval(
-        name, criteria, texts, fields, low, high, method, samples, higher_is_better, threshold, version=f"1-{digest}"
+        name, criteria, texts, fields, low, high, method, samples, higher_is_better, threshold, version=f"2-{digest}"
     )
 
 

@@ -23,7 +23,8 @@ A metric turns the labels that a judge gave one call into one number, or says wh
 ragtrace.metrics`.
 
 *Main reply*: the one structured reply of a judge that serves all metrics which say so, at the price of one call.
-*Opt-in*: computed only where it is wanted by name (`metrics=[...]`), as it costs judge calls of its own.
+*Opt-in*: computed only where it is wanted by name (`metrics=[...]`), as it costs judge calls of its own;
+`suspicious` is computed by default by the screen of a configured process, which has a baseline.
 *Label*: on which side of its threshold a score is called `fail`, else `pass`; `dataclasses.replace(metric,
 threshold=...)` makes a metric with another one.
 

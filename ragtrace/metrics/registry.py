@@ -55,6 +55,13 @@ FAMILIES: Final[tuple[ModuleType, ...]] = (
     scatter,
 )
 
+USUAL: Final = frozenset({
+    "hallucinated", "faithfulness", "answer_relevancy", "context_relevance", "answered", "consistency", "suspicious",
+    "answered_without_context",
+})  # fmt: skip
+"""Of ragtrace's own metrics, those that are computed where none are named: few enough to be read at a glance."""
+_OWN: Final = frozenset(metric.name for family in FAMILIES for metric in family.METRICS)
+
 
 class Registry:
     """Metrics by name, in the order they were added.
@@ -108,7 +115,11 @@ class Registry:
         return tuple(self._metrics.values())
 
     def defaults(self) -> tuple[Metric, ...]:
-        """The registered metrics that need not be asked for by name: they cost no judge call of their own."""
+        """Return what is computed where no metric is named: the `USUAL` ones, and registered ones of the user's own."""
+        return tuple(metric for metric in self.every() if metric.name in USUAL or metric.name not in _OWN)
+
+    def every(self) -> tuple[Metric, ...]:
+        """Return what `metrics="all"` means: every registered metric that costs no judge call of its own."""
         return tuple(metric for metric in self._metrics.values() if not getattr(metric, "opt_in", False))
 
     def all(self) -> tuple[Metric, ...]:

@@ -13,7 +13,7 @@ from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
 from ragtrace.metrics.situations import declined, no_answer, no_query, too_many, why_missing
 from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Unscored
 
-_RELEVANT: Final = ("yes", "supporting")
+_RELEVANT: Final = ("yes", "background")
 _BEST_RATING: Final = 3
 
 
@@ -104,9 +104,9 @@ def _share(
 
 _NEEDS: Final = frozenset({"claims", "answer_label"})
 # The threshold asks for a majority, as that of faithfulness does; of a rating, for more than touching the question.
-answer_relevancy: Final = Formula("answer_relevancy", "1", answer_relevancy_of, _NEEDS, threshold=0.5)
+answer_relevancy: Final = Formula("answer_relevancy", "2", answer_relevancy_of, _NEEDS, threshold=0.5)
 answer_relevancy_sentences: Final = Formula(
-    "answer_relevancy_sentences", "1", answer_relevancy_sentences_of, _NEEDS | {"sentences"}, threshold=0.5
+    "answer_relevancy_sentences", "2", answer_relevancy_sentences_of, _NEEDS | {"sentences"}, threshold=0.5
 )
 answer_relevancy_rating: Final = Formula(
     "answer_relevancy_rating", "1", answer_relevancy_rating_of, _NEEDS | {"answer_rating"}, threshold=0.5

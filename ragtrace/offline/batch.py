@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import TypeVar, overload
+from typing import Final, TypeVar, overload
 
 from ragtrace.choosing import check_type, chosen, embedded
 from ragtrace.errors import SettingsError
-from ragtrace.model import Evaluation, Judge, Metric, Plain, RagCall, Result, Score
+from ragtrace.model import Evaluation, Judge, Metric, Plain, RagCall, Result, Score, html_table
 from ragtrace.offline.calls import ensured
 from ragtrace.offline.loops import apart
 from ragtrace.offline.panel import CONCURRENCY, TIMEOUT_S, Panel
@@ -19,6 +19,9 @@ from ragtrace.offline.progress import Progress, shown
 from ragtrace.offline.summary import Cost, Summary, Tallier
 
 T = TypeVar("T")
+_CONTEXTS: Final = 20
+_CONTEXT_CHARS: Final = 2_000
+"""Most contexts in a row of a table, and most characters of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,12 @@ class Evaluations(Sequence[Evaluated]):
         )
         return f"<Evaluations of {len(self)} calls: {', '.join(means) or 'no metric'}>"
 
+    def _repr_html_(self) -> str:
+        """A table of the metrics, for notebooks."""
+        means = self.summary.metrics.values()
+        rows = [(each.metric, "-" if each.mean is None else f"{each.mean:.4g}", str(each.scored)) for each in means]
+        return html_table(("metric", "mean", f"scored of {len(self)}"), rows)
+
     def __len__(self) -> int:
         return len(self.calls)
 
@@ -60,14 +69,16 @@ class Evaluations(Sequence[Evaluated]):
         return self.calls[index]
 
     def rows(self) -> list[dict[str, Plain | None]]:
-        """A flat dict for each call, for a table: texts, each metric's score (None: see `<metric>.reason`), cost."""
+        """A flat dict for each call, for a table: query, contexts (the first 20, each cut at 2,000 characters), answer,
+        each metric's score (None: see `<metric>.reason`), cost.
+        """
         return [_row(each) for each in self.calls]
 
 
 def evaluate(
     calls: Iterable[RagCall | Mapping[str, object]],
     *,
-    metrics: Sequence[str | Metric] | None = None,
+    metrics: str | Sequence[str | Metric] | None = None,
     judge: Judge | None = None,
     concurrency: int = CONCURRENCY,
     timeout: float | None = TIMEOUT_S,
@@ -79,8 +90,8 @@ def evaluate(
 
     Args:
         calls: `RagCall` objects, or dicts with the keyword arguments of `score` that describe a call.
-        metrics: names or `Metric` objects; default: all that the judge offers, except those that cost
-            judge calls of their own.
+        metrics: names or `Metric` objects; default: the usual ones that the judge offers; "all": every one that
+            costs no judge calls of its own.
         judge: default `EmbeddedJudge()`.
         concurrency: calls the judge sees at a time.
         timeout: seconds the judge has for a call, waiting and retries included; None: no limit.
@@ -195,7 +206,9 @@ def _numbered(number: int, call: RagCall | Mapping[str, object]) -> RagCall:
 
 
 def _row(each: Evaluated) -> dict[str, Plain | None]:
-    row: dict[str, Plain | None] = {"query": each.call.query, "answer": each.call.answer}
+    contexts = each.call.contexts
+    shown = None if contexts is None else tuple(document.text[:_CONTEXT_CHARS] for document in contexts[:_CONTEXTS])
+    row: dict[str, Plain | None] = {"query": each.call.query, "contexts": shown, "answer": each.call.answer}
     for name, value in values_of(each.evaluation).items():
         row[name] = None if isinstance(value, str) else value
         row[f"{name}.reason"] = value if isinstance(value, str) else None

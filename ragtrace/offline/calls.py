@@ -17,6 +17,19 @@ KEYS: Final = (
     *("turns", "runs", "parts", "conversation_id", "workflow", "model"),
 )
 """What a record may say of a call."""
+ALIASES: Final[Mapping[str, str]] = {
+    "user_input": "query",
+    "retrieved_contexts": "contexts",
+    "response": "answer",  # RAGAS
+    "question": "query",
+    "ground_truth": "reference",  # RAGAS before 0.2
+    "input": "query",
+    "retrieval_context": "contexts",
+    "actual_output": "answer",
+    "expected_output": "reference",
+}
+"""Keys of other evaluation libraries (RAGAS, DeepEval) that mean one of `KEYS`."""
+_DEEPEVAL: Final = ("actual_output", "retrieval_context", "expected_output")
 _ROLES: Final = ("user", "assistant")
 
 
@@ -55,15 +68,33 @@ def made(
 
 
 def recorded(record: Mapping[str, object]) -> RagCall:
-    """The call that *record* describes: `answer` and any other of `KEYS`; further keys are left alone.
+    """The call that *record* describes: `answer` and any other of `KEYS` or `ALIASES`; further keys are left alone.
 
     Raises:
-        SettingsError: there is no `answer`, or one of them cannot be understood.
+        SettingsError: there is no `answer`, one of them cannot be understood, or two mean the same.
     """
+    record = renamed(record)
     if "answer" not in record:
         seen = ", ".join(str(key) for key in list(record)[:8]) or "none"
         raise SettingsError(f"a call needs the key 'answer' (null if there was none), got the keys: {seen}")
     return made(**{key: record[key] for key in KEYS if key in record})
+
+
+def renamed(record: Mapping[str, object]) -> dict[str, object]:
+    """Return *record* with the `ALIASES` in it replaced by the keys that they mean.
+
+    Raises:
+        SettingsError: two keys mean the same.
+    """
+    # `context` is DeepEval's name for the passages a right answer rests on; elsewhere it may be anything.
+    aliases = {**ALIASES, "context": "reference_contexts"} if any(key in record for key in _DEEPEVAL) else ALIASES
+    found: dict[str, object] = {}
+    for key, value in record.items():
+        name = aliases.get(key, key)
+        if name in found:
+            raise SettingsError(f"{key!r} and another key both mean {name!r}; leave one of them out")
+        found[name] = value
+    return found
 
 
 def ensured(call: RagCall | Mapping[str, object]) -> RagCall:

@@ -47,7 +47,7 @@ def score_file(
     out: Path,
     *,
     judge: Judge,
-    metrics: Sequence[str | Metric] | None = None,
+    metrics: str | Sequence[str | Metric] | None = None,
     asked: str = "",
     concurrency: int = CONCURRENCY,
     timeout: float | None = TIMEOUT_S,

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from ragtrace.errors import SettingsError
+from ragtrace.judges.jsonreading import finite, without_repeats
 from ragtrace.model import RagCall
-from ragtrace.offline.calls import KEYS, recorded
+from ragtrace.offline.calls import KEYS, recorded, renamed
 
 MOST_LINE_BYTES: Final = 64 * 2**20
 _BOM: Final = b"\xef\xbb\xbf"
@@ -80,7 +81,7 @@ class Lines:
             self._read += len(more)
 
     def _parsed(self, number: int, raw: bytes) -> Line:
-        record = _record(raw)
+        record = renamed(_record(raw))
         call = recorded(record)
         name = record.get("id")
         if not (name is None or isinstance(name, (str, int, float))):
@@ -100,7 +101,10 @@ def key_of(record: dict[str, object]) -> bytes:
 
 def _record(raw: bytes) -> dict[str, object]:
     try:
-        record: object = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        text = raw.decode("utf-8")
+        record: object = json.loads(
+            text, parse_constant=_no_constant, parse_float=finite, object_pairs_hook=without_repeats
+        )
     except UnicodeDecodeError as error:
         raise SettingsError(f"not UTF-8 at byte {error.start}; save the file as UTF-8") from None
     except RecursionError:

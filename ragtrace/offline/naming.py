@@ -1,4 +1,4 @@
-"""A judge by its name on a command line: `embedded`, `openai:MODEL`, or `module:object` for one of your own."""
+"""A judge by its name on a command line: `embedded`, `embedded:extractive`, `openai:MODEL`, or `module:object`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ragtrace.errors import SettingsError
 from ragtrace.model import Judge
 
 MODES: Final = ("fast", "careful", "strict")
-_FORMS: Final = "write embedded, openai:MODEL, or module:object"
+_FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, or module:object"
 
 
 def judge_named(name: str, *, mode: str | None = None, base_url: str | None = None) -> Judge:
     """The judge called *name*.
 
     Args:
-        name: `embedded`; `openai:MODEL`, behind *base_url* or the variables of the openai package; `module:object`,
-            where the object is a judge or a function (a class) that makes one.
+        name: `embedded`; `embedded:extractive`; `openai:MODEL`, behind *base_url* or the variables of the openai
+            package; `module:object`, where the object is a judge or a function (a class) that makes one.
         mode: of `openai:`.
         base_url: of `openai:`.
 
@@ -32,8 +32,8 @@ def judge_named(name: str, *, mode: str | None = None, base_url: str | None = No
         return _openai(rest, mode, base_url)
     if mode or base_url:
         raise SettingsError(f"a mode or base URL is for judges openai:MODEL, got the judge {name!r}; leave it out")
-    if name == "embedded":
-        return embedded()
+    if kind == "embedded" and rest in ("", "extractive"):
+        return embedded(extractive=bool(rest))
     if not rest:
         raise SettingsError(f"no judge {name!r}; {_FORMS}")
     return _imported(kind, rest)

@@ -9,7 +9,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from ragtrace.choosing import check_type, chosen, embedded
-from ragtrace.model import Evaluation, Judge, Metric, RagCall, Result
+from ragtrace.model import Evaluation, Judge, Metric, RagCall, Result, Results
 from ragtrace.offline.calls import made
 from ragtrace.offline.loops import apart, unwatched
 from ragtrace.offline.panel import Panel
@@ -26,7 +26,7 @@ def score(
     runs: Sequence[str] | None = None,
     parts: Sequence[object] | None = None,
     conversation_id: str | None = None,
-    metrics: Sequence[str | Metric] | None = None,
+    metrics: str | Sequence[str | Metric] | None = None,
     judge: Judge | None = None,
 ) -> Mapping[str, Result]:
     """Score one call here and now, without tracing: in a test, a notebook, an offline run.
@@ -44,8 +44,8 @@ def score(
         parts: the answer's parts and what each cites: `CitedPart` objects or {"text": ..., "cited": [...]}; None:
             citation markers are read.
         conversation_id: which conversation the call belongs to.
-        metrics: names or `Metric` objects; default: all that the judge offers, except those that cost
-            judge calls of their own.
+        metrics: names or `Metric` objects; default: the usual ones that the judge offers; "all": every one that
+            costs no judge calls of its own.
         judge: default `EmbeddedJudge()`.
 
     Returns:
@@ -59,7 +59,7 @@ def score(
         answer=answer, contexts=contexts, query=query, reference=reference, reference_contexts=reference_contexts,
         turns=turns, runs=runs, parts=parts, conversation_id=conversation_id,
     )  # fmt: skip
-    return judged(call, metrics, judge).results
+    return Results(judged(call, metrics, judge).results)
 
 
 async def ascore(
@@ -73,7 +73,7 @@ async def ascore(
     runs: Sequence[str] | None = None,
     parts: Sequence[object] | None = None,
     conversation_id: str | None = None,
-    metrics: Sequence[str | Metric] | None = None,
+    metrics: str | Sequence[str | Metric] | None = None,
     judge: Judge | None = None,
 ) -> Mapping[str, Result]:
     """Score one call like `score`, on the running event loop and without blocking it.
@@ -100,10 +100,10 @@ async def ascore(
     wanted = chosen(judge, metrics)
     with unwatched():
         async with _shared(judge, wanted) as panel:
-            return (await panel.look(call)).results
+            return Results((await panel.look(call)).results)
 
 
-def judged(call: RagCall, metrics: Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
+def judged(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
     """What *judge* (None: the embedded one) and *metrics* make of *call*; see `score`."""
     check_type("judge", judge, Judge)
     asked = judge or embedded()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from time import time
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ragtrace.errors import SettingsError
+from ragtrace.estimates import Baseline
 from ragtrace.report.comparing import Sides, compared, latest, recent, releases, sides
-from ragtrace.report.model import Measured, Period, Point, Report, Spent
+from ragtrace.report.model import Measured, Period, Point, Report, Rollout, Spent
 from ragtrace.report.parts import MOST_PARTS, parts
 from ragtrace.report.periods import MOST_POINTS, before, divided
 from ragtrace.report.problems import worst
@@ -21,11 +24,16 @@ from ragtrace.store.reading import Columns, Reader
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PRIMARY: Final = ("hallucination", "faithfulness")
+PRIMARY: Final = ("hallucinated", "hallucination", "faithfulness", "consistency")
 """Metrics that a report opens with, the first that there is."""
+_WORST_BY: Final[Mapping[str, tuple[str, ...]]] = {"hallucinated": ("hallucination", "faithfulness")}
+"""Metrics that tell how bad an answer is, where the headline only says that it is."""
+_MOST_ROLLOUTS: Final = 4
 _FEWEST_POINTS: Final = 8
 _JUDGED_A_POINT: Final = 30
 """With fewer, the interval of a point in time says nothing."""
+
+_MOST_BASELINES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,8 @@ def report(wanted: Wanted) -> Report:
         measured += _never_scored(columns, unscored, measured)
         headline = next((item for item in measured if item.overall is not None), None)
         about = [track for track in found if headline and track.estimated and track.metric == headline.metric]
-        problems = worst(reader, columns, about, chosen, wanted.worst) if about else ()
+        ranked_by = _ranking(found, headline) or about
+        problems = worst(reader, columns, ranked_by, chosen, wanted.worst) if about else ()
     return Report(
         wanted.path,
         time() if wanted.made_at is None else wanted.made_at,
@@ -83,8 +92,49 @@ def report(wanted: Wanted) -> Report:
         problems,
         _spent(columns, chosen),
         _decisions(columns, chosen),
-        (*_notes(measured, two, bounds, wanted), *_many(columns, chosen)),
+        (*_notes(measured, two, bounds, wanted), *_many(columns, chosen), *_baselines(wanted)),
+        _rollouts(columns, chosen),
     )
+
+
+def _baselines(wanted: Wanted) -> list[str]:
+    """Say how old the baseline is that `suspicious` compares with, and of which release."""
+    path = os.environ.get("RAGTRACE_BASELINE") or f"{wanted.path}.baseline.json"
+    if not os.path.exists(path):
+        return []
+    try:
+        known = Baseline.load(path).distributions
+    except SettingsError as error:
+        return [str(error)]
+    now = time() if wanted.made_at is None else wanted.made_at
+    mine = [
+        f"{key.workflow or '-'}, {key.evaluator}: {found.describe(now)}"
+        for key, found in sorted(known.items())
+        if key.metric == "consistency" and wanted.workflow in (None, key.workflow)
+    ]
+    shown = [*mine[:_MOST_BASELINES], *([f"{len(mine) - _MOST_BASELINES} more"] if len(mine) > _MOST_BASELINES else [])]
+    return [f"Baseline of consistency ({'; '.join(shown)})."] if shown else []
+
+
+def _rollouts(columns: Columns, chosen: NDArray[np.bool_]) -> tuple[Rollout, ...]:
+    """Return the releases that came up among the *chosen* calls after another one."""
+    began: dict[str, float] = {}
+    for number, source in columns.sources.items():
+        times = columns.at[columns.source == number]
+        if source.release and len(times):
+            began[source.release] = min(began.get(source.release, np.inf), float(times.min()))
+    first = float(columns.at[chosen].min()) if chosen.any() else np.inf
+    later = sorted((at, release) for release, at in began.items() if at > max(first, min(began.values())))
+    return tuple(Rollout(at, release) for at, release in later[-_MOST_ROLLOUTS:])
+
+
+def _ranking(found: Sequence[Track], headline: Measured | None) -> list[Track]:
+    """Return the tracks of the first metric, by the evaluators of the headline, that grades how bad an answer is."""
+    for metric in _WORST_BY.get(headline.metric, ()) if headline is not None else ():
+        tracks_of_metric = [track for track in found if track.estimated and track.metric == metric]
+        if tracks_of_metric:
+            return tracks_of_metric
+    return []
 
 
 def _is(track: Track, item: Measured) -> bool:
@@ -92,7 +142,7 @@ def _is(track: Track, item: Measured) -> bool:
 
 
 def _rank(item: Measured, found: Sequence[Track]) -> tuple[object, ...]:
-    """Those that are estimated first, of these hallucination and faithfulness; of two evaluators the latest one."""
+    """Those that are estimated first, of these the `PRIMARY` ones; of two evaluators the latest one."""
     primary = PRIMARY.index(item.metric) if item.metric in PRIMARY else len(PRIMARY)
     counted = next(track.counted for track in found if _is(track, item))
     latest = int(np.flatnonzero(counted)[-1]) if counted.any() else -1

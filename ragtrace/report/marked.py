@@ -11,6 +11,8 @@ from ragtrace.report.meaning import meaning
 from ragtrace.report.model import Measured, Part, Problem, Report
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+\-.!|~>$:@^=/])")
+_FIGURE: Final = re.compile(r"(?<=\d)\\(?=[.-]\d)|\\(?=[+-]\d)")
+"""A backslash within a number or before its sign, where no mark-up can begin."""
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _PASSAGE_CHARS: Final = 400
 
@@ -23,7 +25,7 @@ def markdown(report: Report) -> str:
 def escaped(text: str) -> str:
     """*text* as Markdown that shows it and does nothing else, on one line."""
     line = " ".join(words.clean(text).split())
-    line = "".join(_ENTITIES.get(char, char) for char in _SPECIAL.sub(r"\\\1", line))
+    line = "".join(_ENTITIES.get(char, char) for char in _FIGURE.sub("", _SPECIAL.sub(r"\\\1", line)))
     # Bare addresses become links in many dialects even where their colon is escaped.
     return re.sub(r"(?i)\b(https?|ftp|www)(?=\\[:.])", lambda found: f"{found[1]}&#8203;", line)
 
@@ -34,6 +36,8 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"{escaped(said.detail)}.\n"
     if report.headline is not None and meaning(report.headline.metric):
         yield f"{escaped(words.title(report.headline.metric))}: {meaning(report.headline.metric)}\\.\n"
+    if words.without_context(report):
+        yield f"{escaped(words.without_context(report))}\n"
     if report.latest is not None:
         now = f"{words.latest(report)} {words.with_interval(report.latest.estimate)}"
         yield f"{escaped(now)}, {report.latest.judged:,} calls scored\n"

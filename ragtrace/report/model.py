@@ -196,6 +196,14 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
+class Rollout:
+    """The first call of a release that was not there when the time began."""
+
+    at: float
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything a report says."""
 
@@ -220,6 +228,8 @@ class Report:
     decisions: Mapping[str, int]
     """Why the judge saw a call or not, by reason."""
     notes: tuple[str, ...]
+    rollouts: tuple[Rollout, ...] = ()
+    """In the order of their times."""
 
     @property
     def changes(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ragtrace.report import words
 from ragtrace.report.meaning import meaning
-from ragtrace.report.model import Measured, Part, Point, Problem, Report
+from ragtrace.report.model import Measured, Part, Point, Problem, Report, Rollout
 
 _WIDEST: Final = 100
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -42,6 +42,8 @@ class Terminal:
         if report.latest is not None:
             rest = f"{words.with_interval(report.latest.estimate)}, {report.latest.judged:,} calls scored"
             yield from self._wrapped(f"{words.latest(report)} {rest}.")
+        if words.without_context(report):
+            yield from self._wrapped(f"{words.without_context(report)}.")
         if report.headline is not None and meaning(report.headline.metric):
             about = f"{words.title(report.headline.metric)}: {meaning(report.headline.metric)}."
             yield from (self._styled(line, "dim") for line in self._wrapped(about))
@@ -50,7 +52,7 @@ class Terminal:
             yield from self._wrapped(f"Note: {note}")
         if report.headline is not None and report.headline.timeline:
             yield ""
-            yield from self._timeline(report.headline)
+            yield from self._timeline(report.headline, report.rollouts)
         yield from self._comparison(report)
         if report.headline is not None:
             yield from self._places(report, report.headline)
@@ -65,7 +67,7 @@ class Terminal:
             words.clean(text), self._width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
         )
 
-    def _timeline(self, item: Measured) -> Iterator[str]:
+    def _timeline(self, item: Measured, rollouts: Sequence[Rollout]) -> Iterator[str]:
         known = [point.estimate.value for point in item.timeline if point.estimate.value is not None]
         if not known:
             return
@@ -75,6 +77,9 @@ class Terminal:
         yield f"{words.title(item.metric)} over time, {words.percent(low)} to {words.percent(high)}:"
         yield f"  {bars}"
         yield self._styled(f"  {words.between(first, last)}", "dim")
+        for rollout in rollouts:
+            if first < rollout.at < last:
+                yield self._styled(f"  {words.moment(rollout.at)}: release {words.name(rollout.release)}", "dim")
 
     def _bar(self, point: Point, low: float, high: float) -> str:
         if point.estimate.value is None:
@@ -83,7 +88,7 @@ class Terminal:
         return str(round(9 * share)) if self._plain else _BLOCKS[round((len(_BLOCKS) - 1) * max(0.0, min(1.0, share)))]
 
     def _table(self, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-        """Columns as wide as their widest cell; the first takes what is left, and is cut if need be."""
+        """Columns as wide as their widest cell; the first takes the remaining width, and goes on below if need be."""
         if not rows:
             return
         cells = [[words.clean(cell) for cell in row] for row in [head, *rows]]
@@ -92,10 +97,10 @@ class Terminal:
         yield ""
         yield self._styled(title, "quiet")
         for number, row in enumerate(cells):
-            first = row[0] if len(row[0]) <= widths[0] else f"{row[0][: widths[0] - 2]}.."
+            first, *further = textwrap.wrap(row[0], widths[0], break_on_hyphens=False) or [""]
             rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-            line = "  ".join([first.ljust(widths[0]), *rest]).rstrip()
-            yield self._styled(line, "dim") if number == 0 else line
+            for line in ("  ".join([first.ljust(widths[0]), *rest]).rstrip(), *(f"  {more}" for more in further)):
+                yield self._styled(line, "dim") if number == 0 else line
 
     def _comparison(self, report: Report) -> Iterator[str]:
         two = report.comparison

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _NEVER: Final = "never_rule"
 """Reason of a decision: calls of that kind are never judged, so no estimate speaks of them."""
+_ALWAYS: Final = "always_rule"
+"""Reason of a decision: calls of that kind are always judged."""
 _QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS: Final = 20
 
@@ -37,6 +39,8 @@ class Track:
     counted: Floats
     """1: the call could have been judged; else 0."""
     f: Floats
+    ruled: Floats
+    """1: a rule always has calls like this one judged, and the screen has scored it; else 0."""
     estimated: bool
     unit: bool
     """Whether its scores are in [0, 1]."""
@@ -45,13 +49,14 @@ class Track:
         """The moments of *count* groups; *group*: that of each call, or -1."""
         chosen = group >= 0
         group = group[chosen]
-        w, n, f = self.weight[chosen], self.counted[chosen], self.f[chosen]
+        w, n, f, r = self.weight[chosen], self.counted[chosen], self.f[chosen], self.ruled[chosen]
         c = (w > 0.0).astype(np.float64)
         y = np.nan_to_num(np.clip(self.y[chosen], 0.0, 1.0))
         terms: list[Floats] = [n, n * f, n * f * f]
         for power in (w, w * w, c):
             terms += [power, power * y, power * f, power * y * y, power * y * f, power * f * f]
         terms.append(w * w * w)
+        terms += [r, r * y, r * f, r * y * y, r * y * f, r * f * f]
         rows = np.array([np.bincount(group, weights=term, minlength=count) for term in terms])
         return [Moments(*column) for column in rows.T.tolist()]
 
@@ -99,7 +104,8 @@ def _track(columns: Columns, metric: str, evaluator: str, higher_is_better: bool
     scored = ~np.isnan(y) & (probability > 0)
     weight = np.where(scored, 1.0 / np.where(scored, probability, 1.0), 0.0)
     y = np.where(scored, y, np.nan)
-    counted, f = np.zeros(len(columns)), np.zeros(len(columns))
+    counted, f, ruled = np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(len(columns))
+    always = np.isin(columns.why, [code for code, reason in enumerate(columns.decisions) if reason == _ALWAYS])
     ours = np.zeros(len(columns), dtype=bool)
     for number, source in columns.sources.items():
         if source.estimated_by(metric) != evaluator:
@@ -114,6 +120,7 @@ def _track(columns: Columns, metric: str, evaluator: str, higher_is_better: bool
         weight[here & ~could] = 0.0
         known = could & ~np.isnan(screened)
         counted[known] = 1.0
+        ruled[known & scored & always & (probability == 1.0)] = 1.0
         f[known] = np.clip(screened[known], 0.0, 1.0)
         # A judged call that the screen could not score counts with the mean of all others, which shifts no estimate.
         f[could & np.isnan(screened)] = float(f[known].mean()) if known.any() else 0.0
@@ -121,7 +128,7 @@ def _track(columns: Columns, metric: str, evaluator: str, higher_is_better: bool
     if estimated:  # scores of the same evaluator where another's were estimated are not of this series
         weight, y = np.where(ours, weight, 0.0), np.where(ours, y, np.nan)
     unit = any(metric in (*source.screened, *source.judged) for source in columns.sources.values())
-    return Track(metric, evaluator, higher_is_better, y, weight, counted, f, estimated, unit)
+    return Track(metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit)
 
 
 def _scores(columns: Columns, metric: str, evaluator: str) -> Floats:

@@ -17,6 +17,15 @@ _TINY: Final = 0.00095
 _ANSWER_CHARS: Final = 1_600
 PASSAGE_CHARS: Final = 1_200
 NOTHING: Final = "no calls were kept in this time"
+_TITLES: Final = {
+    "hallucinated": "Hallucination rate",
+    "hallucination": "Unsupported statements",
+    "answered_without_context": "Answers without any context",
+    "suspicious": "Suspicious answers",
+}
+"""Of metrics whose name alone does not say what their mean is a share of."""
+WITHOUT_CONTEXT: Final = "answered_without_context"
+"""The metric that a report has a line of its own for: the plainest sign of a broken retriever."""
 MOST_PARTS: Final = 12
 """Workflows or models shown where a reader has to look at each."""
 _NAME_CHARS: Final = 80
@@ -29,7 +38,10 @@ DECISIONS: Final = {
     "never_rule": "not seen: by a rule",
     "budget": "not seen: the budget was spent",
 }
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# The joiners U+200C and U+200D stay: Persian, Hindi and emoji are written with them.
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e0fff]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,8 @@ def _ends(change: Change) -> str:
 
 def title(metric: str) -> str:
     """A metric's name as a heading."""
+    if metric in _TITLES:
+        return _TITLES[metric]
     words = shortened(metric, _NAME_CHARS).replace("_", " ").strip()
     return words[:1].upper() + words[1:] or "(no name)"
 
@@ -157,6 +171,15 @@ def latest(report: Report) -> str:
     length = span(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
     is_now = report.made_at - report.period.end <= _A_MOMENT_S
     return f"Now: the last {length}" if is_now else f"At the end: the last {length}"
+
+
+def without_context(report: Report) -> str:
+    """The share of answers given although retrieval returned nothing, with its interval; empty if it is not known."""
+    found = (each for each in report.measured if each.metric == WITHOUT_CONTEXT and each.overall is not None)
+    item = next(found, None)
+    if item is None or item.overall is None or item.overall.value is None:
+        return ""
+    return f"Answers given without any context: {with_interval(item.overall)} of {item.judged:,}"
 
 
 def within(report: Report, item: Measured) -> str:
@@ -244,6 +267,8 @@ def cost(spent: Spent) -> str:
     """Money, with what is not known of it."""
     if not spent.requests:
         return "free" if not spent.cost_usd else f"{spent.cost_usd:.4f} USD"
+    if spent.unpriced and not spent.cost_usd:
+        return f"price not known of {spent.unpriced:,} calls" if spent.unpriced < spent.looked_at else "price not known"
     known = f"{spent.cost_usd:,.4f} USD" if spent.unpriced < spent.looked_at else "price not known"
     return known + (f" and {spent.unpriced:,} calls at no known price" if 0 < spent.unpriced < spent.looked_at else "")
 

@@ -18,7 +18,7 @@ from ragtrace.ledger import Ledger, Outcome
 from ragtrace.model import Evaluation, RagCall
 from ragtrace.providers import Telemetry
 from ragtrace.redact import Redact
-from ragtrace.runtime.fates import Fates, detail_of
+from ragtrace.runtime.fates import Fates, detail_of, left_out_of
 from ragtrace.runtime.finished import Finished, revived
 from ragtrace.runtime.joined import joined
 from ragtrace.runtime.leaving import Leaving
@@ -37,6 +37,7 @@ class Background:
 
     Args:
         breathe: called between pieces of work that each hold the interpreter for a while.
+        wait_for_judge: moves the call in hand to a place among those that wait for the judge; False if none is free.
         revival: the spool; None: there is none.
         ending: whether the runtime is being shut down.
         head_dropped_too: whether calls are scored whose trace head sampling dropped.
@@ -54,6 +55,7 @@ class Background:
         ledger: Ledger,
         breathe: Callable[[], None],
         *,
+        wait_for_judge: Callable[[], bool],
         fates: Fates,
         revival: Revival | None,
         ending: Callable[[], bool],
@@ -64,6 +66,7 @@ class Background:
         self._measure, self._screen, self._judge = evaluators
         self._scores = any(evaluator is not None for evaluator in evaluators)
         self._breathe, self._fates, self._ending = breathe, fates, ending
+        self._wait_for_judge = wait_for_judge
         self._revival, self._head_dropped_too = revival, head_dropped_too
         looked_at = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
         self._conversations = Conversations() if any(map(needs_turns, looked_at)) else None
@@ -138,10 +141,11 @@ class Background:
 
         A shutdown may have settled the call meanwhile: as lost, or as one that another process will score.
         """
+        evaluation = redact_evaluation(evaluation, self._redact)  # first: what the doctor shows is redacted, too
         outcome, reason = evaluation.outcome
-        odds, detail = evaluation.probability, detail_of(evaluation) if reason else ""
+        odds, detail = evaluation.probability, detail_of(evaluation) if reason else left_out_of(evaluation)
         if self.settle(work, evaluation.evaluator, outcome, reason, probability=odds, detail=detail):
-            evaluations.append(redact_evaluation(evaluation, self._redact))
+            evaluations.append(evaluation)
 
     # --- the span ----------------------------------------------------------------------------------------------------
 
@@ -217,6 +221,8 @@ class Background:
             self._breathe()
             work.call = call = self._call(assembly)
             decision = await self._evaluate(work, call, evaluations, holding)
+            if self._skip(call) == "call_failed":
+                status = semconv.STATUS_CALL_FAILED
         except asyncio.CancelledError:
             status = self._interrupt(work)
             raise
@@ -227,9 +233,10 @@ class Background:
         finally:
             try:
                 self._breathe()
-                if work.dropped:
-                    status = semconv.STATUS_DEFERRED if work.dropped == "spooled" else semconv.STATUS_DROPPED
-                self._attacher.attach(work.step, call, evaluations, holding, status, decision)
+                status = _status_of_dropped(work.dropped, evaluations) if work.dropped else status
+                self._attacher.attach(
+                    work.step, call, evaluations, holding, status, decision, work.announced, reason=work.dropped
+                )
             except Exception as error:
                 faults.record("attaching scores", error)
 
@@ -319,12 +326,29 @@ class Background:
             odds = decision.probability
             self.settle(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
             return decision
+        # One out of the spool keeps its place: it was taken up because there was room enough.
+        if not work.revived and not self._wait_for_judge():
+            self._turn_away(work, self._judge.id, decision)
+            return decision
         work.probability = decision.probability
-        self._attacher.note(call, evaluations, holding)
+        if not work.revived:
+            work.announced = self._attacher.attach_screened(work.step, call, evaluations, holding, decision)
         judged = await evaluate(self._judge, call, decision.probability, begun)
         self._sampler.spent(judged.cost_usd)
         self._enter(work, judged, evaluations)
         return decision
+
+    def _turn_away(self, work: Finished, judge: str, decision: Decision) -> None:
+        """Count a call that the judge was to see as dropped: too many wait for the judge already."""
+        work.dropped = "queue_full"
+        self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
+        faults.warn_once(
+            "dropped: the judge's queue is full",
+            "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "
+            "screen only, and are counted as dropped (queue_full) in ragtrace.stats(). Lower Sampling(rate=), or raise "
+            "judge_concurrency=, capacity= or queue_bytes=",
+            judge,
+        )
 
     def _begun(self, work: Finished) -> None:
         if self._revival is not None and not work.begun:
@@ -343,3 +367,11 @@ class Background:
         if self._conversations is not None:
             call = self._conversations.follow(call)
         return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
+
+
+def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:
+    """Return the status of a call that was dropped for *reason*, by all evaluators but those of *evaluations*."""
+    if reason == "spooled":
+        return semconv.STATUS_DEFERRED
+    scored = any(evaluation.outcome[0] in ("scored", "partial") for evaluation in evaluations)
+    return semconv.STATUS_PARTIAL if scored and reason == "queue_full" else semconv.STATUS_DROPPED

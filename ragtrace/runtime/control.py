@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ragtrace import ahead
 from ragtrace.alerts import Alert, Alerting
-from ragtrace.choosing import check_type, embedded, metric_name
+from ragtrace.choosing import ALL, candidates, check_type, embedded, metric_name, offered_by, who_offers
 from ragtrace.errors import SettingsError, faults
-from ragtrace.estimates import Plan
+from ragtrace.estimates import Baseline, Learner, MetricBaseline, Plan
 from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.ledger import Stats
 from ragtrace.metrics import registry
-from ragtrace.model import Askable, Judge, Metric
+from ragtrace.metrics.consistency import consistency, suspicious, suspicious_against
+from ragtrace.model import Askable, Judge, Metric, Signals
 from ragtrace.providers import build
 from ragtrace.redact import Redact
 from ragtrace.runtime.engine import Runtime
-from ragtrace.runtime.keeping import check_store, histories
+from ragtrace.runtime.keeping import check_store, histories, release
 from ragtrace.runtime.slot import current, final_stats, install
 from ragtrace.sampling import Sampling, heeded, warn_of_unheeded
 from ragtrace.scoring import Evaluator, Evaluators
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider
 
-    from ragtrace.model import Signals
     from ragtrace.spool.store import Spool
 
 
@@ -51,7 +51,7 @@ def configure(
     exporter: str | SpanExporter | Signals | None = None,
     screen: Judge | _Default | None = DEFAULT_SCREEN,
     judge: Judge | None = None,
-    metrics: Sequence[str | Metric] | None = None,
+    metrics: str | Sequence[str | Metric] | None = None,
     sampling: Sampling | None = None,
     redact: Redact | None = None,
     alerts: Sequence[Alert] = (),
@@ -69,9 +69,13 @@ def configure(
     store: str | os.PathLike[str] | None = None,
     store_days: float | None = None,
     store_bytes: int | None = None,
+    baseline: str | os.PathLike[str] | Baseline | None = None,
+    baseline_calls: int | None = None,
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
     logger_provider: LoggerProvider | None = None,
+    set_global: bool | None = None,
+    trace_url: str | None = None,
 ) -> None:
     """Start ragtrace in this process. Called again, it finishes what is under way and starts anew.
 
@@ -80,24 +84,28 @@ def configure(
     Args:
         service: name of the application; else `OTEL_SERVICE_NAME`.
         exporter: where telemetry goes: "otlp" (default; the standard `OTEL_EXPORTER_OTLP_*` variables say where, and
-            without an endpoint nothing is sent), "console", "none", the name of an installed exporter, an OpenTelemetry
-            `SpanExporter`, or `Signals`. An exporter given here gets providers of its own; otherwise the providers that
-            the process already has are used.
+            without an endpoint nothing is sent), "console" (one line a call), "console-full", "none", the name of an
+            installed exporter, an OpenTelemetry `SpanExporter`, or `Signals`. An exporter named or given gets providers
+            of its own; otherwise the providers that the process has by now are used.
         screen: a cheap judge that sees every call; default `EmbeddedJudge()`; None: off.
         judge: a judge that sees a sample of the calls; default: none.
-        metrics: names or `Metric` objects; default: all that screen and judge offer, except those that cost judge
-            calls of their own.
+        metrics: names or `Metric` objects; default: of those that screen and judge offer, the usual few
+            (`hallucinated`, `faithfulness`, `answer_relevancy`, `context_relevance`, `answered`,
+            `answered_without_context`, `consistency`, `suspicious`), what alerts watch, and metrics of your own that
+            read labels. "all": every one that costs no judge calls of its own.
         sampling: how often the judge looks; default `Sampling()`, with `RAGTRACE_SAMPLE_RATE` as its rate.
         redact: what to take out of texts before anything else sees them; default: nothing but over-long texts.
         alerts: when to tell whom that a metric has left its bound; default: never.
-        dialects: attribute conventions of the spans: "otel" (default), "openinference", or both.
+        dialects: attribute conventions of the spans, one or several of "otel" (default), "openinference", "langfuse".
         capture_content: NO_CONTENT, SPAN_ONLY (default), EVENT_ONLY or SPAN_AND_EVENT; also read from
             `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`. Scoring works in every mode.
         evidence: put the unsupported claims on the root span too; default False.
         hold_seconds: the longest time a root span waits for its scores; default 10.
-        capacity: finished calls that may wait to be scored; more are counted as dropped. Default 2048.
+        capacity: finished calls that may wait to be scored, and as many more that may wait for the judge; what exceeds
+            it is counted as dropped. Default 2048.
         queue_bytes: memory that these and their spans may take until they are delivered; what would take more is
-            counted as dropped. Default 64 MiB.
+            counted as dropped. Default 64 MiB. The process may grow by more than twice that, as the allocator keeps
+            what is freed: by 135 to 150 MiB at the default, in an overload with texts of 20,000 characters.
         judge_timeout: seconds the judge (or a screen that does more than compute) has for a call, waiting and
             retries included; default 30.
         judge_concurrency: calls the judge (or such a screen) sees at a time; default 16.
@@ -113,11 +121,23 @@ def configure(
         store: a file on a local disk that keeps every call with its scores (an SQLite database; several processes may
             share it), for `ragtrace report`. It holds their redacted texts too, unless `capture_content` is NO_CONTENT.
             A process that is killed loses at most the last second of it. Default: none is kept.
-        store_days: age in days at which a call is deleted from it; default 30.
+        store_days: age in days at which a call is deleted from it; default 30. A clock that jumps ahead by more than a
+            day is believed after a day.
         store_bytes: size that it may have; the oldest calls go first. Default 1 GiB.
+        baseline: a file that keeps the baseline of the application's scores, with which `suspicious` and alerts compare
+            (JSON; several processes may share it, and learn together); or a `Baseline`. Where the file knows nothing of
+            a workflow, or of the evaluator in this version, it is learned from the first calls; what was learned stays
+            as it is, whatever release comes next: remove the file to learn anew. Default: beside `store`, named
+            `<store>.baseline.json`; without a store it is kept in memory, and a restart learns anew.
+        baseline_calls: scored calls of each workflow that a baseline is learned from; default 500.
         tracer_provider: your own provider; wrap its exporting processor in `HoldProcessor` to get scores on spans.
         meter_provider: your own provider of metrics.
         logger_provider: your own provider of logs, which carries the evaluation events.
+        set_global: make ragtrace's own providers those of the process, so that other instrumentations (HTTP, database,
+            OpenInference) send to the same backend; default False: they are left alone, and an application may set its
+            providers before or after.
+        trace_url: address of a trace in your backend's user interface, with `{trace_id}` where the id goes; alerts
+            then link to the worst calls. Default: they show the ids alone.
 
     Raises:
         SettingsError: a value is wrong; says which, where it came from and what to write instead. Nothing is started.
@@ -128,7 +148,9 @@ def configure(
         "dialects": dialects, "capture_content": capture_content, "evidence": evidence, "hold_seconds": hold_seconds,
         "capacity": capacity, "queue_bytes": queue_bytes, "judge_timeout": judge_timeout,
         "judge_concurrency": judge_concurrency, "max_chars": max_chars, "enabled": enabled, "spool": spool,
-        "store": store, "store_days": store_days, "store_bytes": store_bytes,
+        "store": store, "store_days": store_days, "store_bytes": store_bytes, "set_global": set_global,
+        "baseline": "" if isinstance(baseline, Baseline) else baseline, "baseline_calls": baseline_calls,
+        "trace_url": trace_url,
     }  # fmt: skip
     settings = resolve(scalars, os.environ)
     for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
@@ -140,16 +162,23 @@ def configure(
     check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
     wanted_by_sampling = () if judge is None else heeded(sampling)
-    evaluators = _evaluators(settings, screen, judge, extra, wanted_by_sampling)
+    watched = _alerts(alerts)
+    learner = Learner(baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls)
+    evaluators = _evaluators(
+        settings, screen, judge, extra, wanted_by_sampling, [alert.metric for alert in watched], learner
+    )
     screened = () if evaluators.screen is None else evaluators.screen.metrics
     warn_of_unheeded(wanted_by_sampling, [metric.name for metric in screened])
-    watched = Alerting(_alerts(alerts), Plan.of(evaluators.screen, evaluators.judge))
+    alerting = Alerting(watched, Plan.of(evaluators.screen, evaluators.judge))
     if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
     providers = tracer_provider, meter_provider, logger_provider
     redact = redact or Redact(max_chars=settings.max_chars)
-    runtime = _runtime(settings, exporter, providers, evaluators, sampling=sampling, redact=redact, alerts=watched)
+    runtime = _runtime(
+        settings, exporter, providers, evaluators, sampling=sampling, redact=redact, alerts=alerting, learner=learner
+    )
+    faults.message_filter = redact.message  # not before: a refused configuration leaves the one in force as it is
     install(runtime, _RECONFIGURE_SECONDS)
 
 
@@ -162,15 +191,23 @@ def _runtime(
     sampling: Sampling,
     redact: Redact,
     alerts: Alerting,
+    learner: Learner,
 ) -> Runtime:
     """What is configured, with its files and its telemetry."""
     ahead.load(*_WHILE_SERVING)
     check_store(settings)
+    if settings.baseline:
+        learner.open(settings.baseline, settings.origins["baseline"])
     kept = _spool(settings)
     tracers, meters, loggers = providers
     telemetry = build(settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
     telemetry.histories += histories(settings, evaluators, telemetry, tracers)
-    return Runtime(settings, telemetry, evaluators, sampling=sampling, redact=redact, spool=kept, alerts=alerts)
+    version = release(telemetry, tracers)
+    learner.observe(Plan.of(evaluators.screen, evaluators.judge), version)
+    alerts.compare(learner.find, version)
+    return Runtime(
+        settings, telemetry, evaluators, sampling=sampling, redact=redact, spool=kept, alerts=alerts, learner=learner
+    )
 
 
 def _spool(settings: Settings) -> Spool | None:
@@ -210,8 +247,11 @@ def stats() -> Stats:
 def shutdown(timeout: float = 10.0) -> bool:
     """Finish what is under way within *timeout* seconds and stop; what is lost is counted and logged.
 
+    What a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in which calls that
+    were not scored are kept in the spool, or counted as lost.
+
     Returns:
-        True if everything was scored and exported.
+        True if everything was scored and exported; called again, the same as the first time.
     """
     return install(None, timeout)
 
@@ -220,8 +260,16 @@ def _with_objects(settings: Settings, exporter: object, sampling: Sampling | Non
     """The settings, with where those came from that are no scalars."""
     origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
     if exporter is not None and not isinstance(exporter, str):
-        origins["exporter object"] = "exporter="
+        origins["exporter object"] = _shown(exporter)
     return replace(settings, origins={**settings.origins, **origins})
+
+
+def _shown(exporter: object) -> str:
+    """Return what an exporter given in code is, for the doctor: its class, and those of the parts of `Signals`."""
+    if not isinstance(exporter, Signals):
+        return type(exporter).__name__
+    parts = (exporter.spans, exporter.metrics, exporter.logs, exporter.scores)
+    return f"Signals of {', '.join(type(part).__name__ for part in parts if part is not None) or 'nothing'}"
 
 
 def _alerts(alerts: object) -> tuple[Alert, ...]:
@@ -249,9 +297,20 @@ def _metric_names(metrics: object) -> object:
 
 
 def _evaluators(
-    settings: Settings, screen: Judge | None, judge: Judge | None, extra: Sequence[Metric], heeded: Sequence[str]
+    settings: Settings,
+    screen: Judge | None,
+    judge: Judge | None,
+    extra: Sequence[Metric],
+    heeded: Sequence[str],
+    watched: Sequence[str],
+    learner: Learner,
 ) -> Evaluators:
     """Give every wanted metric to whoever offers it (stopwatch, screen, judge), and the screen what sampling heeds.
+
+    Args:
+        extra: metrics given as objects.
+        heeded: names of what sampling reads, which the screen computes whatever is wanted.
+        watched: names of what alerts watch, which is computed beside the usual metrics.
 
     Raises:
         UnknownMetricError: no metric has that name.
@@ -263,32 +322,47 @@ def _evaluators(
             "give one of them another id"
         )
     by_name = {metric.name: metric for metric in extra}
-    wanted = None
-    if settings.metrics is not None:
-        wanted = registry.resolve(by_name.get(name) or name for name in settings.metrics)
+    names = settings.metrics
+    meant, named = candidates(None if names is None else [by_name.get(name) or name for name in names])
+    if names is None:
+        meant = tuple(metric for metric in (*meant, *_known(watched)) if metric.needs)
     chosen: list[Evaluator | None] = []
-    for candidate, more in ((Stopwatch(), ()), (screen, heeded), (judge, ())):
-        offered = () if candidate is None else _those_offered(candidate, wanted, more)
-        chosen.append(_evaluator(settings, candidate, offered) if candidate is not None and offered else None)
+    # Whatever screen gives a consistency, its scores are compared with the baseline.
+    usual = (names is None or ALL in names) and screen is not None and screen.offers(consistency)
+    for candidate, more in ((Stopwatch(), ()), (screen, (*heeded, *[suspicious.name] * usual)), (judge, ())):
+        offered = () if candidate is None else _those_offered(candidate, meant, more, screens=candidate is screen)
+        chosen.append(_evaluator(settings, candidate, offered, learner) if candidate is not None and offered else None)
     covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
-    for metric in wanted or ():
+    for metric in named:
         if metric.name not in covered:
             raise SettingsError(
-                f"metric {metric.name!r} is offered by neither the screen nor the judge; configure a judge that offers "
-                f"it, or leave it out. Offered now: {', '.join(sorted(covered)) or 'none'}"
+                f"metric {metric.name!r} is offered by neither the screen nor the judge. {who_offers(metric)}"
+                f"Leave it out, or configure a judge that offers it. Offered now: {offered_by(screen, judge)}"
             )
     return Evaluators(*chosen)
 
 
-def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...]) -> Evaluator:
+def _known(names: Sequence[str]) -> list[Metric]:
+    """The metrics of *names*, without those that nobody knows: `Alerting` complains of them."""
+    return [metric for name in names if (metric := registry.find(name)) is not None]
+
+
+def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], learner: Learner) -> Evaluator:
     asked = judge.asking(metrics) if isinstance(judge, Askable) else judge
+    known = MetricBaseline(learner, consistency.name, f"{asked.id}@{asked.version}")
+    metrics = tuple(suspicious_against(known) if metric.name == suspicious.name else metric for metric in metrics)
     return Evaluator(asked, metrics, settings.judge_timeout, concurrency=settings.judge_concurrency)
 
 
-def _those_offered(judge: Judge, wanted: tuple[Metric, ...] | None, more: Sequence[str]) -> tuple[Metric, ...]:
-    candidates = tuple(metric for metric in registry.defaults() if metric.needs) if wanted is None else wanted
-    names = {metric.name for metric in candidates}
-    candidates += tuple(registry.get(name) for name in more if name not in names)
+def _those_offered(judge: Judge, meant: Sequence[Metric], more: Sequence[str], *, screens: bool) -> tuple[Metric, ...]:
+    by_name = {metric.name: metric for metric in meant}
+    by_name |= {metric.name: metric for metric in registry.resolve(more) if metric.name not in by_name}
     # A metric that reads no label is nobody's but the stopwatch's, also where a judge claims to offer all.
     measures = isinstance(judge, Stopwatch)
-    return tuple(metric for metric in candidates if judge.offers(metric) and bool(metric.needs) is not measures)
+
+    def offers(metric: Metric) -> bool:
+        if metric.name == suspicious.name:  # a judge sees a sample only
+            return screens and judge.offers(consistency)
+        return judge.offers(metric) and bool(metric.needs) is not measures
+
+    return tuple(metric for metric in by_name.values() if offers(metric))

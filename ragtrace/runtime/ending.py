@@ -1,10 +1,11 @@
-"""The spans of calls that nobody will handle any more: ended as they are, as far as the time goes."""
+"""The end of a runtime: what a signal must not break off, and the spans of calls that are not handled any more."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ragtrace.errors import guarded
 from ragtrace.providers import SPANS, Telemetry
 from ragtrace.runtime.finished import Finished
+from ragtrace.runtime.limits import HURRIED_SECONDS, Time
+from ragtrace.spare import start
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TraceFlags
@@ -20,6 +23,86 @@ _END_SECONDS: Final = 0.000_1
 """For one span, with what the exporter's queue makes of it."""
 _PAUSE_SECONDS: Final = 0.005
 _AT_ONCE: Final = 64
+_GRACE_SECONDS: Final = 1.0
+"""For a drain to come back after its time."""
+
+
+class Drain:
+    """The end of a runtime, run once on a thread where no signal handler of the application can break it off.
+
+    A handler that raises (by default that of Ctrl-C; often `sys.exit` for SIGTERM) interrupts whoever waits: the drain
+    is then cut short, so that what is left of it is to keep and to count, and is waited for all the same.
+
+    Args:
+        drain: does it within a time, and says whether nothing was lost.
+        cut_short: makes it hurry; may be called from any thread, and before it has begun.
+    """
+
+    def __init__(self, drain: Callable[[Time], bool], cut_short: Callable[[], object]) -> None:
+        self._drain, self._cut_short = drain, cut_short
+        self._turns = [None]
+        self._time: Time | None = None
+        self._over = self._complete = False
+
+    def run(self, time: Time, *, here: bool) -> bool:
+        """Begin it, if that has not been done, and wait until it is over or *time* is; True if nothing was lost.
+
+        Args:
+            here: run it on the caller's thread, for which the drain would have to wait.
+
+        Raises:
+            BaseException: what a signal handler raised meanwhile.
+        """
+        interrupt: BaseException | None = None
+        until = time.deadline + _GRACE_SECONDS
+        while not self._over and monotonic() < until:
+            raised = self._wait(time, until, here=here)
+            if raised is not None:
+                interrupt = interrupt or raised
+                (self._time or time).cut_short()
+                self._cut_short()
+                until = min(until, monotonic() + HURRIED_SECONDS + _GRACE_SECONDS)
+        if interrupt is not None:
+            raise interrupt
+        return self._complete
+
+    def _wait(self, time: Time, until: float, *, here: bool) -> BaseException | None:
+        """What a signal handler raised meanwhile."""
+        try:
+            self._begin(time, here=here)
+            # No lock: a signal handler that runs here may end up here, too.
+            while not self._over and monotonic() < until:
+                sleep(_PAUSE_SECONDS)
+        except BaseException as error:
+            return error
+        return None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has come to its end."""
+        return self._over
+
+    def forget(self) -> None:
+        """In a forked child: what the parent had begun is the parent's."""
+        if not self._turns:
+            self._over, self._complete = True, True
+
+    def _begin(self, time: Time, *, here: bool) -> None:
+        if self._turns and here:
+            self._run(time)
+        elif self._turns:
+            start(partial(self._run, time))
+
+    def _run(self, time: Time) -> None:
+        try:
+            self._turns.pop()  # atomic: begun twice if a signal came at the wrong moment, it is run once
+        except IndexError:
+            return
+        try:
+            self._time = time
+            self._complete = self._drain(time)
+        finally:
+            self._over = True
 
 
 def end_spans(

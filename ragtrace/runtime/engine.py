@@ -12,7 +12,7 @@ from ragtrace.alerts import Alerting
 from ragtrace.assemble import Assembly, LooseRetrievals
 from ragtrace.attach import Attacher, Instruments, adopt, disown, held, holds
 from ragtrace.errors import faults, guarded
-from ragtrace.estimates import Observer, Plan, RunningMoments
+from ragtrace.estimates import Learner, Observer, Plan, RunningMoments
 from ragtrace.forks import in_child
 from ragtrace.judging import Standing
 from ragtrace.ledger import Ledger, Posted, Stats
@@ -21,13 +21,14 @@ from ragtrace.record import forked
 from ragtrace.redact import Redact
 from ragtrace.runtime import exits
 from ragtrace.runtime.background import Background
-from ragtrace.runtime.ending import end_spans, room_for_spans, undisturbed
+from ragtrace.runtime.ending import Drain, end_spans, room_for_spans, undisturbed
 from ragtrace.runtime.fates import Fates
 from ragtrace.runtime.finished import Finished, revived, step_bytes, weight
+from ragtrace.runtime.health import Health
 from ragtrace.runtime.insides import Insides
 from ragtrace.runtime.joined import Joined, joined
 from ragtrace.runtime.limits import AT_LEAST_SECONDS, EXIT_SECONDS, Time, kept_for_after
-from ragtrace.runtime.losses import reported
+from ragtrace.runtime.losses import losses, reported
 from ragtrace.runtime.overflow import Overflow
 from ragtrace.runtime.revival import Revival, Reviving, delivering
 from ragtrace.sampling import Sampler, Sampling
@@ -56,16 +57,18 @@ class Runtime:
         redact: Redact,
         spool: Spool | None = None,
         alerts: Alerting | None = None,
+        learner: Learner | None = None,
     ) -> None:
         self.settings, self._telemetry = settings, telemetry
         self._sampling, self._sampler = sampling, Sampler(sampling, monotonic)
-        self._fates = Fates()
+        self._fates, self.health = Fates(), Health()
         reviving = Reviving(self._revive, lambda call: self._background.resend(call), self._is_quiet, telemetry.deliver)
         self._revival = None if spool is None else Revival(spool, reviving, telemetry.receipts)
         self._roles = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
         self.ledger = Ledger()
+        self.learner = learner or Learner()
         self.alerts = alerts or Alerting((), Plan())
         self.alerts.speak(settings, telemetry.logger)
         self.observer = Observer(Plan.of(evaluators.screen, evaluators.judge), RunningMoments())
@@ -93,7 +96,7 @@ class Runtime:
         self._background = self._make_background(evaluators, redact)
         self._loose_bytes = settings.queue_bytes // 8
         self._overflow, self._joined = Overflow(), Joined(self._hand_over)
-        self._ended = False
+        self._ended, self._drain = False, Drain(self._run_drain, self.worker.cut_short)
         adopt(self._wait_idle)
         in_child(self._reset_after_fork)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
@@ -108,6 +111,8 @@ class Runtime:
             held=held,
             posted=self._posted,
             alerts=self.alerts.states,
+            failed=faults.counts,
+            lost=lambda: losses(self._telemetry, self._overflow),
             states=lambda: {evaluator: standing.state for evaluator, standing in self.standings().items()},
         )
 
@@ -125,13 +130,16 @@ class Runtime:
                 evidence=self.settings.evidence,
                 observer=self.observer,
                 keepers=(*telemetry.posters, *telemetry.histories),
-                watchers=(self.alerts,),
+                watchers=(self.alerts, self.learner, self.health),
+                early=(*telemetry.histories, self.alerts),
+                owned=telemetry.owned,
             ),
             evaluators,
             self._sampler,
             redact,
             self.ledger,
             self.worker.pace.breathe,
+            wait_for_judge=self.worker.wait_for_judge,
             fates=self._fates,
             revival=self._revival,
             ending=lambda: self._ended,
@@ -258,6 +266,8 @@ class Runtime:
             self._roles,
             self._fates,
             self._revival,
+            self.health,
+            self.learner,
             queued=self.worker.size,
             held=held(),
             run=lambda errand: self.worker.offer(Finished(Step("trace"), errand=errand), small=True),
@@ -275,19 +285,30 @@ class Runtime:
         scored = self._wait_idle(timeout)
         while self._revival is not None and scored and self._revival.take_up():
             scored = self.worker.wait_idle(time.deadline - monotonic())
+        self.learner.flush(time.left() / 4)  # what fails there is a fault of its own, and costs no call
         told = self.alerts.flush(time.left() / 2)
         flushed = delivering(self._revival, lambda: self._telemetry.flush(time.left()))
         posted = self._telemetry.post_scores(time.left())
         return flushed and scored and posted and told
 
     def shutdown(self, timeout: float) -> bool:
-        """Drain for at most *timeout* seconds, say what was lost, shut our providers down. False if anything was."""
-        if self._ended:
-            return True
-        time = Time(timeout, self.worker.size)
+        """Drain for at most *timeout* seconds, say what was lost, shut our providers down. False if anything was.
+
+        Called again, it waits for the first time to end, and says the same.
+
+        Raises:
+            BaseException: what a signal handler raised meanwhile; what was not scored has been kept and counted.
+        """
+        try:
+            return self._drain.run(Time(timeout, self.worker.size), here=self.worker.on_its_thread)
+        finally:
+            if self._drain.over:
+                exits.cancel(self._at_exit)
+
+    def _run_drain(self, time: Time) -> bool:
+        timeout = max(0.0, time.deadline - monotonic())
         self._ended = True
         self._joined.close()
-        exits.cancel(self._at_exit)
         self._show_books()
         kept = partial(kept_for_after, timeout, spools=self._revival is not None)
         grace = AT_LEAST_SECONDS if self._revival else kept(0) / 4
@@ -304,6 +325,7 @@ class Runtime:
         end = self._background.drop_lost
         bounded(partial(end_spans, lost, end, self._telemetry.lose_spans, room, until), until)  # it may hang
         disown(self._wait_idle)
+        self.learner.close(time.left() / 4)
         told = self.alerts.close(time.left() / 2)
         flushed = delivering(self._revival, partial(self._telemetry.flush, time.left(kept=AT_LEAST_SECONDS)))
         closed = self._telemetry.shutdown(time.left())
@@ -336,7 +358,9 @@ class Runtime:
         self._joined.reset()
         self._sampler.reset()
         self._fates.reset()
+        self.health.reset()
         self.alerts.reset()
+        self.learner.reset()
         # From here on metrics may be collected again: what they are read from is the child's own by now.
         self._instruments.after_fork()
         self._telemetry.after_fork()
@@ -344,5 +368,6 @@ class Runtime:
             self._revival.reset()
         for evaluator in self._evaluators:
             evaluator.reset()
+        self._drain.forget()
         faults.clear()
         exits.after_fork(self, self._at_exit)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ragtrace.errors import printable
 from ragtrace.model import Evaluation, Unscored
-from ragtrace.redact import encodable
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 MOST: Final = 300
 """A hundred calls with three evaluators."""
+_KEY: Final = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer\s+\S+")
+"""Keys as servers repeat them in what they say."""
 _MOST_CHARS: Final = 200
 
 
@@ -92,7 +95,7 @@ def _read(entry: _Entry) -> Fate:
         "" if span is None else f"{span.trace_id:032x}",
         "" if span is None else f"{span.span_id:016x}",
         *entry[2:7],
-        detail=encodable(entry.detail[:_MOST_CHARS]),
+        detail=printable(entry.detail, _MOST_CHARS),
     )
 
 
@@ -100,8 +103,17 @@ def detail_of(evaluation: Evaluation) -> str:
     """What the first failure of *evaluation* says of itself; empty if it says nothing, or nothing failed."""
     for result in evaluation.results.values():
         if isinstance(result, Unscored) and result.status in ("judge_error", "judge_suspect"):
-            return result.explanation or ""
+            return _KEY.sub("***", result.explanation or "")
     return ""
+
+
+def left_out_of(evaluation: Evaluation) -> str:
+    """Return which metrics of a scored *evaluation* have no score, and why; a baseline still to be learned aside."""
+    by_reason: dict[str, list[str]] = {}
+    for name, result in evaluation.results.items():
+        if isinstance(result, Unscored) and result.reason != "no_baseline":
+            by_reason.setdefault(result.reason, []).append(name)
+    return "; ".join(f"no {', '.join(names)}: {reason}" for reason, names in by_reason.items())
 
 
 _WORDS: Final[Mapping[tuple[str, str], str]] = {
@@ -128,4 +140,4 @@ def _told(fate: Fate) -> str:
         words = f"some metrics have no score: {words}"
     elif fate.outcome == "scored":
         words = f"no metric applies: {words}" if words else ""
-    return f"{words}: {fate.detail}" if fate.detail else words
+    return ": ".join(filter(None, (words, fate.detail)))

@@ -33,6 +33,8 @@ class Finished:
     """Evaluators whose books still have this call as pending."""
     dropped: str = ""
     """Why the call was lost, wholly or for some evaluators: what is not written yet is ended as it is."""
+    announced: int = 0
+    """Evaluations that have been announced before the judge was asked."""
     call: RagCall | None = None
     """The call, once it has been put together."""
     probability: float | None = None
@@ -73,6 +75,8 @@ def step_bytes(step: Step) -> int:
         total = getsizeof(step.query) + getsizeof(step.answer)
         for document in step.documents or ():
             total += getsizeof(document.text)
+        for message in () if step.prompt is None else step.prompt.messages:
+            total += getsizeof(message.text)
         step.bytes = total
     return step.bytes or 0
 

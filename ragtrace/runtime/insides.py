@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ragtrace.estimates import Learner
     from ragtrace.providers import Telemetry
     from ragtrace.runtime.fates import Fates
+    from ragtrace.runtime.health import Health
     from ragtrace.runtime.revival import Revival
     from ragtrace.sampling import Sampling
     from ragtrace.scoring import Evaluators
@@ -26,6 +28,8 @@ class Insides:
     fates: Fates
     revival: Revival | None
     """None: there is no spool."""
+    health: Health
+    learner: Learner
     queued: int
     held: int
     run: Callable[[Callable[[], Awaitable[None]]], bool]

@@ -35,11 +35,19 @@ def histories(settings: Settings, evaluators: Evaluators, telemetry: Telemetry, 
     """
     if not settings.store:
         return []
+    service = settings.service or _of_resource(telemetry, provider, semconv.SERVICE_NAME)
+    return [_history(settings, Source.of(evaluators, service=service, release=release(telemetry, provider)))]
+
+
+def release(telemetry: Telemetry, provider: object) -> str:
+    """Return the `service.version` of the application; empty: it says none. *provider* as of `histories`."""
+    return _of_resource(telemetry, provider, semconv.SERVICE_VERSION)
+
+
+def _of_resource(telemetry: Telemetry, provider: object, name: str) -> str:
     theirs = getattr(provider or get_tracer_provider(), "resource", None)
     resource = theirs if telemetry.resource is None else telemetry.resource()
-    attributes = getattr(resource, "attributes", {})
-    service, release = (str(attributes.get(key, "")) for key in (semconv.SERVICE_NAME, semconv.SERVICE_VERSION))
-    return [_history(settings, Source.of(evaluators, service=settings.service or service, release=release))]
+    return str(getattr(resource, "attributes", {}).get(name, ""))
 
 
 def _history(settings: Settings, source: Source) -> History:

@@ -7,6 +7,8 @@ from typing import Final
 
 EXIT_SECONDS: Final = 5.0
 """Of a shutdown at exit."""
+HURRIED_SECONDS: Final = 1.0
+"""Of a shutdown that a signal interrupts: for what is not scored to be kept and counted."""
 _STORE_SECONDS: Final = 0.05
 """At least, for a disk to take what goes into a spool."""
 AT_LEAST_SECONDS: Final = 0.03
@@ -45,6 +47,12 @@ class Time:
         self.closing = min(_CLOSING_SECONDS + waiting * _COLLECTED_SECONDS, timeout * _CLOSING_SHARE)
         """Seconds, of a shutdown, for what comes after the last call: spans, a last export."""
         self._latest = max(now, self.deadline) + _OVERTIME_SECONDS
+
+    def cut_short(self) -> None:
+        """Leave `HURRIED_SECONDS` at most."""
+        now = monotonic()
+        self.deadline = min(self.deadline, now + HURRIED_SECONDS)
+        self._latest = min(self._latest, now + HURRIED_SECONDS + _OVERTIME_SECONDS)
 
     def left(self, *, kept: float = 0.0) -> float:
         """Seconds that the next thing may take, if *kept* are to remain: a moment even after the deadline."""

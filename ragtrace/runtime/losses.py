@@ -1,11 +1,31 @@
-"""What a runtime says at its end."""
+"""Telemetry that was lost: what is counted of it, and what a runtime says at its end."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 
 from ragtrace.errors import say
+from ragtrace.providers import SPANS, Telemetry
+from ragtrace.runtime.overflow import Overflow
+
+_HISTORY = "history"
+
+
+def losses(telemetry: Telemetry, overflow: Overflow) -> Mapping[tuple[str, str], int]:
+    """Count what was lost so far, by signal (spans, events, history) and reason."""
+    overflow.count()
+    counts: Counter[tuple[str, str]] = Counter()
+    if overflow.counted:
+        counts[SPANS, "queue_full"] = overflow.counted
+    for what, exporter in telemetry.exporters.items():
+        for why, count in exporter.backlog.losses.copy().items():
+            counts[what, why.replace(" ", "_")] += count
+    for history in telemetry.histories:
+        for why, count in history.lost.copy().items():
+            counts[_HISTORY, why] += count
+    return counts
 
 
 def reported(dropped: Mapping[str, int], undelivered: int, *, delivered: bool) -> bool:

@@ -17,6 +17,8 @@ class Overflow:
 
     def __init__(self) -> None:
         self._lost: deque[None] = deque()
+        self.counted = 0
+        """Spans lost so far, as far as they have been counted."""
 
     def add(self) -> None:
         """One more."""
@@ -37,6 +39,7 @@ class Overflow:
             while True:
                 self._lost.pop()
                 lost += 1
+        self.counted += lost
         if lost:
             faults.warn_once(
                 "lost spans: queue full",
@@ -48,3 +51,4 @@ class Overflow:
     def reset(self) -> None:
         """Forget them: after a fork they are the parent's."""
         self._lost.clear()
+        self.counted = 0

@@ -9,9 +9,12 @@ from typing import Any, Final, cast
 from ragtrace.labels import Claim
 from ragtrace.model import Evaluation, RagCall, Result, Score
 from ragtrace.redact import FAILED, Redact, encodable
-from ragtrace.steps import Step
+from ragtrace.steps import Message, Prompt, Step
 
-_NAMES: Final = ("conversation_id", "user_id", "request_model", "response_model", "response_id")
+_NAMES: Final = ("request_model", "response_model", "response_id")
+_IDS: Final = ("conversation_id", "user_id")
+STACKTRACE_CHARS: Final = 20_000
+"""Characters of a stack trace that are kept: the last ones, where the error is."""
 
 
 def redact_step(step: Step, redact: Redact) -> None:
@@ -21,13 +24,15 @@ def redact_step(step: Step, redact: Redact) -> None:
     step.redacted = True
     if step.error is None and redact.leaves(_texts(step)):
         return
-    _make_encodable(step)
-    captured = (step.query, step.answer, step.reference, step.documents, step.error)
+    _redact_names(step, redact)
+    captured = (step.query, step.answer, step.reference, step.documents, step.error, step.prompt)
     # If redaction itself fails, nothing unredacted may be left behind.
-    step.query = step.answer = step.reference = step.documents = None
-    query, answer, reference, found, error = captured
+    step.query = step.answer = step.reference = step.documents = step.prompt = None
+    query, answer, reference, found, error, prompt = captured
     if query is not None:
         step.query = _text(step, redact, query)
+    if prompt is not None:
+        step.prompt = Prompt(tuple(_message(step, redact, each, query) for each in prompt.messages), prompt.is_cut)
     if answer is not None:
         step.answer = _text(step, redact, answer)
     if reference is not None:
@@ -36,8 +41,9 @@ def redact_step(step: Step, redact: Redact) -> None:
         step.documents = redact.documents(found)
         step.cut_chars += sum([document.cut_chars for document in step.documents])
     if error is not None:
+        kept = min(STACKTRACE_CHARS, redact.max_chars or STACKTRACE_CHARS)
         step.error = replace(
-            error, message=redact.text(error.message).text, stacktrace=redact.text(error.stacktrace).text
+            error, message=redact.text(error.message).text, stacktrace=redact.tail(error.stacktrace, kept)
         )
 
 
@@ -51,6 +57,8 @@ def _texts(step: Step) -> list[str]:
         )
         if text is not None
     ]
+    if step.prompt is not None:
+        texts += [message.text for message in step.prompt.messages]
     for document in step.documents or ():
         texts.append(document.text)
         if document.id is not None:
@@ -64,12 +72,18 @@ def _text(step: Step, redact: Redact, text: str) -> str:
     return redacted.text
 
 
-def _make_encodable(step: Step) -> None:
-    """Ids and names are not redacted, but one lone surrogate in them would cost a whole batch of spans."""
-    for name in _NAMES:
+def _message(step: Step, redact: Redact, message: Message, query: str | None) -> Message:
+    if message.text is query and step.query is not None:  # its cut characters have been counted
+        return Message(message.role, step.query)
+    return Message(message.role, _text(step, redact, message.text))
+
+
+def _redact_names(step: Step, redact: Redact) -> None:
+    """Make the names and ids of *step* encodable (one lone surrogate costs a whole batch of spans); redact the ids."""
+    for name in (*_NAMES, *_IDS):
         text = getattr(step, name)
         if text is not None:
-            setattr(step, name, encodable(text))
+            setattr(step, name, redact.id(text) if name in _IDS else encodable(text))
 
 
 def redact_evaluation(evaluation: Evaluation, redact: Redact) -> Evaluation:
@@ -113,4 +127,5 @@ def _redact_claim(claim: Claim, redact: Redact) -> Claim:
 def unredactable(call: RagCall) -> bool:
     """Whether some text of *call* could not be redacted: then there is nothing to judge."""
     texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
+    texts += [turn.text for turn in call.turns or ()]
     return FAILED in texts

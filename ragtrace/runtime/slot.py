@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _lock = threading.RLock()
 _current: Runtime | None = None
 _switched_off = False
-_final: Stats | None = None
+_ended: Runtime | None = None
 
 
 def current() -> Runtime | None:
@@ -26,23 +26,20 @@ def switched_off() -> bool:
 
 
 def final_stats() -> Stats | None:
-    """The closed accounts of the runtime that was shut down last; None if there was none, or another one runs."""
-    return _final
+    """The accounts of the runtime that was shut down last; None if there was none, or another one runs."""
+    return None if _ended is None else _ended.stats()
 
 
 def install(runtime: Runtime | None, timeout: float, *, off: bool = False) -> bool:
     """Make *runtime* the process's; the one before it is shut down within *timeout* seconds.
 
     Returns:
-        True if nothing of the one before was lost.
+        True if nothing of the one before was lost; if there is none, of the one that was shut down last.
     """
-    global _current, _switched_off, _final
+    global _current, _switched_off, _ended
     with _lock:
         before, _current, _switched_off = _current, runtime, off
-        _final = None if runtime is not None or off else _final
-    if before is None:
-        return True
-    complete = before.shutdown(timeout)
-    if runtime is None and not off:
-        _final = before.stats()
-    return complete
+        # Known from now on: a signal may interrupt its shutdown, and what became of it is asked for afterwards.
+        before = before or (_ended if runtime is None and not off else None)
+        _ended = before if runtime is None and not off else None
+    return True if before is None else before.shutdown(timeout)

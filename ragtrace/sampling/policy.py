@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ragtrace.errors import SettingsError, say
-from ragtrace.sampling.rules import ABSTAINED, ANSWERED, CONSISTENCY, Rule, rules
+from ragtrace.sampling.rules import ABSTAINED, ANSWERED, SUSPICIOUS, Rule, rules
 from ragtrace.settings import amount, flag, rate, replicas
 
 
@@ -35,9 +35,10 @@ class Sampling:
 
     Args:
         rate: probability for an ordinary call, in [0, 1].
-        suspicious_rate: probability for a call whose screen gave a consistency below `suspicious_below` (the screen
-            then computes that, whatever other metrics are wanted); None: the same as `rate`.
-        suspicious_below: consistency, in [0, 1], from which on a call is ordinary; so is one that was not screened.
+        suspicious_rate: probability for a call that the screen's metric `suspicious` marks: one whose consistency is
+            among the lowest 5 % of the workflow's own baseline (the screen then computes that, whatever other metrics
+            are wanted). All others are ordinary: also one that the screen could not score, and every call until there
+            is a baseline. None: the same as `rate`.
         per_minute: judge calls a minute, over all replicas; None: no limit.
         usd_per_day: what the judge may cost in 24 hours, in US dollars, over all replicas; None: no limit. Counted
             with the mean cost of recent judgements; before the first, $0.05 each.
@@ -54,7 +55,6 @@ class Sampling:
 
     rate: float = 0.05
     suspicious_rate: float | None = None
-    suspicious_below: float = 0.5
     per_minute: float | None = None
     usd_per_day: float | None = None
     replicas: int | None = None
@@ -64,7 +64,6 @@ class Sampling:
 
     def __post_init__(self) -> None:
         self._set("rate", rate(self.rate, "rate"))
-        self._set("suspicious_below", rate(self.suspicious_below, "suspicious_below"))
         for name in ("per_minute", "usd_per_day"):
             self._set(name, None if getattr(self, name) is None else amount(getattr(self, name), name))
         self._set("replicas", replicas(self.replicas, os.environ))
@@ -86,19 +85,14 @@ class Sampling:
                 "leave suspicious_rate out to judge all calls alike"
             )
 
-    def suspects(self, consistency: float | None) -> bool:
-        """Whether a call with that screen score (None: not screened) is judged at the suspicious rate."""
-        return self.suspicious_rate is not None and consistency is not None and consistency < self.suspicious_below
-
-    def probability(self, consistency: float | None) -> float:
-        """Inclusion probability of a call with that screen score, before rules and budgets."""
-        suspicious = self.suspicious_rate if self.suspects(consistency) else None
-        return self.rate if suspicious is None else suspicious
+    def probability(self, *, suspicious: bool) -> float:
+        """Return the inclusion probability of a call, suspicious to the screen or not, before rules and budgets."""
+        return self.suspicious_rate if suspicious and self.suspicious_rate is not None else self.rate
 
 
 def heeded(sampling: Sampling) -> tuple[str, ...]:
     """Names of the screen's metrics that *sampling* looks at."""
-    suspicion = (CONSISTENCY,) if sampling.suspicious_rate is not None else ()
+    suspicion = (SUSPICIOUS,) if sampling.suspicious_rate is not None else ()
     return suspicion + ((ANSWERED,) if ABSTAINED in (*sampling.always, *sampling.never) else ())
 
 
@@ -106,7 +100,7 @@ def warn_of_unheeded(wanted: Sequence[str], screened: Collection[str]) -> None:
     """Say in the log which of the *wanted* metrics are not among the *screened*: sampling waits for them in vain."""
     for name in wanted:
         if name not in screened:
-            what = "suspicious_rate=" if name == CONSISTENCY else f"the rule {ABSTAINED!r}"
+            what = "suspicious_rate=" if name == SUSPICIOUS else f"the rule {ABSTAINED!r}"
             say(
                 logging.WARNING,
                 "%s has no effect on sampling: it looks at the screen's metric %r, and no screen gives that; write for "

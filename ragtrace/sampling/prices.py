@@ -12,7 +12,7 @@ first calls do not spend the day's money."""
 _REMEMBERED: Final = 50
 _TRUST: Final = 0.1
 """Each report takes nine tenths off the guess: one that is far too low (a cached judgement) does not open the gates."""
-_SILENT: Final = 20
+_SILENT: Final = 3
 _MOST_USD: Final = 1e6
 """What costs more is a mistake of the judge's."""
 
@@ -40,10 +40,11 @@ class Prices:
     def _missed(self) -> None:
         self._silent += 1
         if not self._known and self._silent == _SILENT:
-            faults.warn_once(
+            faults.tell_once(
                 "judgements without a cost",
                 "usd_per_day= is set, but none of the first %d judgements said what it cost: each is counted as $%g. "
-                "Tell the judge its prices, or limit per_minute= instead",
+                "Tell the judge its price, OpenAIJudge(..., price=ragtrace.Price(input=0.15, output=0.6)), in US "
+                "dollars for a million tokens, or limit per_minute= instead",
                 _SILENT,
                 GUESS_USD,
             )

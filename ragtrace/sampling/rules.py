@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 from ragtrace.errors import SettingsError, faults
-from ragtrace.model import Evaluation, RagCall, Score, Unscored
+from ragtrace.model import Evaluation, RagCall, Score
 from ragtrace.settings import choose
 
 Predicate: TypeAlias = "Callable[[RagCall], bool]"
@@ -15,7 +15,7 @@ Rule: TypeAlias = "str | Predicate"
 ABSTAINED: Final = "abstained"
 """A condition, and the label and the reason that tell of it."""
 ANSWERED: Final = "answered"
-CONSISTENCY: Final = "consistency"
+SUSPICIOUS: Final = "suspicious"
 """Metrics of the screen."""
 
 
@@ -100,7 +100,7 @@ def _holds(rule: Rule, call: RagCall, screen: Evaluation | None) -> bool:
         return False
 
 
-def consistency_of(screen: Evaluation | None) -> float | None:
-    """What the screen says of the call's consistency; None where it says nothing."""
-    result = None if screen is None else screen.results.get(CONSISTENCY)
-    return None if result is None or isinstance(result, Unscored) else result.value
+def is_suspicious(screen: Evaluation | None) -> bool:
+    """Return whether the screen finds the call suspicious; not where it says nothing, as before there is a baseline."""
+    result = None if screen is None else screen.results.get(SUSPICIOUS)
+    return isinstance(result, Score) and result.value > 0

@@ -13,7 +13,7 @@ from ragtrace.model import Evaluation, RagCall
 from ragtrace.sampling.budget import Budget
 from ragtrace.sampling.policy import Sampling
 from ragtrace.sampling.prices import Prices
-from ragtrace.sampling.rules import consistency_of, matches
+from ragtrace.sampling.rules import is_suspicious, matches
 
 _SALT: Final = b"ragtrace evaluation sampling"
 _MINUTE_SECONDS: Final = 60.0
@@ -62,9 +62,9 @@ class Sampler:
         if matches(self._sampling.always, call, screen):
             wanted, why = 1.0, "always_rule"
         else:
-            consistency = consistency_of(screen)
-            wanted = self._sampling.probability(consistency)
-            why = "suspicious" if self._sampling.suspects(consistency) else "sampled"
+            suspicious = is_suspicious(screen)
+            wanted = self._sampling.probability(suspicious=suspicious)
+            why = "suspicious" if suspicious and self._sampling.suspicious_rate is not None else "sampled"
         least = self._least()
         probability = self._within_budgets(wanted, ruled=why == "always_rule")
         draw = _draw(call)

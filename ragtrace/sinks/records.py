@@ -6,17 +6,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
+from ragtrace.attach.attributes import prevailing
 from ragtrace.attach.identity import id_of
 from ragtrace.model import Evaluation, RagCall, Score
 from ragtrace.native import ScoreRecord
 
 _ANNOTATOR: Final[dict[str, Literal["LLM", "CODE", "HUMAN"]]] = {"llm_judge": "LLM", "human": "HUMAN"}
+_HEADLINES: Final = frozenset({"hallucinated", "faithfulness"}), frozenset({"consistency", "suspicious"})
 
 
 def records_of(
     call: RagCall, evaluations: Sequence[Evaluation], *, service: str = "", evidence: bool = False, time_ns: int
 ) -> Iterator[ScoreRecord]:
-    """One record a score; a metric that is unscored has none, as every number would be invented.
+    """Yield one record a metric that is scored, the judge's where the screen gives it too: a backend averages a name.
+
+    A metric that is unscored has none, as every number would be invented.
 
     Args:
         service: name of the application.
@@ -26,26 +30,30 @@ def records_of(
     span = call.span
     if span is None:
         return
-    for evaluation in evaluations:
-        for name, result in evaluation.results.items():
-            if not isinstance(result, Score):
-                continue
-            yield ScoreRecord(
-                id=id_of(span, name, result, evaluation),
-                trace_id=span.trace_id,
-                span_id=span.span_id,
-                name=name,
-                value=float(result.value),
-                label=result.label,
-                explanation=result.explanation or _explanation(result, evidence=evidence),
-                annotator=_ANNOTATOR.get(evaluation.type, "CODE"),
-                evaluator=f"{evaluation.evaluator}@{evaluation.version}",
-                metric_version=result.metric_version,
-                probability=evaluation.probability,
-                time_ns=time_ns,
-                service=service,
-                workflow=call.workflow,
-            )
+    shown = prevailing(evaluations)
+    headline = next(
+        (names for names in _HEADLINES if any(isinstance(shown[n][1], Score) for n in names & shown.keys())), ()
+    )
+    for name, (evaluation, result) in shown.items():
+        if not isinstance(result, Score):
+            continue
+        yield ScoreRecord(
+            id=id_of(span, name, result, evaluation),
+            trace_id=span.trace_id,
+            span_id=span.span_id,
+            name=name,
+            value=float(result.value),
+            label=result.label,
+            explanation=result.explanation or _explanation(result, evidence=evidence),
+            annotator=_ANNOTATOR.get(evaluation.type, "CODE"),
+            evaluator=f"{evaluation.evaluator}@{evaluation.version}",
+            metric_version=result.metric_version,
+            probability=evaluation.probability,
+            time_ns=time_ns,
+            service=service,
+            workflow=call.workflow,
+            headline=name in headline,
+        )
 
 
 def _explanation(result: Score, *, evidence: bool) -> str | None:

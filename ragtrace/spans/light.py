@@ -26,7 +26,7 @@ from opentelemetry.trace import (
 
 from ragtrace import semconv
 from ragtrace.errors import say
-from ragtrace.spans.recorded import UNSET, Recorded, recorded
+from ragtrace.spans.recorded import UNSET, Recorded, bounded, recorded
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -52,6 +52,7 @@ class LightSpan(Span, ReadableSpan):
     _end_time: int | None = None
     _own_context: SpanContext | None = None
     _recorded: Recorded | None = None
+    _more_links: tuple[Link, ...] = ()
 
     _instrumentation_info = None
     """What the SDK's readers asked for before there were scopes."""
@@ -85,6 +86,11 @@ class LightSpan(Span, ReadableSpan):
         around: Any = self._around
         return around.get_span_context() if type(around) is LightSpan else around
 
+    def stand_alone(self) -> None:
+        """Be exported as a root, with a link to the span around it."""
+        if (parent := self.parent) is not None:
+            self._more_links, self._around = (Link(parent),), None
+
     @property
     def name(self) -> str:
         """As it is now."""
@@ -108,7 +114,7 @@ class LightSpan(Span, ReadableSpan):
     @property
     def links(self) -> Sequence[Link]:
         """The same of links."""
-        return tuple(self._record.links)
+        return (*self._record.links, *self._more_links)
 
     @property
     def resource(self) -> Resource:
@@ -260,6 +266,7 @@ class LightSpan(Span, ReadableSpan):
             parent=self.parent,
             resource=self._maker.resource,
             attributes=attributes,
+            links=self._more_links,
             kind=self.kind,
             status=UNSET,
             start_time=self.start_time,
@@ -276,7 +283,9 @@ class LightSpan(Span, ReadableSpan):
             resource=self._maker.resource,
             attributes=record.attributes,
             events=record.events,
-            links=record.links,
+            links=bounded((*record.links, *self._more_links), None, record.links.dropped)
+            if self._more_links
+            else record.links,
             kind=self.kind,
             status=record.status,
             start_time=self.start_time,

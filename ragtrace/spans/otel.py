@@ -8,7 +8,7 @@ from json.encoder import encode_basestring as _text
 
 from ragtrace import semconv
 from ragtrace.model import Document
-from ragtrace.steps import Step
+from ragtrace.steps import Message, Step
 
 Attributes = dict[str, "str | bool | int | float | Sequence[str]"]
 
@@ -23,9 +23,16 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Compact JSON; texts have been cleaned by redaction, so that it can be encoded."""
 
 
-def message(role: str, text: str) -> list[dict[str, object]]:
-    """One message of one text part, as the conventions structure it."""
-    return [{"role": role, "parts": [{"type": "text", "content": text}]}]
+def message_records(messages: Sequence[Message]) -> list[dict[str, object]]:
+    """Messages of one text part each, as the conventions structure them."""
+    return [{"role": role, "parts": [{"type": "text", "content": text}]} for role, text in messages]
+
+
+def _given(step: Step) -> Sequence[Message]:
+    """The messages that the model was given as far as they are known, else the question."""
+    if step.kind == "generate" and step.prompt is not None:
+        return step.prompt.messages
+    return () if step.query is None else (Message("user", step.query),)
 
 
 def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
@@ -90,10 +97,10 @@ def content(step: Step) -> dict[str, object]:
         if step.documents is not None:
             attributes[semconv.RETRIEVAL_DOCUMENTS] = document_records(step.documents)
         return attributes
-    if step.query is not None:
-        attributes[semconv.INPUT_MESSAGES] = message("user", step.query)
+    if given := _given(step):
+        attributes[semconv.INPUT_MESSAGES] = message_records(given)
     if step.answer is not None:
-        attributes[semconv.OUTPUT_MESSAGES] = message("assistant", step.answer)
+        attributes[semconv.OUTPUT_MESSAGES] = message_records((Message("assistant", step.answer),))
     if step.contexts_here is not None:
         attributes[semconv.RETRIEVAL_DOCUMENTS] = document_records(step.contexts_here)
     return attributes
@@ -107,10 +114,10 @@ def add_content(attributes: Attributes, step: Step) -> None:
         if step.documents is not None:
             attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.documents)
         return
-    if step.query is not None:
-        attributes[semconv.INPUT_MESSAGES] = message_json("user", step.query)
+    if given := _given(step):
+        attributes[semconv.INPUT_MESSAGES] = messages_json(given)
     if step.answer is not None:
-        attributes[semconv.OUTPUT_MESSAGES] = message_json("assistant", step.answer)
+        attributes[semconv.OUTPUT_MESSAGES] = messages_json((Message("assistant", step.answer),))
     if step.contexts_here is not None:
         attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.contexts_here)
 
@@ -118,9 +125,10 @@ def add_content(attributes: Attributes, step: Step) -> None:
 # Put together by hand: only texts need escaping, and an encoder takes several times as long to look at what is around.
 
 
-def message_json(role: str, text: str) -> str:
-    """`message` as JSON."""
-    return f'[{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}]'
+def messages_json(messages: Sequence[Message]) -> str:
+    """`message_records` as JSON."""
+    parts = [f'{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}' for role, text in messages]
+    return f"[{','.join(parts)}]"
 
 
 def documents_json(documents: Sequence[Document]) -> str:

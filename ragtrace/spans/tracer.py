@@ -58,13 +58,17 @@ class LightTracer:
         provider: our own, or a user's as `borrowed` sees it.
         processor: takes the spans that have ended; None: there is none.
         release: version of the instrumentation scope.
+        private: the spans go where those of other providers do not: the root span of a call, below one of theirs, is
+            exported as a root.
 
     Raises:
         Exception: whatever a user's own sampler raises when it is asked to describe itself.
     """
 
-    def __init__(self, provider: Provider, processor: SpanProcessor | None, release: str) -> None:
-        self._provider = provider
+    def __init__(
+        self, provider: Provider, processor: SpanProcessor | None, release: str, *, private: bool = False
+    ) -> None:
+        self._provider, self._private = provider, private
         self.emit: Callable[[ReadableSpan], None] = _nowhere if processor is None else processor.on_end
         self.limits = provider.limits
         self.scope = InstrumentationScope(semconv.SCOPE, release)
@@ -124,6 +128,19 @@ class LightTracer:
                 return LightSpan(self, (parent.trace_id, flags, parent.trace_state), parent, kind, told)
             return NonRecordingSpan(SpanContext(parent.trace_id, self.span_id(), False, flags, parent.trace_state))
         return self._sampled(context, kind, told, parent)
+
+    def begin_call(self, span: Span, context: Context) -> None:
+        """Export *span*, the root of a call, as a root if the span around it in *context* is another provider's.
+
+        A span of which only the identity is known, a remote one above all, may be ours and stays its parent.
+        """
+        if not self._private or type(span) is not LightSpan:
+            return
+        around = context.get(SPAN_KEY)
+        if around is None or type(around) is LightSpan or type(around) is NonRecordingSpan:
+            return
+        if getattr(around, "resource", None) is not self._provider.resource:
+            span.stand_alone()
 
     def _sampled(self, context: Context, kind: SpanKind, told: Told, parent: SpanContext | None) -> Span:
         """Ask the sampler, as the SDK does; one that does not look at name and attributes is not shown them."""

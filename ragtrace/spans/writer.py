@@ -17,7 +17,7 @@ from opentelemetry.trace import (
 )
 
 from ragtrace import semconv
-from ragtrace.spans import openinference, otel
+from ragtrace.spans import langfuse, openinference, otel
 from ragtrace.spans.crowding import keep_first
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 SPAN_KINDS: Final = {"trace": SpanKind.INTERNAL, "retrieve": SpanKind.CLIENT, "generate": SpanKind.CLIENT}
-_DIALECTS = {"otel": otel, "openinference": openinference}
+_DIALECTS = {"otel": otel, "openinference": openinference, "langfuse": langfuse}
 
 
 class SpanWriter:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from time import monotonic, sleep
 from typing import Final
+from urllib.request import pathname2url
 
-from ragtrace.errors import SettingsError
-from ragtrace.sqlite_use import using_sqlite
+from ragtrace.errors import SettingsError, faults
+from ragtrace.sqlite_use import create_file, using_sqlite
 
 _APPLICATION: Final = 0x52414754
 """`application_id` of the database, by which it is told from other programs'."""
@@ -56,22 +57,23 @@ class Database:
             SettingsError: it cannot be used.
         """
         try:
-            # Not if it is there: to close a file by hand takes from this process every lock that SQLite has on it.
-            with suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-            deadline = monotonic() + _PATIENCE_SECONDS
-            while not self._made(origin, deadline):
-                sleep(_PAUSE_SECONDS)
+            self._make(origin)
         except (OSError, sqlite3.Error) as error:
             raise SettingsError(
                 f"the spool cannot be used: {error}, got {self.path!r} (from {origin}); name a file in a directory "
                 "that this process may write to; move a damaged file away"
             ) from error
 
+    def _make(self, origin: str) -> None:
+        create_file(self.path)
+        deadline = monotonic() + _PATIENCE_SECONDS
+        while not self._made(origin, deadline):
+            sleep(_PAUSE_SECONDS)
+
     def _made(self, origin: str, deadline: float) -> bool:
         """Whether the tables are there; False if another process is making them, before *deadline*."""
         try:
-            with self.connect(5.0) as database:
+            with self._connect(5.0) as database:
                 self._check(database, origin)
                 database.execute("PRAGMA journal_mode = WAL")
                 # In one transaction: whoever looks in between must not take the file for another program's.
@@ -100,11 +102,25 @@ class Database:
 
     @contextmanager
     def connect(self, timeout: float) -> Generator[sqlite3.Connection, None, None]:
-        """A connection for reading."""
-        # No transaction but those that we begin.
+        """A connection for reading; the file is made again if it was deleted."""
+        if not os.path.exists(self.path):
+            faults.warn_once(
+                "spool: deleted",
+                "the spool %r was deleted while it was in use, with the calls in it, and is made anew; every further "
+                "time is counted in ragtrace.stats().faults",
+                self.path,
+            )
+            self._make("spool=")
+        with self._connect(timeout) as database:
+            yield database
+
+    @contextmanager
+    def _connect(self, timeout: float) -> Generator[sqlite3.Connection, None, None]:
+        # Not made if it is missing: SQLite would make it readable by all. No transaction but those that we begin.
+        uri = f"file:{pathname2url(os.path.abspath(self.path))}?mode=rw"
         with (
             using_sqlite(),
-            closing(sqlite3.connect(self.path, timeout=max(0.0, timeout), isolation_level=None)) as database,
+            closing(sqlite3.connect(uri, timeout=max(0.0, timeout), isolation_level=None, uri=True)) as database,
         ):
             yield database
 

@@ -43,6 +43,7 @@ class History:
         most_bytes: size that the file may have; the oldest calls go first.
         texts: whether to keep what was asked, retrieved and answered.
         clock: seconds since the epoch.
+        passed: seconds that have really passed, since any moment.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class History:
         most_bytes: int = 2**30,
         texts: bool = True,
         clock: Callable[[], float] = time,
+        passed: Callable[[], float] = monotonic,
     ) -> None:
         self.path = path
         self._source, self._days, self._most_bytes, self._texts, self._clock = source, days, most_bytes, texts, clock
+        self._passed = passed
         self._begin()
 
     def _begin(self) -> None:
@@ -67,6 +70,7 @@ class History:
         self._thread: threading.Thread | None = None
         self._writer: Writer | None = None
         self._hurry = self._closed = False
+        self._believed: tuple[float, float] | None = None
         self.lost: Counter[str] = Counter()
         """Calls that are not in the file, by reason: queue_full, write_failed, unreadable, closed, no_thread."""
 
@@ -218,12 +222,28 @@ class History:
     def _opened(self) -> Writer:
         if self._writer is None:
             self._writer = Writer(self.path, self._source, most_bytes=self._most_bytes, texts=self._texts)
+        if self._believed is None:  # before anything is written by a clock that may be wrong
+            newest = self._writer.newest
+            self._believed = self._clock() if newest is None else newest, self._passed()
         return self._writer
+
+    def _today(self) -> float:
+        """Return the time by which calls are old, in seconds since the epoch.
+
+        It is the clock's, unless that is more than a day ahead of what it was last, and of the newest call at the
+        start: a clock that is set forward by mistake would have all calls deleted. It is believed after a day.
+        """
+        now, passed = self._clock(), self._passed()
+        then, since = self._believed or (now, passed)
+        if now - then > passed - since + _DAY_SECONDS and passed - since < _DAY_SECONDS:
+            return then + passed - since
+        self._believed = now, passed
+        return now
 
     def _prune(self) -> None:
         """On its own: what is written stays written, whatever becomes of this."""
         try:
-            early = 0 if self._writer is None else self._writer.prune(self._clock() - self._days * _DAY_SECONDS)
+            early = 0 if self._writer is None else self._writer.prune(self._today() - self._days * _DAY_SECONDS)
         except sqlite3.Error as error:  # somebody else writes for long: the next batch tries again
             faults.record("history: pruning", error)
             return

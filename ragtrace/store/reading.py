@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from ragtrace.estimates import NOT_LEARNED, Baseline, Calls, Key
 from ragtrace.store.schema import connect_to_read
 from ragtrace.store.source import Source
 
@@ -166,6 +167,68 @@ class Reader:
             " GROUP BY series, reason",
             chosen,
         ).fetchall()
+
+    def baseline(self, start: float, end: float, *, release: str | None, calls: int, least: int) -> Baseline:
+        """Return the baseline of the scores in [0, 1] from *start* until before *end* (seconds since the epoch).
+
+        Args:
+            start: time of the first call.
+            end: time after the last.
+            release: of calls of that `service.version` alone; None: of all.
+            calls: the first so many scored calls of each workflow, metric and evaluator.
+            least: with fewer it is no baseline yet: they are what a running process goes on learning from.
+        """
+        columns = self.columns(start, end)
+        probability = {
+            (call, columns.evaluators[evaluator]): chance
+            for call, evaluator, chance in zip(
+                columns.evaluation_call.tolist(),
+                columns.evaluator.tolist(),
+                columns.probability.tolist(),
+                strict=True,
+            )
+        }
+        rows = zip(columns.scored_call.tolist(), columns.scored_series.tolist(), columns.score.tolist(), strict=True)
+        found: dict[Key, list[tuple[int, float, float]]] = {}
+        for call, number, score in sorted(rows):
+            series, source = columns.series[number], columns.sources[int(columns.source[call])]
+            evaluator = columns.evaluators[series.evaluator]
+            of_screen = evaluator == source.screen and series.metric in source.screened
+            of_judge = evaluator == source.judge and series.metric in source.judged
+            if release not in (None, source.release) or not (of_screen or of_judge):
+                continue
+            if series.metric in NOT_LEARNED or not 0.0 <= score <= 1.0:
+                continue
+            key = Key(columns.workflows[int(columns.workflow[call])], series.metric, evaluator)
+            mine = found.setdefault(key, [])
+            if len(mine) < calls:
+                mine.append((call, score, probability.get((call, evaluator), 1.0)))
+        questions = self._questions({int(columns.number[call]) for mine in found.values() for call, *_ in mine})
+        begun = {
+            key: Calls.sum(
+                Calls.of(
+                    score,
+                    chance,
+                    questions.get(int(columns.number[call])),
+                    float(columns.at[call]),
+                    columns.sources[int(columns.source[call])].release,
+                )
+                for call, score, chance in mine
+            )
+            for key, mine in found.items()
+        }
+        return Baseline(
+            {key: mine.first(len(mine)) for key, mine in begun.items() if len(mine) >= least},
+            {key: mine for key, mine in begun.items() if len(mine) < least},
+        )
+
+    def _questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
+        """What was asked in the calls of these *numbers*; None where no texts are kept."""
+        found: dict[int, str | None] = {}
+        for number in sorted(numbers):
+            row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+            found[number] = None if row is None else json.loads(row[0]).get("query") or None
+        return found
 
     def texts(self, numbers: Iterable[int]) -> dict[int, Texts]:
         """What was asked, retrieved and answered in the calls of these *numbers*, with the evidence."""

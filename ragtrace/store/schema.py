@@ -10,6 +10,7 @@ from typing import Final
 from urllib.request import pathname2url
 
 from ragtrace.errors import RagtraceError
+from ragtrace.sqlite_use import create_file, using_sqlite
 
 APPLICATION: Final = 0x52414748
 """`application_id` of the database, by which it is told from other programs'."""
@@ -67,7 +68,7 @@ def create(path: str) -> None:
         StoreError: it is another program's, or of a later version.
         OSError, sqlite3.Error: it cannot be used.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    create_file(path)
     deadline = monotonic() + _PATIENCE_SECONDS
     while not _created(path, deadline):
         sleep(_PAUSE_SECONDS)
@@ -86,7 +87,7 @@ def _created(path: str, deadline: float) -> bool:
 
 
 def _create(path: str) -> None:
-    with closing(connect(path)) as database:
+    with using_sqlite(), closing(connect(path)) as database:
         if check(database, path):
             return
         if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -115,9 +116,10 @@ def check(database: sqlite3.Connection, path: str) -> bool:
 
 
 def connect(path: str, timeout: float = 5.0) -> sqlite3.Connection:
-    """A connection for writing; *timeout*: seconds to wait for other writers."""
-    # No transaction but those that we begin.
-    database = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+    """A connection for writing to a file that exists, from any thread; *timeout*: seconds to wait for other writers."""
+    # Not made if it is missing: SQLite would make it readable by all. No transaction but those that we begin.
+    uri = f"file:{pathname2url(os.path.abspath(path))}?mode=rw"
+    database = sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True, check_same_thread=False)
     # What a transaction has written outlives this process; that it outlives the machine is not worth a sync.
     database.execute("PRAGMA synchronous = NORMAL")
     return database

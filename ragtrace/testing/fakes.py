@@ -7,7 +7,7 @@ from typing import Final
 
 from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
 
-_USUAL: Final = ("faithfulness", "hallucination", "consistency", "answered")
+_USUAL: Final = ("hallucinated", "faithfulness", "hallucination", "consistency", "answered")
 
 
 class FakeJudge:
@@ -16,8 +16,8 @@ class FakeJudge:
     Args:
         *script: `Judgement`s and exceptions, in order.
         name: its id.
-        metrics: names of the metrics it offers; None: faithfulness, hallucination, consistency, answered, and every
-            metric that is not one of ragtrace's.
+        metrics: names of the metrics it offers; None: hallucinated, faithfulness, hallucination, consistency,
+            answered, and every metric that is not one of ragtrace's.
     """
 
     version = "1"

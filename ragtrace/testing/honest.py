@@ -1,4 +1,4 @@
-"""What an honest model would say, by rule: words that are in a passage are supported by it.
+"""What an honest model would say, by rule: a passage supports what has its words, numbers and names.
 
 It knows what the fields of ragtrace's replies mean, and reads from a request's schema which of them are wanted. Any
 other schema gets the smallest instance that is valid.
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+from ragtrace.judges.quotes import lacking, said_by
 from ragtrace.judges.sentences import sentences
 from ragtrace.testing.instances import arguments_of, instance, schema_in
 from ragtrace.testing.replies import Request
@@ -18,7 +19,10 @@ from ragtrace.testing.replies import Request
 _WORDS: Final = re.compile(r"\w{3,}")
 _ENOUGH: Final = 0.6
 """Share of a statement's words that a passage must have."""
-_ABSTENTIONS: Final = ("i don't know", "i do not know", "cannot answer", "can't answer", "no information")
+_ABSTENTIONS: Final = (
+    *("i don't know", "i do not know", "cannot answer", "can't answer", "no information"),
+    *("could not find", "couldn't find", "cannot find", "can't find"),
+)
 _NUGGET_WORDS: Final = 12
 _QUESTIONS: Final = 3
 
@@ -42,6 +46,7 @@ class _Honest:
         self._texts = {entry["id"]: str(entry.get("text", "")) for entry in self._all_entries()}
         self._words = {id_: _words(text) for id_, text in self._texts.items()}
         self._chunks = [entry["id"] for entry in self._listed("chunks")]
+        self._said = {id_: said_by(self._texts[id_]) for id_ in self._chunks}
 
     def reply(self, schema: Mapping[str, Any]) -> Record:
         """A reply with every field that *schema* has."""
@@ -123,9 +128,11 @@ class _Honest:
     # --- what is true ------------------------------------------------------------------------------------------------
 
     def best(self, text: str) -> tuple[str, float]:
-        """The chunk that has most of the words of *text*, and the share it has."""
+        """The chunk that has most of the words of *text*, and the share it has; none if a number or name is lacking."""
         words = _words(text)
-        shares = {id_: _share(words, self._words[id_]) for id_ in self._chunks}
+        shares = {
+            id_: 0.0 if lacking(text, [self._said[id_]]) else _share(words, self._words[id_]) for id_ in self._chunks
+        }
         id_ = max(shares, key=shares.__getitem__, default="")
         return id_, shares.get(id_, 0.0)
 
@@ -182,7 +189,7 @@ _RULES: Final[Mapping[str, Callable[[_Honest, Record], Any]]] = {
     "text": lambda honest, entry: str(entry.get("text", "")),
     "sentence_ids": lambda honest, entry: entry.get("sentences", []),
     "turn_ids": lambda honest, entry: entry.get("turns", []),
-    "checkable": lambda honest, entry: "yes",
+    "checkable": lambda honest, entry: "yes" if honest.answer_label() == "answered" else "no",
     "relevant": lambda honest, entry: "yes",
     "evidence_chunk_ids": lambda honest, entry: honest.evidence(entry),
     "quote": lambda honest, entry: honest.quote(entry),

@@ -154,7 +154,8 @@ class OpenAIServer:
     def _content(self, request: Request, reply: Reply) -> tuple[bytes, str]:
         """The body of the answer, and its type."""
         if reply.body is not None:
-            return reply.body, "application/json"
+            said = reply.body if isinstance(reply.body, (bytes, str)) else json.dumps(reply.body)
+            return said if isinstance(said, bytes) else said.encode(), "application/json"
         if not request.path.endswith("/chat/completions"):
             return json.dumps(_other(request)).encode(), "application/json"
         content = honest_answer(request) if reply.content is None else reply.content

@@ -84,7 +84,7 @@ class Reply:
     Args:
         content: what the model writes; a mapping is written as JSON; None: an answer by rule.
         status: of HTTP.
-        body: instead of a completion.
+        body: instead of a completion; a mapping is written as JSON.
         headers: besides those of every answer.
         after: seconds until it answers.
         finish: why the model stopped: "stop", "length", "content_filter".
@@ -97,7 +97,7 @@ class Reply:
 
     content: str | Mapping[str, object] | None = None
     status: int = 200
-    body: bytes | None = None
+    body: bytes | str | Mapping[str, object] | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     after: float = 0.0
     finish: str = "stop"

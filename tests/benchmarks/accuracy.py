@@ -94,19 +94,12 @@ def interval(
     return float(low), float(high)
 
 
-def precision_recall_f1(bad: NDArray[np.bool_], flagged: NDArray[np.bool_]) -> tuple[float, float, float]:
-    """Precision, recall and F1 of *flagged* against *bad*; 0 where nothing was flagged or found."""
-    hits = int((bad & flagged).sum())
-    precision = hits / max(int(flagged.sum()), 1)
-    recall = hits / max(int(bad.sum()), 1)
-    return precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0
-
-
 async def judge_all(path: Path) -> list[Labelled]:
     """Every call of the file with the results of all metrics that the embedded judge offers."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         data: dict[str, Any] = json.load(file)
-    judge, metrics = EmbeddedJudge(), registry.resolve(["faithfulness", "hallucination", "consistency", "answered"])
+    judge = EmbeddedJudge(extractive=True)
+    metrics = registry.resolve(["hallucinated", "consistency", "answered", "answered_without_context"])
     found: list[Labelled] = []
     for row in data["calls"]:
         documents = tuple(Document(data["contexts"][key]) for key in row["context_ids"])
@@ -129,23 +122,33 @@ def report(name: str, calls: Sequence[Labelled], resamples: int) -> None:
     scored = [call for call in calls if not math.isnan(call.value("consistency"))]
     bad = np.array([call.bad for call in scored], dtype=np.bool_)
     groups = [call.group for call in scored]
-    unscored = ", ".join(f"{count} {reason}" for reason, count in reasons(calls).items()) or "none"
-    print(f"\n{name}: {len(calls)} calls, {sum(call.bad for call in calls)} hallucinated; unscored: {unscored}")
+    print(f"\n{name}: {len(calls)} calls, {sum(call.bad for call in calls)} rejected")
     columns = {
         "consistency": -np.array([call.value("consistency") for call in scored]),
-        "hallucination": np.array([call.value("hallucination") for call in scored]),
         "answer length (control)": np.array([float(len(call.call.answer or "")) for call in scored]),
     }
     for title, suspicion in columns.items():
         low, high = interval(groups, lambda rows, s=suspicion: auroc(bad[rows], s[rows]), resamples)
         print(f"  AUROC  {title:<26}{auroc(bad, suspicion):.3f}  [{low:.3f}, {high:.3f}]")
-    for title in ("hallucination", "consistency"):
-        failed = np.array([label(call.results[title]) == "fail" for call in scored])
-        precision, recall, f1 = precision_recall_f1(bad, failed)
-        print(f"  label  {title + ' = fail':<26}precision {precision:.3f}  recall {recall:.3f}  F1 {f1:.3f}")
+    for title, part in (("approved", [c for c in calls if not c.bad]), ("rejected", [c for c in calls if c.bad])):
+        print(f"  {title}: {', '.join(shares(part)) or 'none'}")
     for kind in sorted({call.answerable for call in calls if call.answerable}):
         labels = [label(call.results["answered"]) for call in calls if call.answerable == kind]
         print(f"  answered  {kind:<23}{labels.count('abstained')} of {len(labels)} labelled abstained")
+
+
+def shares(calls: Sequence[Labelled]) -> list[str]:
+    """Shares of *calls*: unscored by reason, answered without context, flagged by words; and where the scores lie."""
+    scored = [call for call in calls if not math.isnan(call.value("consistency"))]
+    named = {f"unscored {reason}": count for reason, count in reasons(calls).items()}
+    named["answered_without_context"] = sum(call.value("answered_without_context") == 1 for call in calls)
+    lines = [f"{title} {count / len(calls):.1%} ({count})" for title, count in named.items()]
+    if scored:
+        flagged = sum(call.value("hallucinated") == 1 for call in scored)
+        lines.append(f"hallucinated by words (extractive=True) {flagged / len(scored):.1%} of {len(scored)} scored")
+        low, middle, high = np.quantile([call.value("consistency") for call in scored], [0.05, 0.5, 0.95]).tolist()
+        lines.append(f"consistency 5 %, 50 %, 95 %: {low:.2f}, {middle:.2f}, {high:.2f}")
+    return lines
 
 
 def label(result: Result) -> str:

@@ -1,6 +1,6 @@
 """How often the 95 % intervals of the estimates cover, and how wide they are, over simulated traffic.
 
-    python -m tests.benchmarks.coverage [--replicates 2000] [--again 20000] [--seed 1] [--kind shifted] [--worst 5]
+    python -m tests.benchmarks.coverage [--replicates 2000] [--again 20000] [--seed 1] [--kind shifted] [--always]
 
 Prints one line a kind of population, method and target, and below it every cell that misses a bound, worst first:
 93 % coverage and a mean width of at most 1.5 times the oracle's where ten or more bad and ten or more good judged calls
@@ -27,6 +27,8 @@ CORRELATIONS: Final = (0.0, 0.4, 0.7, 0.9)
 JUDGED: Final = (30, 100, 300, 1000, 5000)
 DESIGNS: Final = ((1.0, 0.1), (3.0, 0.1), (10.0, 0.05), (10.0, 0.2))
 """How many times as often suspicious calls are judged, and their share of the traffic."""
+ALWAYS: Final = (0.1, 0.3, 0.6)
+"""Shares of the traffic that an `always` rule has judged, in a grid of their own."""
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
 TARGETS: Final[tuple[Target, ...]] = get_args(Target)
 
@@ -37,6 +39,14 @@ def cells(kind: Kind) -> Iterator[Cell]:
         if (boost > 1.0 and p >= 0.5) or (kind == "graded" and rate >= 0.5):
             continue
         yield Cell(rate, p, correlation, judged, boost, share, kind)
+
+
+def ruled(kind: Kind) -> Iterator[Cell]:
+    """Cells in which a rule has a part of the calls judged always."""
+    grid = product(RATES[1:5], (0.01, 0.05, 0.2), (0.0, 0.4, 0.7), (60, 100, 300), DESIGNS[:2] + DESIGNS[3:], ALWAYS)
+    for rate, p, correlation, judged, (boost, share), always in grid:
+        if p * boost <= 1.0:
+            yield Cell(rate, p, correlation, judged, boost, share, kind, always)
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,8 @@ class Line:
         c, r = self.cell, self.result
         return (
             f"rate {c.rate:<5g} p {c.p:<4g} correlation {self.correlation:.2f} judged {c.judged:<4d} "
-            f"boost {c.boost:g} of {c.suspicious:g}: covers {r.coverage:.3f}, width {r.relative:.2f}"
+            f"boost {c.boost:g} of {c.suspicious:g} always {c.always:g}: "
+            f"covers {r.coverage:.3f}, width {r.relative:.2f}"
         )
 
 
@@ -117,11 +128,12 @@ def main() -> None:
     parser.add_argument("--again", type=int, default=20_000, help="replicates of a cell near a bound; 0: none")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", choices=get_args(Kind), action="append")
+    parser.add_argument("--always", action="store_true", help="the grid in which a rule has calls judged always")
     parser.add_argument("--worst", type=int, default=5)
     asked = parser.parse_args()
     for kind in asked.kind or get_args(Kind):
         found: dict[tuple[Method, Target], list[Line]] = {(m, t): [] for m in METHODS for t in TARGETS}
-        for number, cell in enumerate(cells(kind)):
+        for number, cell in enumerate((ruled if asked.always else cells)(kind)):
             seed = asked.seed * 1_000_003 + number
             tries = _lines(cell, simulate(cell, seed, asked.replicates))
             if asked.again and any(line.near for line in tries):
@@ -130,7 +142,7 @@ def main() -> None:
                 lines.append(line)
         for (method, target), lines in found.items():
             report(f"{kind} {method} {target}", lines, asked.worst)
-        for target in TARGETS:
+        for target in () if asked.always else TARGETS:
             gains(f"{kind} {target}", found["tuned", target], found["weighted", target])
 
 

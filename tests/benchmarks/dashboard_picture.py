@@ -29,7 +29,7 @@ VARIABLES: Final = {
     "window": "1m",
     "service": "docs-assistant",
     "workflow": "ask-documents",
-    "metric": "consistency",
+    "metric": "faithfulness",
     "evaluator": "small-judge",
     "__rate_interval": "20s",
     "__range": "6m",

@@ -14,11 +14,12 @@ from typing import Any, Final
 _LINES: Final = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#b877d9", "#f2495c", "#8ab8ff", "#96d98d")
 _BAND: Final = "#5794f2"
 _OBJECTIVE: Final = "#f2495c"
-_SPECIAL: Final = {"mean": _BAND, "objective": _OBJECTIVE}
+_SPECIAL: Final = {"mean": _BAND, "objective": _OBJECTIVE, "same hours of the past week": _OBJECTIVE}
 COLOURS: Final = {
     "green": "#56a64b",
     "light-yellow": "#fff899",
     "yellow": "#f2cc0c",
+    "light-blue": "#8ab8ff",
     "blue": "#5794f2",
     "purple": "#a352cc",
     "orange": "#ff9830",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -25,14 +27,55 @@ def test_a_spike_and_its_end_pass_through_alertmanager(tmp_path: Path) -> None:
             per="workflow",
             notify=Alertmanager(f"http://{address}", {"team": "search"}),
         )
-        script = [*[GOOD] * 100, *[HALF] * 20, *[GOOD] * 200]
+        script = [*[GOOD] * 100, *[HALF] * 60, *[GOOD] * 200]
         watch(service="bot", screen=FakeJudge(*script, name="screen"), alerts=[alert])
-        for number in range(120):
+        for number in range(160):
             ask(f"where? {number}")
         assert ragtrace.flush(WAIT_S)
         wait_until(lambda: told.has("bad answers", "firing"), 20, "the alert fires")
-        for number in range(120, 320):
+        for number in range(160, 360):
             ask(f"where? {number}")
         assert ragtrace.flush(WAIT_S)
         wait_until(lambda: told.has("bad answers", "resolved"), 20, "the alert is resolved")
     assert told.told == [("bad answers", "firing"), ("bad answers", "resolved")]
+
+
+def of_rule(name: str, metric: str, workflow: str = "ask") -> dict[str, dict[str, str]]:
+    """An alert as Prometheus posts it."""
+    place = {"job": "bot", "gen_ai_workflow_name": workflow, "gen_ai_evaluation_name": metric}
+    return {"labels": {"alertname": name, **place}}
+
+
+def test_one_event_is_one_page(tmp_path: Path) -> None:
+    """While the share of hallucinated answers spikes, what else shows the same event in that workflow is inhibited."""
+    own = {"problem": "spiking", "service": "bot", "workflow": "ask"}
+    posted = [
+        of_rule("RagtraceSpike", "hallucinated"),
+        of_rule("RagtraceSpike", "faithfulness"),
+        of_rule("RagtraceSlowBurn", "hallucination"),
+        of_rule("RagtraceConsistencyFell", "consistency"),
+        of_rule("RagtraceSpike", "faithfulness", "other"),
+        {"labels": {"alertname": "headline", "metric": "hallucinated", **own}},
+        {"labels": {"alertname": "second", "metric": "faithfulness", **own}},
+    ]
+    with webhook() as told, alertmanager(tmp_path, told) as address:
+        url = f"http://{address}/api/v2/alerts"
+        body = json.dumps(posted).encode()
+        urlopen(Request(url, data=body, headers={"Content-Type": "application/json"}), timeout=WAIT_S).close()
+
+        def paged() -> set[tuple[str, str, str]]:
+            with urlopen(url, timeout=WAIT_S) as answer:
+                found = [each["labels"] for each in json.load(answer) if each["status"]["state"] == "active"]
+            workflow = "gen_ai_workflow_name"
+            metrics = [labels.get("gen_ai_evaluation_name") or labels["metric"] for labels in found]
+            return {
+                (labels["alertname"], metric, labels.get(workflow, ""))
+                for labels, metric in zip(found, metrics, strict=True)
+            }
+
+        wanted = {
+            ("RagtraceSpike", "hallucinated", "ask"),
+            ("RagtraceSpike", "faithfulness", "other"),
+            ("headline", "hallucinated", ""),
+        }
+        wait_until(lambda: paged() == wanted, 20, "the others are inhibited")

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.integration
 
 ARRIVAL_S: Final = 30.0
 JUDGING_S: Final = 1.0
-METRICS: Final = {"answered", "consistency", "faithfulness", "hallucination"}
+METRICS: Final = set(ragtrace.score(query="Where?", contexts=["In Paris."], answer="In Paris."))
+"""All metrics that the default screen gives."""
 EXPLANATION: Final = "of 3 claims: 2 not found, 1 supported"
 T = TypeVar("T")
 
@@ -149,7 +150,7 @@ def test_phoenix_shows_annotations(phoenix_server: Phoenix, project: str) -> Non
         assert result.get("label") == score.label
         assert shown[name]["annotator_kind"] == "CODE"
         assert shown[name]["metadata"]["probability"] == 1.0
-    assert shown["faithfulness"]["result"]["explanation"] == EXPLANATION
+    assert shown["consistency"]["result"]["explanation"] == EXPLANATION
     assert ragtrace.stats().sinks["phoenix"].posted == len(METRICS)
 
 
@@ -241,7 +242,7 @@ def test_mlflow_shows_assessments(mlflow_server: str, experiment: str) -> None:
         assert shown[name]["metadata"].get("label") == score.label
         assert shown[name]["source"]["source_type"] == "CODE"
         assert shown[name]["source"]["source_id"].startswith("embedded@")
-    assert shown["faithfulness"]["rationale"] == EXPLANATION
+    assert shown["consistency"]["rationale"] == EXPLANATION
     assert ragtrace.stats().sinks["mlflow"].posted == len(METRICS)
 
 

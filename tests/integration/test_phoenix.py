@@ -151,7 +151,7 @@ def test_the_root_shows_its_scores(backend: Phoenix, project: str) -> None:
     }
     assert {key: value for key, value in root.items() if key.endswith(".score")} == expected
     assert root["ragtrace.eval.status"] == "ok"
-    assert set(expected) >= {"ragtrace.eval.faithfulness.score", "ragtrace.eval.hallucination.score"}
+    assert set(expected) >= {"ragtrace.eval.consistency.score", "ragtrace.eval.answered.score"}
 
 
 def test_the_documents_are_read_from_the_otel_dialect_too(backend: Phoenix, project: str) -> None:

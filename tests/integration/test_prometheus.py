@@ -47,7 +47,7 @@ def test_a_spike_fires_resolves_and_is_not_forgotten_when_the_application_dies(t
         assert not server.query(SPIKE)
         app.share("0.5")
         wait_until(lambda: told.has("RagtraceSpike", "firing"), 60, "the spike is told of")
-        estimate = r"[\d.]+% \(95 % interval [\d.]+% to [\d.]+%\), scored by wordy"
+        estimate = r"as wordy judges: [\d.]+% \(95 % interval [\d.]+% to [\d.]+%\)\."
         assert re.search(estimate, told.descriptions["RagtraceSpike"])
         app.share("0.0")
         wait_until(lambda: told.has("RagtraceSpike", "resolved"), 90, "the spike is over")
@@ -83,7 +83,9 @@ def test_every_query_of_the_dashboard_returns_data_and_exemplars_lead_to_traces(
         silent = [
             (title, expr)
             for title, expr in queries(board)
-            if not server.query(filled_in(expr, variables)) and not server.range(filled_in(expr, variables), 60)
+            if "ragtrace:week:" not in expr  # a Prometheus that was started just now remembers no week
+            and not server.query(filled_in(expr, variables))
+            and not server.range(filled_in(expr, variables), 60)
         ]
         assert not silent
         traces = {each["trace_id"] for each in server.exemplars("ragtrace_eval_score_bucket")}

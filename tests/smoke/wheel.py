@@ -25,7 +25,7 @@ def main() -> None:
     modules = import_everything()
     score = score_one_call()
     calls = run_the_demo()
-    print(f"Python {platform.python_version()}: {modules} modules, faithfulness {score:.2f}, demo of {calls} calls: ok")
+    print(f"Python {platform.python_version()}: {modules} modules, consistency {score:.2f}, demo of {calls} calls: ok")
 
 
 def import_everything() -> int:
@@ -44,7 +44,7 @@ def import_everything() -> int:
 
 
 def score_one_call() -> float:
-    """Trace one decorated call and return its faithfulness as it stands on the root span."""
+    """Trace one decorated call and return its consistency as it stands on the root span."""
     exporter = InMemorySpanExporter()
     ragtrace.configure(service="smoke", exporter=exporter)
 
@@ -68,7 +68,7 @@ def score_one_call() -> float:
     assert len(spans) == 3, [span.name for span in spans]
     assert root.attributes is not None
     assert root.attributes["ragtrace.eval.status"] == "ok", dict(root.attributes)
-    value = root.attributes["ragtrace.eval.faithfulness.score"]
+    value = root.attributes["ragtrace.eval.consistency.score"]
     assert isinstance(value, float)
     return value
 

@@ -46,39 +46,61 @@ def sampled(rate: float, *, ordinary: float = 0.05, suspicious: float = 0.5, sha
     return draw
 
 
+def runs(size: float, rate: float) -> Draw:
+    """Scores of 0 and 1, the bad ones in runs of *size* in the mean (each goes on with the same probability)."""
+
+    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Floats, float]:
+        scores = np.zeros(shape)
+        bad = rng.random(shape[1]) < rate
+        for row in range(shape[0]):
+            bad = rng.random(shape[1]) < np.where(bad, 1 - 1 / size, rate / size / (1 - rate))
+            scores[row] = bad
+        return scores, 1.0
+
+    return draw
+
+
 def run_lengths(
-    bound: float,
+    bound: float | Floats,
     mean_calls: float,
     draw: Draw,
     *,
     streams: int,
     seed: int,
     most: int,
+    batch: int = 10,
     before: Draw | None = None,
     calls_before: int = 0,
 ) -> Floats:
     """Calls until the detector raises an alarm, of each stream; *most* where it did not within so many.
 
     Args:
+        bound: one, or one for each stream.
         before: what is drawn for the first *calls_before* calls. Streams with an alarm among these are left out, and
             calls are counted from there.
     """
-    rng, grid = np.random.default_rng(seed), bets(bound)
-    prior, steps = np.array(weights(grid)), np.array(grid)[:, None]
-    sums, alive = np.zeros((len(grid), streams)), np.arange(streams)
+    rng, bounds = np.random.default_rng(seed), np.broadcast_to(bound, (streams,))
+    prior, steps = np.array(weights()), np.array([bets(float(each), batch) for each in bounds]).T
+    sums, total, alive = np.zeros((len(prior), streams)), np.zeros(streams), np.arange(streams)
     lengths, call = np.full(streams, float(most + calls_before)), 0
     while call < most + calls_before and alive.size:
         early = call < calls_before
         chunk = min(_CHUNK, (calls_before if early else most + calls_before) - call)
         scores, share = (before if early and before else draw)(rng, (chunk, alive.size))
-        moves = share * (scores - bound)
+        moves = share * (scores - bounds)
+        alarmed = np.zeros(alive.size, dtype=bool)
         for row in range(chunk):
             call += 1
-            sums = (sums + 1.0) * (1.0 + steps * moves[row])
-            alarm = prior @ sums >= mean_calls
-            if alarm.any():
-                lengths[alive[alarm]] = call
-                sums, alive, moves = sums[:, ~alarm], alive[~alarm], moves[:, ~alarm]
+            total = total + moves[row]
+            place = (call - 1) % batch + 1
+            reached = (sums + 1.0) * (1.0 + steps * (total - (batch - place) * bounds) / batch)
+            alarm = (prior @ reached >= mean_calls / batch + (batch > 1)) & ~alarmed
+            lengths[alive[alarm]] = call
+            alarmed |= alarm
+            if place == batch:
+                sums, total = reached, np.zeros(alive.size)
+        kept = ~alarmed
+        sums, total, alive, steps, bounds = sums[:, kept], total[kept], alive[kept], steps[:, kept], bounds[kept]
     return lengths[lengths > calls_before] - calls_before
 
 

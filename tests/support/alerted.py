@@ -31,7 +31,7 @@ class Board:
         usual = settings or {"above": 0.05}
         chosen = alerts or (Alert(METRIC, notify=self.notices.append, **usual),)
         self.alerting = Alerting(chosen, PLAN, clock=self.clock, wall=lambda: self.clock.now + 1e9)
-        self.alerting.speak(resolve({"service": "bot"}, {}))
+        self.alerting.speak(resolve({"service": "bot", "trace_url": "https://ui.example/t/{trace_id}"}, {}))
         self.name = chosen[0].title
         _open.append(self.alerting)
 
@@ -40,6 +40,11 @@ class Board:
         for value in values:
             claims = CLAIMS if value > 0 else ()
             self.look({METRIC: Score(value, METRIC, claims=claims)}, **changes)
+
+    def consistency(self, *values: float, **changes: Any) -> None:
+        """Calls of which the screen gives the consistency."""
+        for value in values:
+            self.look({"consistency": Score(value, claims=CLAIMS)}, **changes)
 
     def fail(self, times: int = 1, reason: str = "unavailable") -> None:
         """Calls that the screen has no score for."""
@@ -75,11 +80,16 @@ def close_all() -> None:
         _open.pop().close(5)
 
 
-def call_of(workflow: str = "guide", model: str | None = None) -> RagCall:
-    """A call with a span of its own."""
+def call_of(workflow: str = "guide", model: str | None = None, query: str | None = None) -> RagCall:
+    """A call with a span, and unless it is given with a question, of its own."""
     number = next(_numbers)
     return RagCall(
-        "q", (), ANSWER, workflow=workflow, model=model, span=SpanContext(number, number, False, TraceFlags(1))
+        query or f"where? {number}",
+        (),
+        ANSWER,
+        workflow=workflow,
+        model=model,
+        span=SpanContext(number, number, False, TraceFlags(1)),
     )
 
 
@@ -89,7 +99,8 @@ def notice(**changes: Any) -> Notice:
         "id": "n1", "key": "k1", "alert": "bad answers", "metric": METRIC, "direction": "above", "bound": 0.05,
         "problem": "spiking", "status": "firing", "at": 1_000_000_100.0, "since": 1_000_000_000.0, "calls": 40,
         "mean_calls_between_false_alarms": 10_000.0, "service": "bot", "workflow": "guide",
-        "worst": (Example("0af7651916cd43dd8448eb211c80319c", 1.0, 1_000_000_050.0, ("on <!channel> & Mars",)),),
+        "worst": (Example("0af7651916cd43dd8448eb211c80319c", 1.0, 1_000_000_050.0,
+                           ("Paris is on <!channel> & Mars.",), "where?"),),
     }  # fmt: skip
     return Notice(**{**fields, **changes})
 

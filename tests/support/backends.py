@@ -166,7 +166,7 @@ class Langfuse:
         if body.get("dataType") not in ("NUMERIC", None):
             wrong.append("dataType")
         if not re.fullmatch(r"[0-9a-f]{32}", body["traceId"]) or not re.fullmatch(
-            r"[0-9a-f]{16}", body["observationId"]
+            r"[0-9a-f]{16}", body.get("observationId", "0" * 16)
         ):
             wrong.append("traceId or observationId")
         if wrong:

@@ -40,8 +40,8 @@ class ScriptedChat:
         reply = self._reply(ask, 1)
         if defects := check(reply):
             self.repairs.append(defects)
-            reply = self._reply(ask, 2)
-            check(reply)
+            again = self._reply(ask, 2)
+            reply = again if len(check(again)) <= len(defects) else reply
             return Answer(reply, json.dumps(reply), 1, "scripted-1", Spent(2, 200, 20, 0.002))
         return Answer(reply, json.dumps(reply), 1, "scripted-1", Spent(1, 100, 10, 0.001))
 

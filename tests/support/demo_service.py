@@ -36,11 +36,11 @@ class PricedJudge:
     type: EvaluatorType = "llm_judge"
 
     def __init__(self) -> None:
-        self._judge = ragtrace.EmbeddedJudge()
+        self._judge = ragtrace.EmbeddedJudge(extractive=True)
         self._drawn = random.Random(3)
 
     def offers(self, metric: Metric) -> bool:
-        return metric.name in ("faithfulness", "hallucination", "consistency")
+        return metric.name in ("hallucinated", "faithfulness", "hallucination")
 
     async def judge(self, call: RagCall) -> Judgement:
         """Raises `JudgeError` for two calls in a hundred."""
@@ -98,7 +98,7 @@ def main() -> None:
         exporter="prometheus",
         judge=PricedJudge(),
         sampling=ragtrace.Sampling(rate=0.3, suspicious_rate=0.6, per_minute=1_000_000, usd_per_day=1_000.0),
-        alerts=[ragtrace.Alert("hallucination", above=0.05)],
+        alerts=[ragtrace.Alert("hallucinated", above=0.05)],
     )
     ask = build(index, model)
     for question in _questions(library_questions(entries, 10_000, 7)):

@@ -11,10 +11,18 @@ import sys
 import threading
 
 import ragtrace
+from ragtrace.model import Metric
 from tests.support.application import QUESTION, ask
 from tests.support.offline_judge import WordyJudge
 
 _PAUSE_S = 0.02
+
+
+class Judge(WordyJudge):
+    """The judge of the command line, which also gives the share of hallucinated answers."""
+
+    def offers(self, metric: Metric) -> bool:
+        return metric.name == "hallucinated" or super().offers(metric)
 
 
 def _pace(state: dict[str, str], ended: threading.Event) -> None:
@@ -34,7 +42,8 @@ def main() -> None:
     ragtrace.configure(
         service="guide-service",
         exporter="prometheus",
-        judge=WordyJudge(),
+        judge=Judge(),
+        metrics="all",
         sampling=ragtrace.Sampling(rate=0.5, suspicious_rate=0.5, per_minute=1_000_000, usd_per_day=1_000_000.0),
         alerts=[ragtrace.Alert("hallucination", above=0.05)],
     )
@@ -44,7 +53,7 @@ def main() -> None:
     number, most = 0, int(os.environ.get("CALLS", "1000000000"))
     while number < most and not ended.wait(_PAUSE_S):
         number += 1
-        ask(QUESTION, f"{_answer(state['share'], drawn)} {number}", session_id=str(number))
+        ask(f"{QUESTION} ({number})", f"{_answer(state['share'], drawn)} {number}", session_id=str(number))
     if "STAY" in os.environ:
         ended.wait()
     ragtrace.shutdown(timeout=10.0)

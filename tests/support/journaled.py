@@ -58,6 +58,8 @@ class Reading:
 
     version = "1"
     type: EvaluatorType = "llm_judge"
+    computes = True
+    """No other call is looked at between the screen and the judge, so that the journal has the order of the counts."""
 
     def __init__(self, name: str, place: int) -> None:
         self.id, self._place = name, place

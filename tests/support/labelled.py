@@ -22,12 +22,13 @@ from ragtrace.model import Document, Judgement, Metric, RagCall, Result, Score, 
 SUPPORT: Final[Mapping[str, Support | None]] = {
     "S": "supported", "C": "contradicted", "P": "partial", "F": "not_found", "?": None,
 }  # fmt: skip
-RELEVANCE: Final[Mapping[str, Relevance | None]] = {"y": "yes", "s": "supporting", "n": "no", "?": None}
+RELEVANCE: Final[Mapping[str, Relevance | None]] = {"y": "yes", "s": "background", "n": "no", "?": None}
 SENTENCE: Final[Mapping[str, SentenceRelevance | None]] = {
-    "y": "yes", "s": "supporting", "n": "no", "f": "filler", "?": None,
+    "y": "yes", "s": "background", "n": "no", "f": "filler", "?": None,
 }  # fmt: skip
 CITED: Final[Mapping[str, CitationSupport | None]] = {"1": "full", "h": "partial", "0": "none", "?": None}
-CLAIM_METRICS: Final = ("faithfulness", "faithfulness_noncontradiction", "hallucination", "contradiction")
+SHARE_METRICS: Final = ("faithfulness", "faithfulness_noncontradiction", "hallucination", "contradiction")
+CLAIM_METRICS: Final = ("hallucinated", *SHARE_METRICS)
 RELEVANCY_METRICS: Final = ("answer_relevancy", "answer_relevancy_sentences", "answer_relevancy_rating")
 CHUNK_METRICS: Final = ("context_relevance", "context_relevance_weighted", "contextual_accuracy", "umbrela")
 RANK_METRICS: Final = ("precision_at_k", "average_precision_at_k", "reciprocal_rank")

@@ -16,6 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from tests.support.kits import KITS
 from tests.support.services import answers, free_ports, require, running
 
 _POLL_S = 0.2
@@ -126,7 +129,7 @@ def webhook() -> Iterator[Webhook]:
 
 @contextmanager
 def alertmanager(work: Path, told: Webhook) -> Iterator[str]:
-    """Address of an Alertmanager that tells *told* at once."""
+    """Address of an Alertmanager with the kit's inhibition that tells *told* at once."""
     program = require("prometheus-alertmanager")
     route = {
         "receiver": "test",
@@ -136,7 +139,9 @@ def alertmanager(work: Path, told: Webhook) -> Iterator[str]:
         "group_by": ["..."],
     }
     receivers = [{"name": "test", "webhook_configs": [{"url": told.url, "send_resolved": True}]}]
-    (work / "alertmanager.yml").write_text(json.dumps({"route": route, "receivers": receivers}))
+    shipped = yaml.safe_load((KITS / "prometheus" / "alertmanager.yml").read_text(encoding="utf-8"))
+    config = {"route": route, "receivers": receivers, "inhibit_rules": shipped["inhibit_rules"]}
+    (work / "alertmanager.yml").write_text(json.dumps(config))
     with free_ports(1) as (port,):
         argv = [
             program,

@@ -60,6 +60,8 @@ class Cell:
         judged: calls judged, expected.
         boost: suspicious calls are judged that many times as often (at most always); 1: all alike.
         suspicious: share of the calls that are.
+        always: share of the calls that a rule has judged always, whatever the screen says; *p*, *boost* and *judged*
+            are of the other calls.
     """
 
     rate: float
@@ -69,6 +71,7 @@ class Cell:
     boost: float = 1.0
     suspicious: float = 0.1
     kind: Kind = "shifted"
+    always: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,11 @@ def simulate(cell: Cell, seed: int, replicates: int) -> Replicates:
     share = table.ravel()[kept] / table.ravel()[kept].sum()
     y, f = np.repeat(ys, len(levels))[kept], np.tile(levels, len(ys))[kept]
     w = 1.0 / np.tile(p, len(ys))[kept]
-    calls = max(1, round(cell.judged / float((share / w).sum())))
+    calls = max(1, round(cell.judged / float((share / w).sum()) / (1.0 - cell.always)))
+    if cell.always:
+        y, f = np.tile(y, 2), np.tile(f, 2)
+        w = np.concatenate([w, np.ones_like(w)])
+        share = np.concatenate([share * (1.0 - cell.always), share * cell.always])
     happened = chance.multinomial(calls, share, size=replicates)
     judged = chance.binomial(happened, 1.0 / w)
     sums: dict[str, Array] = {"n": np.full(replicates, float(calls)), "f": happened @ f, "ff": happened @ (f * f)}
@@ -182,6 +189,9 @@ def simulate(cell: Cell, seed: int, replicates: int) -> Replicates:
         sums[f"ww{name}"] = judged @ (w * w * product)
         sums[f"c{name}"] = judged @ product
     sums["www"] = judged @ (w * w * w)
+    ruled = np.arange(len(y)) >= len(y) * (1.0 if not cell.always else 0.5)
+    for name, product in products.items():
+        sums[f"r{name}"] = judged @ (product * ruled)
     rate = float((share * y).sum())
     off = share * (y - rate) ** 2
     return Replicates(

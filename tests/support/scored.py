@@ -18,11 +18,11 @@ SCREENED: dict[str, Any] = {
     "ragtrace.eval.probability": 1.0,
     "ragtrace.eval.evaluator": "screen@1",
     "ragtrace.eval.faithfulness.score": 0.5,
-    "ragtrace.eval.faithfulness.label": "pass",
-    "ragtrace.eval.hallucination.score": 0.5,
-    "ragtrace.eval.hallucination.label": "pass",
+    "ragtrace.eval.faithfulness.label": "fail",
+    "ragtrace.eval.hallucinated.score": 1.0,
+    "ragtrace.eval.hallucinated.label": "fail",
     "ragtrace.eval.consistency.score": 0.25,
-    "ragtrace.eval.consistency.label": "fail",
+    "ragtrace.eval.suspicious.reason": "no_baseline",
     "ragtrace.eval.answered.score": 1.0,
     "ragtrace.eval.answered.label": "answered",
 }
@@ -62,10 +62,11 @@ def event(name: str, evaluator: str, **more: Any) -> dict[str, Any]:
         "ragtrace.evaluator.type": "llm_judge",
         "ragtrace.eval.probability": 1.0,
         "ragtrace.eval.adjusted_count": 1.0,
-        "ragtrace.eval.higher_is_better": name != "hallucination",
+        "ragtrace.eval.higher_is_better": name not in ("hallucinated", "suspicious"),
         **more,
     }
 
 
-def scored_event(name: str, evaluator: str, value: float, label: str) -> dict[str, Any]:
-    return event(name, evaluator, **{"gen_ai.evaluation.score.value": value, "gen_ai.evaluation.score.label": label})
+def scored_event(name: str, evaluator: str, value: float, label: str | None) -> dict[str, Any]:
+    more = {} if label is None else {"gen_ai.evaluation.score.label": label}
+    return event(name, evaluator, **{"gen_ai.evaluation.score.value": value}, **more)

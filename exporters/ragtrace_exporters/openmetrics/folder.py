@@ -155,17 +155,33 @@ def _snapshot(content: Any) -> Snapshot:
         return {}  # of another release
 
 
+def is_private(path: Path) -> bool:
+    """Return whether *path* is missing, or a folder of this user that nobody else can write to; a link is neither.
+
+    Raises:
+        OSError: *path* cannot be looked at.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return True
+    if not stat.S_ISDIR(found.st_mode):
+        return False
+    return not hasattr(os, "getuid") or (
+        found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+
+
 def prepared(path: Path, origin: str) -> Path:
-    """*path* as a folder that only this user can write to.
+    """Make *path* a folder that only this user can write to, and return it.
 
     Raises:
         SettingsError: it cannot be one.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.stat()
-        if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & stat.S_IWOTH):
-            raise PermissionError("others own it or can write to it")
+        if not is_private(path):
+            raise PermissionError("it is a link, or others own it or can write to it")
     except OSError as error:
         raise SettingsError(
             f"the processes of this application put their metrics together in {path} ({origin}), which cannot be: "

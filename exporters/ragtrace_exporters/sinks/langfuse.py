@@ -1,4 +1,4 @@
-"""Langfuse has scores of observations.
+"""Langfuse has scores of observations, and of traces: these get the headline scores, too.
 
 `POST /api/public/scores`, one a request, with our id as the score's; it may come before its trace does. Sources:
 langfuse.com/docs/evaluation/evaluation-methods/scores-via-sdk, and fern/apis/server/definition/scores.yml of
@@ -56,8 +56,16 @@ class LangfuseScores:
         body = _score(score)
         if self._environment:
             body["environment"] = self._environment
-        reply = self._client.send("POST", "/api/public/scores", timeout, body)
-        return None if reply.ok else self._client.refusal(reply)
+        bodies = [body]
+        if score.headline:  # once more, as a score of the trace
+            of_trace = {key: value for key, value in body.items() if key != "observationId"}
+            bodies.append({**of_trace, "id": f"{score.id}-trace"})
+        deadline = monotonic() + timeout
+        for each in bodies:
+            reply = self._client.send("POST", "/api/public/scores", deadline - monotonic(), each)
+            if not reply.ok:
+                return self._client.refusal(reply)
+        return None
 
 
 def _score(score: ScoreRecord) -> dict[str, Any]:

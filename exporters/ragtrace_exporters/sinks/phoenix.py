@@ -1,4 +1,6 @@
-"""Phoenix shows a score as an annotation of a span.
+"""Phoenix shows a score as an annotation of a span, and the headline scores as annotations of the trace, too.
+
+Of the annotations in a row of its lists it shows as many as the column is wide, in alphabetical order.
 
 `POST /v1/span_annotations?sync=false`: queued by the server until the span is there, for ten minutes; the same span,
 name and identifier again replaces what was posted before. Source: Phoenix's REST API, "Create span annotations", and
@@ -8,6 +10,7 @@ its source, phoenix/server/api/routers/v1/spans.py and phoenix/db/insertion (20.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any, Final
 
 from ragtrace.native import Refusal, ScoreRecord
@@ -18,7 +21,7 @@ _RESERVED: Final = "note"
 
 
 class PhoenixScores:
-    """Posts span annotations.
+    """Posts annotations of spans and of traces.
 
     Args:
         client: of its API, with headers to show who we are, where Phoenix asks.
@@ -40,16 +43,21 @@ class PhoenixScores:
         return self._client.probe("/v1/projects", timeout, limit="1")
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """All in one request."""
-        body = {"data": [_annotation(score) for score in scores]}
-        reply = self._client.send("POST", "/v1/span_annotations", timeout, body, sync="false")
-        return {} if reply.ok else all_of(scores, self._client.refusal(reply))
+        """All in one request; the headline scores in a second one, as annotations of their traces."""
+        deadline = monotonic() + timeout
+        of_spans = [{"span_id": f"{score.span_id:016x}", **_annotation(score)} for score in scores]
+        of_traces = [{"trace_id": f"{score.trace_id:032x}", **_annotation(score)} for score in scores if score.headline]
+        for path, data in (("/v1/span_annotations", of_spans), ("/v1/trace_annotations", of_traces)):
+            if data:
+                reply = self._client.send("POST", path, deadline - monotonic(), {"data": data}, sync="false")
+                if not reply.ok:  # also if the first part was taken: by their identifiers it is kept once
+                    return all_of(scores, self._client.refusal(reply))
+        return {}
 
 
 def _annotation(score: ScoreRecord) -> dict[str, Any]:
     result = {"score": score.value, "label": score.label, "explanation": score.explanation}
     return {
-        "span_id": f"{score.span_id:016x}",
         "name": f"{score.name}_" if score.name == _RESERVED else score.name,
         "annotator_kind": score.annotator,
         "identifier": score.id,

@@ -68,10 +68,13 @@ def alert(notice: Notice, labels: Mapping[str, str]) -> dict[str, object]:
     }
     ends = notice.at if notice.status == "resolved" else notice.at + _LASTS_SECONDS
     traces = ",".join(example.trace_id for example in notice.worst if example.trace_id)
+    links = [example.url for example in notice.worst if example.url]
     annotations = {"summary": notice.title, "description": "\n".join(notice.details()), "traces": traces}
+    generator = {"generatorURL": links[0]} if links else {}
     return {
         "labels": {**{key: value for key, value in ours.items() if value}, **labels},
         "annotations": {key: value for key, value in annotations.items() if value},
+        **generator,
         "startsAt": _rfc3339(notice.since),
         "endsAt": _rfc3339(ends),
     }

@@ -68,6 +68,7 @@ def attributes(notice: Notice) -> Attributes:
         semconv.WORKFLOW_NAME: notice.workflow,
         semconv.REQUEST_MODEL: notice.model,
         semconv.EVALUATOR_ID: notice.evaluator,
+        semconv.ALERT_PART_OF: notice.part_of,
     }
     found.update({key: value for key, value in optional.items() if value})
     if notice.worst:

@@ -17,7 +17,7 @@ from ragtrace.demo.run import SERVICE, Progress
 _PATIENCE: Final = 25.0
 """Seconds for all of it: a few scrapes, and a few evaluations of the rules after them."""
 _POLL_S: Final = 0.5
-_METRIC: Final = "hallucination"
+_METRIC: Final = "hallucinated"
 _NOTHING: Final = "nothing of the demo has arrived"
 _STAGE: Final = "Waiting for the backends"
 

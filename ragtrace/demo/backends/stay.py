@@ -53,6 +53,6 @@ def staying(options: Options, progress: Progress) -> Generator[Stay, None, None]
         backends = stack.enter_context(beside(progress, stack.enter_context(Interrupts())))
         finished = stack.enter_context(running(options, progress, backends.servers()))
         outcome = finished()
-        raised = outcome.alarm is not None and outcome.alarm.raised_after is not None
+        raised = any(alarm.raised_after is not None for alarm in outcome.alarms)
         shown = arrived(backends, progress, alarmed=raised)
         yield Stay(replace(outcome, backends=shown), backends)

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 Kind: TypeAlias = Literal["full", "extract", "verify", "contradicted", "verdict"]
 """What is asked for: everything; what needs no chunk; what needs the chunks; which chunks are denied; a single word."""
 
-VERSION: Final = "1"
+VERSION: Final = "2"
 
 PARTS: Final[dict[Kind, str]] = {
     "full": "frame sentences statements support given_full chunks citations answer",

@@ -9,7 +9,7 @@ from typing import Final
 from ragtrace.estimates import Estimate
 from ragtrace.report import words
 from ragtrace.report.html.element import Html, element
-from ragtrace.report.model import Box, Measured, Period, Point
+from ragtrace.report.model import Box, Measured, Period, Point, Rollout
 
 _WIDTH: Final = 1000
 _HEIGHT: Final = 200
@@ -36,14 +36,16 @@ class Scale:
         return round(100 * min(1.0, max(0.0, (value - self.low) / (self.high - self.low))), 3)
 
 
-def over_time(item: Measured, before: Estimate | None) -> Html:
-    """The estimate over time with its interval as a band, and the level compared with as a broken line."""
+def over_time(item: Measured, before: Estimate | None, rollouts: Sequence[Rollout] = ()) -> Html:
+    """The estimate over time with its interval as a band, the level compared with, and when releases came up."""
     known = [point for point in item.timeline if point.estimate.value is not None]
     if len(known) < _FEWEST_POINTS:
         return element("p", "Too little was judged for a picture over time.", class_="quiet")
     scale, lines = _axis([*_levels(known), *_ends(before)])
     times = Scale(item.timeline[0].period.start, item.timeline[-1].period.end)
     shapes = [_grid(scale, lines), *_bands(item.timeline, times, scale)]
+    starts = "".join(f"M{10 * times.at(each.at)} 0V{_HEIGHT}" for each in rollouts if times.low <= each.at < times.high)
+    shapes += [_shape(starts, "rollout")] if starts else []
     notes = [element("span", f"{100 * line:g}%", style=f"bottom:{scale.at(line)}%") for line in lines]
     if before is not None and before.value is not None:
         shapes = [*_level(before, scale), *shapes]
@@ -59,8 +61,14 @@ def over_time(item: Measured, before: Estimate | None) -> Html:
         aria_label=described,
     )
     ticks = _times(Period(times.low, times.high), times)
+    marks = [
+        element("span", f"\u25b8 {words.name(each.release)}", style=f"left:{times.at(each.at)}%")
+        for each in rollouts
+        if times.low <= each.at < times.high
+    ]
     return element(
         "div",
+        element("div", *marks, class_="rollouts") if marks else None,
         element("div", picture, element("div", *notes, class_="levels"), class_="plot"),
         element("div", *_scored(item.timeline, times), class_="scored"),
         element("div", *ticks, class_="times"),

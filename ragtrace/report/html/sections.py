@@ -25,7 +25,12 @@ def hero(report: Report) -> Html:
     if item is not None and item.overall is not None:
         body.append(_figures(report, item, row))
         before = row.before if row is not None else None
-        body += [charts.over_time(item, before), element("p", _legend(report, item, before), class_="meta")]
+        body += [
+            charts.over_time(item, before, report.rollouts),
+            element("p", _legend(report, item, before), class_="meta"),
+        ]
+    if words.without_context(report):
+        body.append(element("p", f"{words.without_context(report)}.", class_="meta"))
     if report.notes:
         body.append(element("ul", *(element("li", note) for note in report.notes), class_="notes"))
     return element("section", *body, class_=f"card hero {said.tone}")
@@ -36,6 +41,8 @@ def _legend(report: Report, item: Measured, before: Estimate | None) -> str:
     if before is not None and before.value is not None and report.comparison is not None:
         said += f" Broken line in a grey band: {report.comparison.before}, {words.with_interval(before)}"
         said += f" ({words.within(report, item)})."
+    if report.rollouts:
+        said += " Dotted upright lines: the first call of a release."
     counts = [point.judged for point in item.timeline]
     if counts:
         each = sorted(point.period.end - point.period.start for point in item.timeline)[len(counts) // 2]

@@ -52,6 +52,10 @@ letter-spacing:-.01em}
 .scored{position:relative;height:22px;margin:10px 0 0 3.4rem;border-bottom:1px solid var(--line)}
 .scored s{position:absolute;bottom:0;background:var(--soft);opacity:.4;border-radius:1px 1px 0 0;text-decoration:none}
 .plot .before{stroke:var(--soft);stroke-width:1.5;stroke-dasharray:6 5}
+.plot .rollout{stroke:var(--held);stroke-width:1.5;stroke-dasharray:2 3}
+.rollouts{position:relative;height:1.3rem;margin-left:3.4rem}
+.rollouts span{position:absolute;color:var(--held);font-size:.8125rem;line-height:1.3;white-space:nowrap;
+transform:translateX(-.35rem)}
 .levels span,.times span{position:absolute;color:var(--soft);font-size:.8125rem;line-height:1;white-space:nowrap}
 .levels span{right:calc(100% + 10px);transform:translateY(50%)}
 .times{position:relative;height:1.5rem;margin:9px 0 0 3.4rem}

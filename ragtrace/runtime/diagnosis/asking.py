@@ -87,10 +87,21 @@ def _of_status(status: int, location: str, endpoint: Endpoint) -> Answer:
         return Answer(False, f"{seen}: the credentials are refused", _key_advice(endpoint))
     if status in (404, 405):
         advice = f"the path should be the backend's for {endpoint.signal}, mostly .../v1/{endpoint.signal}; "
-        return Answer(False, f"{seen}: nothing takes {endpoint.signal} at this path", advice + _base_advice(endpoint))
+        advice = _none_advice(endpoint) + advice + _base_advice(endpoint)
+        return Answer(False, f"{seen}: nothing takes {endpoint.signal} at this path", advice)
     if status == 415:
         return Answer(False, f"{seen}: it takes no protobuf", "name an endpoint for OTLP over HTTP in protobuf")
     return Answer(False, seen, "look into the backend's own log")
+
+
+def _none_advice(endpoint: Endpoint) -> str:
+    """Return what to write if the backend takes traces alone."""
+    if endpoint.signal == "traces":
+        return ""
+    return (
+        f"if the backend takes no {endpoint.signal}, set OTEL_{endpoint.signal.upper()}_EXPORTER=none (for Phoenix "
+        'write exporter="phoenix", which sends it what it takes); '
+    )
 
 
 def _key_advice(endpoint: Endpoint) -> str:
@@ -151,7 +162,8 @@ def _of_code(error: Any, endpoint: Endpoint) -> Answer:
     if name == "INVALID_ARGUMENT":
         return Answer(True, f"{seen}: it answers, and takes no export of nothing")
     if name == "UNIMPLEMENTED":
-        return Answer(False, seen, f"nothing takes {endpoint.signal} there; name the OTLP port of the backend")
+        advice = f"nothing takes {endpoint.signal} there; {_none_advice(endpoint)}or name the OTLP port of the backend"
+        return Answer(False, seen, advice)
     if f":{_HTTP_PORT}" in endpoint.url:
         return Answer(False, seen, _protocol_advice("http/protobuf", _HTTP_PORT, _GRPC_PORT))
     return Answer(False, seen, "is the backend up, and reachable from this machine?")

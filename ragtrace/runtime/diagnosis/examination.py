@@ -10,6 +10,7 @@ from importlib.metadata import version
 from typing import Final, cast
 
 from ragtrace.alerts import Alerting
+from ragtrace.attach import holds
 from ragtrace.endpoints import Page
 from ragtrace.errors import SettingsError
 from ragtrace.judges.stopwatch import Stopwatch
@@ -18,9 +19,10 @@ from ragtrace.runtime.diagnosis.files import of_files
 from ragtrace.runtime.diagnosis.page import of_page, page_of
 from ragtrace.runtime.diagnosis.question import Reach
 from ragtrace.runtime.diagnosis.reach import NONE, of_endpoints, of_judges
-from ragtrace.runtime.diagnosis.report import Check, Diagnosis, Evaluating, Setting, State
-from ragtrace.runtime.diagnosis.telling import alerts_of, losses, of_notifiers, of_sinks
+from ragtrace.runtime.diagnosis.report import CallsSeen, Check, Diagnosis, Evaluating, Setting, State
+from ragtrace.runtime.diagnosis.telling import alerts_of, baselines_of, losses, of_notifiers, of_sinks
 from ragtrace.runtime.engine import Runtime
+from ragtrace.runtime.health import NO_ANSWERS, NO_CONTEXTS, Failing
 from ragtrace.runtime.insides import Insides
 from ragtrace.runtime.slot import current, final_stats, switched_off
 from ragtrace.sampling import Sampling
@@ -92,15 +94,18 @@ def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
     evaluators, notices = _evaluators(inside), alerting.books()
     return _diagnosis(
         "running",
-        settings=(*_settings(inside.settings), _sampling(inside), *_page(page), *_sinks(inside), _alerts(alerting)),
+        settings=(*_live_settings(inside), _sampling(inside), *_page(page), *_sinks(inside), _alerts(alerting)),
         evaluators=evaluators,
         alerts=alerts_of(alerting),
+        baselines=baselines_of(inside.learner),
         checks=reach.checks,
         notes=(*_notes(inside), *reach.notes),
         problems=(
             *_unreachable(reach.checks),
             *reach.problems,
+            *_failing(evaluators),
             *_silenced(evaluators),
+            *_unseen(inside),
             *_full(inside),
             *_losses(stats),
             *losses("scores for", stats.sinks),
@@ -108,6 +113,8 @@ def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
         ),
         queued=inside.queued,
         held=inside.held,
+        seen=_seen(inside),
+        scored_lately=inside.health.scored_lately,
         stats=stats,
         notices=notices,
         spool=None if inside.revival is None else inside.revival.contents,
@@ -148,6 +155,18 @@ def _settings(settings: Settings) -> tuple[Setting, ...]:
     return tuple(Setting(name, _shown(value), settings.origins.get(name, DEFAULT)) for name, value in scalars.items())
 
 
+def _live_settings(inside: Insides) -> list[Setting]:
+    """Return the scalars as they are in use: the exporter that was given, and no rate beside that of Sampling."""
+    given = inside.settings.origins.get("exporter object")
+    found = [setting for setting in _settings(inside.settings) if setting.name != "sample_rate"]
+    if given is None and inside.telemetry.owned:
+        return found
+    shown = Setting("exporter", f"an object, {given}", "exporter=")
+    if given is None:
+        shown = Setting("exporter", "none for spans: they go to the application's own provider", "tracer provider")
+    return [shown if setting.name == "exporter" else setting for setting in found]
+
+
 def _shown(value: object) -> str:
     if value is None or value == "":
         return "-"
@@ -171,7 +190,7 @@ def _page(page: Page | None) -> tuple[Setting, ...]:
 def _sinks(inside: Insides) -> list[Setting]:
     """Of the backends that get scores by their own API: they come with the exporter."""
     origins = inside.settings.origins
-    origin = origins.get("exporter object") or origins.get("exporter", DEFAULT)
+    origin = "exporter=" if "exporter object" in origins else origins.get("exporter", DEFAULT)
     return [
         Setting("score_sink", f"{poster.name} at {getattr(poster.sink, 'where', 'a place it does not tell')}", origin)
         for poster in inside.telemetry.posters
@@ -192,16 +211,25 @@ def _rule(value: object) -> str:
 
 def _evaluators(inside: Insides) -> tuple[Evaluating, ...]:
     roles = zip(("stopwatch", "screen", "judge"), inside.evaluators, strict=True)
-    return tuple(_evaluating(role, evaluator) for role, evaluator in roles if evaluator is not None)
+    failing = inside.health.failing
+    return tuple(
+        _evaluating(role, evaluator, failing.get(evaluator.id) or Failing())
+        for role, evaluator in roles
+        if evaluator is not None
+    )
 
 
-def _evaluating(role: str, evaluator: Evaluator) -> Evaluating:
+def _evaluating(role: str, evaluator: Evaluator, failing: Failing) -> Evaluating:
     judge, metrics = evaluator.judge, tuple(metric.name for metric in evaluator.metrics)
     if evaluator.asker.computes or isinstance(judge, Stopwatch):
         return Evaluating(role, judge.id, judge.version, metrics)
     now = evaluator.asker.standing
     return Evaluating(
-        role, judge.id, judge.version, metrics, now.state, now.waits_s, now.in_flight, now.queued, now.asked
+        *(role, judge.id, judge.version, metrics, now.state, now.waits_s, now.in_flight, now.queued, now.asked),
+        failures=dict(failing.causes),
+        failing=failing.in_a_row,
+        said=failing.said,
+        advice=failing.advice,
     )
 
 
@@ -215,6 +243,11 @@ def _notes(inside: Insides) -> list[str]:
     notes: list[str] = []
     if not inside.telemetry.owned:
         notes.append("spans go to the application's own tracer provider; whether that exports them is not checked")
+        if not holds():
+            notes.append(
+                "scores go onto spans of their own ('evaluate ...'), as that provider has no HoldProcessor; to have "
+                "them on the call: provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
+            )
     elif inside.settings.origins.get("exporter object") is not None:
         notes.append("telemetry goes to an exporter given in code, which is not checked")
     if inside.evaluators.judge is None:
@@ -234,6 +267,33 @@ def _unreachable(checks: tuple[Check, ...]) -> list[str]:
 def _sentence(check: Check) -> str:
     what = f"{check.what}: {check.seen} at {check.where}"
     return f"{what}; {check.advice}" if check.advice else what
+
+
+def _failing(evaluators: tuple[Evaluating, ...]) -> list[str]:
+    """Return a sentence for each evaluator whose last call failed, or most of whose calls did."""
+    return [
+        f"{each.id} has failed to judge the last {each.failing} calls; of all failures: "
+        f"{', '.join(f'{cause} {count}' for cause, count in each.failures.items())}. The last one said: {each.said}; "
+        f"{each.advice}"
+        for each in evaluators
+        if each.failing and each.failures
+    ]
+
+
+def _seen(inside: Insides) -> tuple[CallsSeen, ...]:
+    return tuple(
+        CallsSeen(workflow, seen.calls, seen.with_contexts, seen.with_answer)
+        for workflow, seen in list(inside.health.seen.items())
+    )
+
+
+def _unseen(inside: Insides) -> list[str]:
+    """Return what was seen in no call of a workflow."""
+    told: list[str] = []
+    for each in _seen(inside):
+        told += [NO_CONTEXTS % (each.calls, repr(each.workflow))] if not each.with_contexts else []
+        told += [NO_ANSWERS % (each.calls, repr(each.workflow))] if not each.with_answer else []
+    return told
 
 
 def _silenced(evaluators: tuple[Evaluating, ...]) -> list[str]:
@@ -259,5 +319,17 @@ def _losses(stats: Stats) -> tuple[str, ...]:
         if failed > tally.scored + tally.partial:
             told.append(f"{name} failed more often than not, {failed} times: {', '.join(tally.failed)}")
     faults = {place: count for place, count in stats.faults.items() if not place.startswith("dropped: ")}  # told above
-    told += [f"ragtrace itself failed, {count} times: {place}; see the log" for place, count in faults.items()]
+    if unread := faults.pop("capture.unread", 0):
+        told.append(
+            f"{unread} values of the application's own classes were not read; say where the text is with answer= or"
+            " documents="
+        )
+    told += [_fault(place, count) for place, count in faults.items()]
     return tuple(told)
+
+
+def _fault(place: str, count: int) -> str:
+    what, _, function = place.removeprefix("capture.").partition(":")
+    if what in ("answer", "contexts", "documents", "query") and function:
+        return f"no {what} found in {function}, {count} times: say where with {what}= (a name, a path or a function)"
+    return f"ragtrace itself failed, {count} times: {place}; see the log"

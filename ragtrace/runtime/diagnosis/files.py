@@ -11,9 +11,12 @@ from time import time
 from typing import TYPE_CHECKING, Final
 from urllib.request import pathname2url
 
+from ragtrace.errors import SettingsError
+from ragtrace.estimates import Baseline
 from ragtrace.runtime.diagnosis.asking import Answer
 from ragtrace.runtime.diagnosis.question import Question, ask_beside
 from ragtrace.settings import Settings
+from ragtrace.sqlite_use import using_sqlite
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,9 +27,28 @@ _ADVICE: Final = "name a file in a directory that this process may write to: {}"
 
 
 def of_files(settings: Settings, timeout: float) -> list[Question]:
-    """Ask the history and the spool, where there is one. Nothing is written, and no file is made."""
+    """Ask the history, the spool and the baseline, where there is one. Nothing is written, and no file is made."""
     wanted = (("store", settings.store, _calls_kept), ("spool", settings.spool, _calls_waiting))
-    return [_of_file(name, path, settings, inside, timeout) for name, path, inside in wanted if path]
+    questions = [_of_file(name, path, settings, inside, timeout) for name, path, inside in wanted if path]
+    if settings.baseline:
+        path, origin = settings.baseline, settings.origins.get("baseline", "")
+        where = f"{path} (from {origin})"
+        questions.append(ask_beside("baseline", where, timeout, lambda: _of_baseline(path, origin)))
+    return questions
+
+
+def _of_baseline(path: str, origin: str) -> Answer:
+    around = room(Path(path).absolute().parent, origin)
+    if not os.path.exists(path):
+        return Answer(True, f"not made yet, but it can be; {around.seen}") if around.ok else around
+    try:
+        known = Baseline.load(path)
+    except SettingsError as error:
+        return Answer(False, str(error))
+    begun = len(known.learning)
+    seen = f"{len(known.distributions)} baselines, {begun} more are being learned"
+    # A complete one may be read from a disk that nobody writes to.
+    return Answer(around.ok or not begun, f"{seen}; {around.seen}", around.advice)
 
 
 def room(directory: Path, origin: str) -> Answer:
@@ -73,7 +95,7 @@ def _looked_into(path: str, inside: Callable[[sqlite3.Connection], str], timeout
     import sqlite3
 
     uri = f"file:{pathname2url(os.path.abspath(path))}?mode=rw"  # does not make one
-    with closing(sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True)) as database:
+    with using_sqlite(), closing(sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True)) as database:
         database.execute("BEGIN IMMEDIATE")  # as who is about to write; other writers wait for a moment
         database.execute("ROLLBACK")
         return inside(database)

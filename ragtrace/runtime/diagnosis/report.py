@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Literal, TypeAlias
 
 from ragtrace.ledger import Posted, Stats
@@ -53,6 +54,23 @@ class Evaluating:
     in_flight: int = 0
     queued: int = 0
     asked: int = 0
+    failures: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Calls that it failed to judge, by cause: key refused, no key, unreachable, timeout, garbage ..."""
+    failing: int = 0
+    """Calls in a row that it has failed to judge up to now."""
+    said: str = ""
+    """What the last failure said."""
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallsSeen:
+    """What was seen of the calls of one workflow; calls that raised are not among them."""
+
+    workflow: str
+    calls: int
+    with_contexts: int
+    with_answer: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +84,21 @@ class AlertNow:
     """Of each workflow or model, where it is watched on its own: `ask: spiking`."""
     tells: tuple[str, ...]
     """Whom it tells, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineNow:
+    """How far the baseline of a workflow's metric has come."""
+
+    workflow: str
+    metric: str
+    evaluator: str
+    """id@version"""
+    calls: int
+    """Calls it was learned from, or is being learned from."""
+    complete: bool
+    told: str
+    """What it was learned from and when, or how many calls there are so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +117,27 @@ class Diagnosis:
     settings: tuple[Setting, ...] = ()
     evaluators: tuple[Evaluating, ...] = ()
     alerts: tuple[AlertNow, ...] = ()
+    baselines: tuple[BaselineNow, ...] = ()
+    """By workflow, metric and evaluator."""
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     queued: int = 0
     """Steps and calls that wait in the background."""
     held: int = 0
     """Spans that wait for their scores."""
+    seen: tuple[CallsSeen, ...] = ()
+    scored_lately: int = 0
+    """Calls with contexts and an answer that got a score in the last five minutes; at most 1,000 are counted."""
     stats: Stats | None = None
     notices: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
     """What became of what the alerts had to tell, by notifier."""
     spool: Contents | None = None
     fates: tuple[Fate, ...] = ()
     """Oldest first."""
+
+    def _repr_html_(self) -> str:
+        """The report as it is printed, for notebooks."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def ok(self) -> bool:

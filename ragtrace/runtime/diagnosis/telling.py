@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable, Mapping
+from time import time
 from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ragtrace.alerts import Alert, Alerting
 from ragtrace.alerts.notifiers import Notifier
+from ragtrace.estimates import Learner
 from ragtrace.ledger import Posted
 from ragtrace.native import ProbedSink, Refusal
 from ragtrace.runtime.diagnosis.asking import Answer
 from ragtrace.runtime.diagnosis.question import Question, ask_beside
-from ragtrace.runtime.diagnosis.report import AlertNow
+from ragtrace.runtime.diagnosis.report import AlertNow, BaselineNow
 from ragtrace.sinks import ScorePoster
 
 _REACHABLE: Final = "is it up, and reachable from this machine?"
@@ -24,6 +26,20 @@ _CAUSES: Final = (
     (re.compile("timed? ?out", re.IGNORECASE), "no answer in time"),
     (re.compile("resol|not known|getaddrinfo", re.IGNORECASE), "the name is not known"),
 )
+
+
+def baselines_of(learner: Learner) -> tuple[BaselineNow, ...]:
+    """Return how far the baselines of this process have come."""
+    now = time()
+    return tuple(
+        BaselineNow(
+            *key,
+            calls,
+            found is not None,
+            f"{calls:,} of {learner.calls:,} calls so far" if found is None else found.describe(now),
+        )
+        for key, found, calls in learner.progress()
+    )
 
 
 # --- scores ----------------------------------------------------------------------------------------------------------
@@ -73,7 +89,7 @@ def alerts_of(alerting: Alerting) -> tuple[AlertNow, ...]:
 
 def _alert_now(alert: Alert, states: Iterable[str]) -> AlertNow:
     told = ("the log", *(each.name for each in alert.notifiers))
-    return AlertNow(alert.title, f"{alert.metric} {alert.direction} {alert.bound:g}", tuple(states), told)
+    return AlertNow(alert.title, alert.rule, tuple(states), told)
 
 
 def of_notifiers(alerting: Alerting, timeout: float) -> tuple[list[Question], list[str]]:

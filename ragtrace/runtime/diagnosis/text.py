@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
+from ragtrace.errors import printable
 from ragtrace.ledger import Posted, Stats, Tally
-from ragtrace.runtime.diagnosis.report import AlertNow, Check, Diagnosis, Evaluating
+from ragtrace.runtime.diagnosis.report import AlertNow, BaselineNow, CallsSeen, Check, Diagnosis, Evaluating
 from ragtrace.runtime.fates import Fate
+from ragtrace.runtime.health import LATELY_SECONDS
 
 _MOST_FATES: Final = 20
 _STATES: Final = {
@@ -29,8 +31,10 @@ def text(diagnosis: Diagnosis) -> str:
         ("Settings", _table((setting.name, setting.value, setting.origin) for setting in diagnosis.settings)),
         ("Evaluators", _table(_evaluator(evaluator) for evaluator in diagnosis.evaluators)),
         ("Alerts", _table(_alert(alert) for alert in diagnosis.alerts)),
+        ("Baselines", _table(_baseline(baseline) for baseline in diagnosis.baselines)),
         ("What answers, and can be written to", _table(_check(check) for check in diagnosis.checks)),
         ("Accounts since the start", _accounts(diagnosis)),
+        ("What was seen of the calls", _table(_seen(seen) for seen in diagnosis.seen)),
         ("Last calls, newest last", _table(_fate(fate) for fate in diagnosis.fates[-_MOST_FATES:])),
         ("Notes", [f"  {note}" for note in diagnosis.notes]),
     ]
@@ -43,8 +47,29 @@ def text(diagnosis: Diagnosis) -> str:
 
 def _verdict(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.ok:
-        return ["All well."]
+        return [_well(diagnosis)]
     return ["What is wrong", *(f"  {number}. {what}" for number, what in enumerate(diagnosis.problems, 1))]
+
+
+def _well(diagnosis: Diagnosis) -> str:
+    """Return what holds where nothing is wrong: "All well" only if calls are being scored now."""
+    count, minutes = diagnosis.scored_lately, LATELY_SECONDS / 60
+    if count:
+        return f"All well: {count} calls with contexts and an answer were scored in the last {minutes:.0f} minutes."
+    if diagnosis.state != "running":
+        return "Nothing is wrong as far as can be seen from here."
+    return f"Nothing is wrong as far as can be seen, but no call was scored in the last {minutes:.0f} minutes."
+
+
+def _seen(seen: CallsSeen) -> tuple[str, ...]:
+    return (
+        seen.workflow or "-",
+        f"{seen.calls} calls",
+        f"{seen.with_contexts} with contexts",
+        f"{seen.calls - seen.with_contexts} contexts_missing",
+        f"{seen.with_answer} with an answer",
+        f"{seen.calls - seen.with_answer} answer_not_captured",
+    )
 
 
 def _table(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -65,12 +90,19 @@ def _evaluator(evaluator: Evaluating) -> tuple[str, ...]:
         standing = f"circuit {evaluator.state}, asked {evaluator.asked} times, {evaluator.in_flight} in flight"
         if evaluator.waits_s > 0:
             standing += f", left alone for another {evaluator.waits_s:.0f} s"
+    if evaluator.failures:
+        causes = ", ".join(f"{cause} {count}" for cause, count in evaluator.failures.items())
+        standing += f"{', ' if standing else ''}failures: {causes}"
     return evaluator.role, f"{evaluator.id}@{evaluator.version}", standing, ", ".join(evaluator.metrics)
 
 
 def _alert(alert: AlertNow) -> tuple[str, ...]:
     rule = "" if alert.name == alert.rule else alert.rule
     return alert.name, rule, ", ".join(alert.states), f"tells {', '.join(alert.tells)}"
+
+
+def _baseline(baseline: BaselineNow) -> tuple[str, ...]:
+    return printable(baseline.workflow) or "-", baseline.metric, printable(baseline.evaluator), baseline.told
 
 
 def _check(check: Check) -> tuple[str, ...]:

@@ -1,0 +1,90 @@
+"""The text of exceptions, printed as the interpreter prints them, with no code of an unknown class run for it."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FunctionType
+from typing import Any, Final, cast
+
+from ragtrace.capture.reading import full_name_of, getter, is_known, items_of, module_of, type_name_of
+
+_LINKS: Final = 10
+_FRAMES: Final = 200
+"""Most exceptions of a chain, and most frames of each, that are printed: the last ones."""
+_CAUSED: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
+_WHILE: Final = "\nDuring handling of the above exception, another exception occurred:\n\n"
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)
+_own: Any = vars(BaseException)
+"""The interpreter's own descriptors: a derived class may have put properties in their place."""
+
+
+def message_of(error: BaseException) -> str:
+    """What *error* says: by its class if that is of Python or a library we know, else its arguments."""
+    args: tuple[object, ...] = _own["args"].__get__(error)
+    if not all(any(type(each) is kind for kind in _PLAIN) for each in args):
+        # Printing them would run code of theirs.
+        shown = [str(each) if any(type(each) is kind for kind in _PLAIN) else _name(each) for each in args]
+        return ", ".join(shown)
+    for owner in type.__dict__["__mro__"].__get__(type(error)):
+        found = type.__dict__["__dict__"].__get__(owner).get("__str__")
+        if found is None:
+            continue
+        is_python = module_of(owner).partition(".")[0] in sys.stdlib_module_names and _stands_there(owner)
+        if type(found) is type(BaseException.__str__) or (
+            type(found) is FunctionType and (is_python or is_known(owner))
+        ):
+            return str(found(error))
+        break
+    return BaseException.__str__(error)
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of *error* and of what led to it."""
+    return "".join(_chain(error, 0))
+
+
+def _name(value: object) -> str:
+    return f"<{type_name_of(type(value))}>"
+
+
+def _stands_there(kind: type[Any]) -> bool:
+    module = sys.modules.get(module_of(kind))
+    return module is not None and vars(module).get(type_name_of(kind)) is kind
+
+
+def _chain(error: BaseException, depth: int) -> list[str]:
+    links: list[tuple[BaseException, str]] = []
+    link: BaseException | None = error
+    while link is not None and len(links) < _LINKS and all(link is not seen for seen, _ in links):
+        cause = _own["__cause__"].__get__(link)
+        around = None if _own["__suppress_context__"].__get__(link) else _own["__context__"].__get__(link)
+        before = around if cause is None else cause
+        links.append((link, "" if before is None else _WHILE if cause is None else _CAUSED))
+        link = before
+    lines: list[str] = []
+    for link, how in reversed(links):
+        lines += [how if lines else "", *_one(link, depth)]
+    return lines
+
+
+def _one(error: BaseException, depth: int) -> list[str]:
+    frames = traceback.format_tb(_own["__traceback__"].__get__(error), limit=-_FRAMES)
+    name, message = full_name_of(type(error)), message_of(error)
+    lines = ["Traceback (most recent call last):\n"] if frames else []
+    lines += [*frames, f"{name}: {message}\n" if message else f"{name}\n", *_notes(error)]
+    if _GROUP is not None and issubclass(type(error), _GROUP) and depth < _LINKS:
+        exceptions = cast("Any", vars(_GROUP)["exceptions"])
+        members = cast("Sequence[BaseException]", exceptions.__get__(error))
+        for number, member in enumerate(members[:_LINKS], 1):
+            lines += [f"---------------- {number} ----------------\n", *_chain(member, depth + 1)]
+    return lines
+
+
+def _notes(error: BaseException) -> list[str]:
+    get = getter(error)
+    notes = items_of(None if get is None else get("__notes__"), _LINKS) or ()
+    return [f"{note}\n" for note in notes if type(note) is str]

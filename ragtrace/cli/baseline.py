@@ -1,0 +1,157 @@
+"""`ragtrace baseline`: learns the application's baseline from its history, or shows one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from time import time
+from typing import TYPE_CHECKING, Any, Final
+
+from ragtrace.cli.terminal import FAILURE, OK, USAGE, complain
+
+if TYPE_CHECKING:
+    from ragtrace.estimates import Baseline
+
+LEAST: Final = 100
+_BASELINE: Final = """\
+Learns from HISTORY.db, which configure(store=PATH) keeps, how the scores of each workflow were distributed when all was
+well, and writes that where configure(baseline=PATH) looks for it. What the file knew of the same workflow, metric and
+evaluator is replaced, the rest stays. Processes that are running go on with what they know; restart them.
+
+`ragtrace baseline show BASELINE.json` prints what a file knows.
+"""
+_NOTES: Final = """\
+times:
+  2026-05-01, 2026-05-01T12:00, 24h (hours ago; also m, d, w) or now; UTC unless the time says otherwise
+
+examples:
+  ragtrace baseline history.db --service-version 1.4.0
+  ragtrace baseline history.db --since 2026-05-01 --until 2026-05-08 --out baseline.json
+  ragtrace baseline show history.db.baseline.json --json
+
+keys of the JSON object:
+  path           the file that was written or read
+  distributions  workflow, metric, evaluator, n (calls), effective_n (calls that would tell the mean as well if no
+                 question came twice), mean, variance, quantile (5 %), tied, since, until, versions
+  learning       workflow, metric, evaluator, calls: too few so far (below 100 in a history)
+
+exit status: 0 done, 1 the files cannot be read or written or there are too few calls, 2 wrong usage, 130 interrupted
+"""
+
+
+def add(commands: Any) -> None:
+    """Describe the command to the parser."""
+    baseline = commands.add_parser(
+        "baseline",
+        help="learn from the history how good answers usually are",
+        description=_BASELINE,
+        epilog=_NOTES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    baseline.add_argument(
+        "paths", nargs="*", metavar="HISTORY.db | show BASELINE.json", help="the history (default RAGTRACE_STORE)"
+    )
+    baseline.add_argument("--service-version", metavar="V", help="of calls of that release alone")
+    baseline.add_argument("--since", default="1970-01-01", metavar="TIME", help="start (default: of the history)")
+    baseline.add_argument("--until", default="now", metavar="TIME", help="end (default now)")
+    baseline.add_argument(
+        "--calls", type=_count, default=2000, metavar="N", help="the first N scored calls of each (default 2000)"
+    )
+    baseline.add_argument("--out", metavar="PATH", help="file to write (default HISTORY.db.baseline.json)")
+    baseline.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    baseline.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < LEAST:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least {LEAST}, got {text!r}")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    """Learn or show a baseline; returns the exit status."""
+    import sqlite3
+
+    from ragtrace.errors import SettingsError
+    from ragtrace.estimates import Baseline
+    from ragtrace.store.schema import StoreError
+
+    paths: list[str] = options.paths or [path for path in [os.environ.get("RAGTRACE_STORE", "")] if path]
+    shows = len(paths) == 2 and paths[0] == "show"
+    if not (shows or len(paths) == 1):
+        complain("name one history, or `show` and one baseline; configure(store=PATH) makes a history")
+        return USAGE
+    try:
+        if shows:
+            _print(Baseline.load(paths[1]), paths[1], options)
+            return OK
+        return _learn(paths[0], options)
+    except SettingsError as error:
+        complain(str(error))
+        return FAILURE if shows else USAGE
+    except (StoreError, sqlite3.Error) as error:
+        complain(f"the history cannot be read: {error}")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        complain(f"the baseline cannot be written: {error}")
+    return FAILURE
+
+
+def _learn(history: str, options: argparse.Namespace) -> int:
+    from ragtrace.estimates import Baseline
+    from ragtrace.estimates.baseline import alone
+    from ragtrace.report.periods import period
+    from ragtrace.store.reading import Reader
+
+    chosen = period(options.since, options.until, time())
+    release, path = options.service_version, options.out or f"{history}.baseline.json"
+    with closing(Reader(history)) as reader:
+        found = reader.baseline(chosen.start, chosen.end, release=release, calls=options.calls, least=LEAST)
+        known = sorted({source.release for source in reader.columns(chosen.start, chosen.end).sources.values()})
+    if not found.distributions:
+        of = "" if release is None else f" of release {release!r} (known: {', '.join(known) or 'none'})"
+        most = max(map(len, found.learning.values()), default=0)
+        complain(f"no baseline: {history} has at most {most} scored calls{of} of a workflow in that time, not {LEAST}")
+        return FAILURE
+    with alone(path):
+        before = Baseline.load(path) if os.path.exists(path) else Baseline()
+        learning = {key: calls for key, calls in before.learning.items() if key not in found.distributions}
+        Baseline({**before.distributions, **found.distributions}, learning).write(path)
+    _print(found, path, options)
+    return OK
+
+
+def _print(baseline: Baseline, path: str, options: argparse.Namespace) -> None:
+    if options.json:
+        known = [{**key._asdict(), **asdict(each)} for key, each in sorted(baseline.distributions.items())]
+        begun = [{**key._asdict(), "calls": len(calls)} for key, calls in sorted(baseline.learning.items())]
+        sys.stdout.write(f"{json.dumps({'path': path, 'distributions': known, 'learning': begun})}\n")
+        return
+    now = time()
+    rows: list[tuple[str, ...]] = [("workflow", "metric", "evaluator", "mean", "5 %", "")]
+    rows += [
+        (*_names(key), f"{each.mean:.3f}", f"{each.quantile:.3f}", each.describe(now))
+        for key, each in sorted(baseline.distributions.items())
+    ]
+    rows += [
+        (*_names(key), "-", "-", f"{len(calls):,} calls so far") for key, calls in sorted(baseline.learning.items())
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        sys.stdout.write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
+    sys.stdout.write(f"baseline: {path}\n")
+
+
+def _names(key: tuple[str, ...]) -> tuple[str, ...]:
+    from ragtrace.errors import printable
+
+    return tuple(printable(name) or "-" for name in key)

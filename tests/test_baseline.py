@@ -1,0 +1,300 @@
+"""The application's own baseline: what it holds, what it calls suspicious, and how it is kept."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ragtrace
+from ragtrace.errors import SettingsError
+from ragtrace.estimates import CALLS, Baseline, Calls, Distribution, Key
+
+UNIT = st.floats(0.0, 1.0, allow_nan=False)
+KEY = Key("support", "consistency", "embedded@1")
+
+
+def trace_id(rng: random.Random) -> int:
+    return rng.getrandbits(128)
+
+
+def share_suspicious(found: Distribution, scores: list[float], rng: random.Random) -> float:
+    return statistics.fmean(found.suspicious(score, trace_id(rng)) for score in scores)
+
+
+# --- what it holds ---------------------------------------------------------------------------------------------------
+
+
+def test_mean_and_variance_are_those_of_the_scores() -> None:
+    """The variance is the unbiased one."""
+    found = Distribution.of([0.2, 0.4, 0.9])
+    assert (found.n, found.mean) == (3, pytest.approx(0.5))
+    assert found.variance == pytest.approx(statistics.variance([0.2, 0.4, 0.9]))
+
+
+def test_the_quantile_is_the_score_at_which_five_percent_are_reached() -> None:
+    """Of 100 different scores, the fifth lowest, and all of it belongs to the five percent."""
+    found = Distribution.of([number / 100 for number in range(100)])
+    assert (found.quantile, found.tied) == (0.04, pytest.approx(1.0))
+
+
+def test_of_tied_scores_the_matching_share_belongs_to_the_five_percent() -> None:
+    """2 of 100 are below 0.5 and 30 at it: 3 of those 30 make up the five."""
+    found = Distribution.of([0.1] * 2 + [0.5] * 30 + [0.9] * 68)
+    assert (found.quantile, found.tied) == (0.5, pytest.approx(0.1))
+
+
+def test_a_weighted_call_stands_for_as_many_calls() -> None:
+    """As if each were there that often."""
+    weighted = Distribution.of([0.1, 0.5, 0.9], weights=[1.0, 2.0, 97.0])
+    full = Distribution.of([0.1] + [0.5] * 2 + [0.9] * 97)
+    assert (weighted.mean, weighted.quantile) == (pytest.approx(full.mean), full.quantile)
+    assert weighted.tied == pytest.approx(full.tied)
+    assert weighted.n == 3
+
+
+@pytest.mark.parametrize(
+    ("scores", "weights", "questions"),
+    [([], None, None), ([1.1], None, None), ([math.nan], None, None), ([0.5], [0.0], None), ([0.5], [1.0, 1.0], None)],
+)
+def test_what_is_no_distribution_is_refused(
+    scores: list[float], weights: list[float] | None, questions: list[object] | None
+) -> None:
+    """With what is wrong."""
+    with pytest.raises(ValueError, match=r"scores|weights"):
+        Distribution.of(scores, weights=weights, questions=questions)
+
+
+# --- the error of the mean -------------------------------------------------------------------------------------------
+
+
+def test_different_questions_count_in_full() -> None:
+    """Nothing is repeated: as many effective calls as calls."""
+    rng = random.Random(1)
+    found = Distribution.of([rng.random() for _ in range(500)], questions=list(range(500)))
+    assert found.effective_n == pytest.approx(500, rel=0.01)
+
+
+def test_repeated_questions_say_nothing_new_about_the_mean() -> None:
+    """50 questions asked ten times each, always answered alike, tell the mean as 50 calls do."""
+    rng = random.Random(2)
+    scores = [rng.random() for _ in range(50)]
+    found = Distribution.of(scores * 10, questions=list(range(50)) * 10)
+    assert found.n == 500
+    assert found.effective_n == pytest.approx(50, rel=0.05)
+
+
+@given(st.lists(UNIT, min_size=1, max_size=30), st.floats(0.1, 3.0))
+def test_the_limits_lie_around_the_mean_and_within_the_scale(scores: list[float], z: float) -> None:
+    """However few or extreme the scores."""
+    found = Distribution.of(scores)
+    low, high = found.mean_bound(z, "lower"), found.mean_bound(z, "upper")
+    assert 0.0 <= low <= found.mean + 1e-9
+    assert found.mean - 1e-9 <= high <= 1.0
+
+
+def test_equal_scores_do_not_tell_the_mean_exactly() -> None:
+    """500 perfect answers do not exclude a rare bad one."""
+    limit = Distribution.of([1.0] * 500).mean_bound(1.0, "lower")
+    assert 0.99 < limit < 0.999
+
+
+@pytest.mark.parametrize("repeats", [1, 4])
+def test_a_limit_holds_as_often_as_it_says(repeats: int) -> None:
+    """Also where every question is asked four times: 84 % of the limits at one standard error are below the mean."""
+    rng = random.Random(3)
+    held = 0
+    for _ in range(600):
+        scores = [min(1.0, max(0.0, rng.gauss(0.7, 0.15))) for _ in range(500 // repeats)] * repeats
+        found = Distribution.of(scores, questions=list(range(500 // repeats)) * repeats)
+        held += found.mean_bound(1.0, "lower") < 0.6978  # the mean of the clipped normal distribution
+    assert held / 600 == pytest.approx(0.841, abs=0.05)
+
+
+# --- suspicious ------------------------------------------------------------------------------------------------------
+
+
+def continuous(rng: random.Random) -> float:
+    return rng.betavariate(6, 2)
+
+
+def tied(rng: random.Random) -> float:
+    return rng.choice([0.25, 0.5, 0.5, *[1.0] * 13])
+
+
+def almost_all_perfect(rng: random.Random) -> float:
+    return 1.0 if rng.random() < 0.98 else rng.random()
+
+
+@pytest.mark.parametrize("draw", [continuous, tied, almost_all_perfect])
+def test_on_unchanged_traffic_five_percent_are_suspicious(draw: Callable[[random.Random], float]) -> None:
+    """Mean over 100 baselines of 500 calls, each met by 2,000 calls: 5 % within 0.3, whatever is tied.
+
+    The rate of a single baseline varies by its own error, whose standard deviation is about 1 %.
+    """
+    rng = random.Random(4)
+    rates: list[float] = []
+    for _ in range(100):
+        found = Distribution.of([draw(rng) for _ in range(CALLS)])
+        rates.append(share_suspicious(found, [draw(rng) for _ in range(2000)], rng))
+    assert statistics.fmean(rates) == pytest.approx(0.05, abs=0.003)
+    assert max(rates) < 0.09
+
+
+@given(st.lists(UNIT, min_size=1, max_size=60))
+def test_the_baselines_own_rate_is_five_percent(scores: list[float]) -> None:
+    """Exactly, in the mean over the hashes: those below the quantile, and the share of those at it."""
+    found = Distribution.of(scores)
+    below = sum(score < found.quantile - 1e-9 for score in scores)
+    at = sum(abs(score - found.quantile) <= 1e-9 for score in scores)
+    assert (below + found.tied * at) / len(scores) == pytest.approx(0.05)
+
+
+def test_a_call_is_suspicious_or_not_in_every_process_alike() -> None:
+    """The trace id decides between the calls at the quantile."""
+    found = Distribution.of([1.0] * 500)
+    rng = random.Random(5)
+    calls = [trace_id(rng) for _ in range(200)]
+    assert [found.suspicious(1.0, call) for call in calls] == [found.suspicious(1.0, call) for call in calls]
+
+
+def test_whether_a_tied_call_is_suspicious_says_nothing_of_whether_it_is_judged() -> None:
+    """Else the tied calls would be judged with another probability than is stored with their scores."""
+    from ragtrace.sampling import included
+
+    found = Distribution.of([1.0] * 500)
+    rng = random.Random(6)
+    calls = [call for call in (trace_id(rng) for _ in range(40_000)) if found.suspicious(1.0, call)]
+    assert len(calls) / 40_000 == pytest.approx(0.05, abs=0.005)
+    assert statistics.fmean(included(call, 0.3) for call in calls) == pytest.approx(0.3, abs=0.04)
+
+
+# --- how it is kept --------------------------------------------------------------------------------------------------
+
+
+def kept() -> Baseline:
+    rng = random.Random(7)
+    calls = Calls()
+    for n in range(30):
+        calls += Calls.of(rng.random(), 0.5, f"question {n}", 1000.0 + n, "1.4.0")
+    return Baseline(
+        {KEY: calls.first(30), KEY._replace(workflow="b\ud800"): Distribution.of([0.1, 1 / 3])},
+        {KEY._replace(metric="answered"): calls},
+    )
+
+
+def test_a_baseline_survives_its_file(tmp_path: Path) -> None:
+    """To the last bit, with what is not complete yet; and the file is its owner's alone."""
+    path = tmp_path / "baseline.json"
+    kept().save(path)
+    assert ragtrace.Baseline.load(path) == kept()
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["baseline.json"]
+
+
+def test_it_tells_when_and_of_which_release_it_was_learned() -> None:
+    """Times of the first and the last call, and the versions that answered them."""
+    found = kept().find(*KEY)
+    assert found is not None
+    assert (found.since, found.until, found.versions) == (1000.0, 1029.0, ("1.4.0",))
+
+
+def test_scores_of_another_version_are_not_compared() -> None:
+    """Another evaluator, or another version of it, has no baseline here."""
+    assert kept().find("support", "consistency", "embedded@2") is None
+
+
+def test_no_question_can_be_read_from_the_file() -> None:
+    """Questions that are equal are known as equal, by 24 bits of a hash."""
+    one, other = (Calls.of(0.5, 1.0, "What is my balance?", 0.0, "") for _ in range(2))
+    assert one == other
+    assert one.questions[0] < 2**24
+    assert "balance" not in Baseline({}, {KEY: one + other}).encode()
+
+
+def test_calls_without_a_known_question_are_not_taken_for_one_question() -> None:
+    """As where no texts are kept."""
+    assert len({Calls.of(0.5, 1.0, None, 0.0, "").questions for _ in range(20)}) > 15
+
+
+GOOD = '{"format": "ragtrace baseline", "version": 1, "distributions": [%s], "learning": []}'
+RECORD = (
+    '{"workflow": "", "metric": "consistency", "evaluator": "e@1", "n": 5, "effective_n": 5.0, "mean": 0.5,'
+    ' "variance": 0.1, "quantile": 0.2, "tied": 1.0, "since": 0, "until": 0, "versions": []}'
+)
+
+
+CALLS_RECORD = (
+    '{"workflow": "", "metric": "consistency", "evaluator": "e@1", "scores": [0.5], "weights": [1.0],'
+    ' "questions": [7], "since": 0, "until": 0, "versions": []}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "cannot be read"),
+        ("\ufffd\0", "cannot be read"),
+        ("[]", "no baseline of ragtrace"),
+        ('{"answer": 42}', "no baseline of ragtrace"),
+        ("[" * 100_000, "cannot be read"),
+        (GOOD.replace("1", "2", 1) % "", "of version 2, this ragtrace knows version 1"),
+        (GOOD % "{}", "damaged"),
+        (GOOD % "7", "damaged"),
+        (GOOD % RECORD.replace("0.5", "NaN"), "damaged"),
+        (GOOD % RECORD.replace("0.5", '"0.5"'), "damaged"),
+        (GOOD % RECORD.replace("0.5", "1.5"), "damaged"),
+        (GOOD % RECORD.replace('"n": 5', '"n": 0'), "damaged"),
+        (GOOD % RECORD.replace('"n": 5', '"n": "x"'), "cannot be read"),
+        (GOOD % RECORD.replace('"e@1"', "1"), "damaged"),
+        (kept().encode()[:-200], "cannot be read"),
+        (GOOD.replace('"learning": []', '"learning": [%s]') % ("", CALLS_RECORD.replace("[1.0]", "[]")), "incomplete"),
+        (GOOD.replace('"learning": []', '"learning": [%s]') % ("", CALLS_RECORD.replace("[1.0]", "[0.1]")), "damaged"),
+    ],
+)
+def test_a_file_that_holds_none_is_told_with_what_is_wrong(tmp_path: Path, text: str, wrong: str) -> None:
+    """Foreign, damaged, or of a later version."""
+    path = tmp_path / "baseline.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError, match=wrong):
+        Baseline.load(path)
+
+
+def test_a_good_record_is_read() -> None:
+    """The counterpart of the damaged ones above."""
+    assert Baseline.decode(GOOD % RECORD).find("", "consistency", "e@1") is not None
+    both = GOOD.replace('"learning": []', '"learning": [%s]') % (RECORD.replace("e@1", "e@2"), CALLS_RECORD)
+    assert [len(calls) for calls in Baseline.decode(both).learning.values()] == [1]
+
+
+def test_a_file_that_is_missing_is_told(tmp_path: Path) -> None:
+    """With its name and what to do."""
+    with pytest.raises(SettingsError, match=r"No such file.*nowhere\.json.*ragtrace baseline"):
+        Baseline.load(tmp_path / "nowhere.json")
+
+
+def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path: Path) -> None:
+    """Nothing half written is ever there, and nothing is left beside it."""
+    path = tmp_path / "baseline.json"
+    kept().save(path)
+    before = path.read_bytes()
+    broken = Baseline({KEY: Distribution.of([0.5])}, {KEY: Calls(scores=(object(),))})  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        broken.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["baseline.json"]
+
+
+def test_a_baseline_can_be_given_as_scores() -> None:
+    """Known from elsewhere."""
+    baseline = ragtrace.Baseline.of([0.8, 0.9, 1.0], evaluator="embedded@1", workflow="ask", versions=["1.4.0"])
+    found = baseline.find("ask", "consistency", "embedded@1")
+    assert found is not None
+    assert (found.n, found.mean, found.versions) == (3, pytest.approx(0.9), ("1.4.0",))

@@ -1,0 +1,205 @@
+"""`ragtrace baseline`, and where else a baseline is shown: doctor and report."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import closing
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+
+import ragtrace
+from ragtrace.cli import main
+from ragtrace.cli.terminal import FAILURE, OK, USAGE
+from ragtrace.estimates import Baseline, Calls, Key
+from ragtrace.model import Evaluation, Score
+from ragtrace.runtime.diagnosis import of_environment
+from ragtrace.store.records import Offered
+from ragtrace.store.source import Source
+from ragtrace.store.writing import Writer
+from ragtrace.testing import FakeJudge
+from tests.support.history import GIB, call_of
+from tests.support.watched import HALF, ask, watch
+
+DAY = 86_400.0
+KEY = Key("support", "consistency", "screen@1")
+
+
+def fill(path: Path, scores: list[float], *, release: str, days_ago: float, query: str | None = None) -> None:
+    """Keep a screened call for each of *scores*, as a process of that release would."""
+    rng = random.Random(len(scores))
+    source = Source("bot", release, "screen@1", ("consistency", "suspicious"), "judge@2", ("faithfulness",))
+    offered: list[Offered] = []
+    for n, score in enumerate(scores):
+        at = time() - days_ago * DAY + n / 1000
+        call = call_of(rng, workflow="support")
+        results = {"consistency": Score(score, "consistency", "1"), "suspicious": Score(0.0, "suspicious", "1")}
+        screened = Evaluation("screen", "1", "deterministic", results)
+        judged = Evaluation("judge", "2", "llm_judge", {"faithfulness": Score(score, "faithfulness", "1")}, 0.5)
+        offered.append(Offered(call, (screened, judged)[: 1 + n % 2], "sampled", at))
+    if not path.exists():
+        from ragtrace.store.schema import create
+
+        create(str(path))
+    with closing(Writer(str(path), source, most_bytes=GIB, texts=query is not None)) as writer:
+        writer.write(offered)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    path = tmp_path / "history.db"
+    fill(path, [0.8] * 150 + [0.9] * 150, release="1.4.0", days_ago=10)
+    fill(path, [0.3] * 200, release="1.5.0", days_ago=2)
+    return path
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_baseline_is_learned_from_a_release_of_the_history(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the history, where configure(store=...) looks; of every metric but suspicious itself."""
+    assert main(["baseline", str(history), "--service-version", "1.4.0"]) == OK
+    out = capsys.readouterr().out
+    assert "learned from 300 calls of 1.4.0, 10 days ago" in out
+    baseline = Baseline.load(f"{history}.baseline.json")
+    assert {key.metric for key in baseline.distributions} == {"consistency", "faithfulness"}
+    found = baseline.distributions[KEY]
+    assert (found.n, found.mean, found.versions) == (300, pytest.approx(0.85), ("1.4.0",))
+
+
+def test_it_is_learned_from_a_time_and_the_first_calls(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The times as of a report."""
+    out = str(history.with_name("other.json"))
+    assert main(["baseline", str(history), "--since", "3d", "--calls", "120", "--out", out, "--json"]) == OK
+    told = shown(capsys)
+    assert told["path"] == out
+    assert [(each["metric"], each["n"], each["versions"]) for each in told["distributions"]] == [
+        ("consistency", 120, ["1.5.0"]),
+        ("faithfulness", 100, ["1.5.0"]),
+    ]
+
+
+def test_what_the_file_knew_of_others_stays(history: Path) -> None:
+    """Only what was learned anew is replaced."""
+    path = Path(f"{history}.baseline.json")
+    other = KEY._replace(workflow="other")
+    old = Baseline.of([0.1] * 9, evaluator="screen@1", workflow="support").distributions[KEY]
+    Baseline({KEY: old, other: old}, {KEY._replace(metric="answered"): Calls.of(1.0, 1.0, "q", 0.0, "")}).save(path)
+    assert main(["baseline", str(history), "--service-version", "1.4.0"]) == OK
+    kept = Baseline.load(path)
+    assert (kept.distributions[KEY].n, kept.distributions[other], len(kept.learning)) == (300, old, 1)
+
+
+def test_judged_calls_count_by_the_inverse_of_their_probability(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As everywhere."""
+    assert main(["baseline", str(history), "--json"]) == OK
+    by_metric = {each["metric"]: each for each in shown(capsys)["distributions"]}
+    assert by_metric["faithfulness"]["n"] == 250
+
+
+def test_too_few_calls_make_no_baseline(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With how many there are, and of which releases; nothing is written."""
+    assert main(["baseline", str(history), "--service-version", "2.0"]) == FAILURE
+    assert "release '2.0' (known: 1.4.0, 1.5.0)" in capsys.readouterr().err
+    fill(history, [0.5] * 40, release="1.6.0", days_ago=1)
+    assert main(["baseline", str(history), "--service-version", "1.6.0"]) == FAILURE
+    assert "at most 40 scored calls of release '1.6.0'" in capsys.readouterr().err
+    assert not Path(f"{history}.baseline.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([], USAGE, "name one history"),
+        (["a", "b", "c"], USAGE, "name one history"),
+        (["nowhere.db"], FAILURE, "there is no history"),
+        (["{}", "--since", "yesterday"], USAGE, "--since"),
+        (["show", "nowhere.json"], FAILURE, "No such file"),
+        (["show", "{}"], FAILURE, "the baseline cannot be read"),
+        (["{}", "--out", "/nowhere/baseline.json"], FAILURE, "the baseline cannot be written"),
+        (["{}", "--out", "{}"], USAGE, "the baseline cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    history: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, said: str
+) -> None:
+    """In a sentence, with the exit status that fits, and without harm to any file."""
+    before = history.read_bytes()
+    assert main(["baseline", *(argument.format(history) for argument in arguments)]) == status
+    assert said in capsys.readouterr().err
+    assert history.read_bytes() == before
+
+
+def test_a_baseline_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table, without what a terminal would obey."""
+    path = tmp_path / "baseline.json"
+    bad = KEY._replace(workflow="sup\x1b[31mport")
+    found = Baseline.of([0.5, 0.9], evaluator="screen@1").distributions[KEY._replace(workflow="")]
+    Baseline({bad: found}, {KEY: Calls.of(0.5, 1.0, "q", 0.0, "")}).save(path)
+    assert main(["baseline", "show", str(path)]) == OK
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "learned from 2 calls" in out
+    assert "1 calls so far" in out
+
+
+# --- doctor and report -----------------------------------------------------------------------------------------------
+
+
+def test_the_doctor_tells_how_far_the_baselines_are() -> None:
+    """How many calls there are so far, or what it was learned from."""
+    known = Baseline({KEY._replace(workflow="guide"): Baseline.of([0.5] * 200, evaluator="e@1", versions=["1.4.0"])
+                      .distributions[Key("", "consistency", "e@1")]})  # fmt: skip
+    watch(screen=FakeJudge(HALF, name="screen", metrics=["consistency", "answered"]), baseline=known)
+    ask("where?")
+    assert ragtrace.flush()
+    diagnosis = ragtrace.doctor(probe=False)
+    told = {each.metric: (each.calls, each.complete, each.told) for each in diagnosis.baselines}
+    assert told == {
+        "answered": (1, False, "1 of 500 calls so far"),
+        "consistency": (200, True, "learned from 200 calls of 1.4.0"),
+    }
+    assert "Baselines\n  guide  answered     screen@1  1 of 500 calls so far" in str(diagnosis)
+    assert json.dumps(diagnosis.as_dict())
+
+
+@pytest.mark.parametrize(
+    ("content", "ok", "seen"),
+    [
+        (None, True, "not made yet, but it can be"),
+        (Baseline.of([0.5], evaluator="e@1").encode(), True, "1 baselines, 0 more are being learned"),
+        ("broken", False, "the baseline cannot be read"),
+    ],
+)
+def test_the_doctor_looks_into_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, ok: bool, seen: str
+) -> None:
+    """As it does into the history; a broken one is a problem."""
+    path = tmp_path / "baseline.json"
+    if content is not None:
+        path.write_text(content)
+    diagnosis = of_environment({"RAGTRACE_BASELINE": str(path), "RAGTRACE_EXPORTER": "none"})
+    (check,) = [check for check in diagnosis.checks if check.what == "baseline"]
+    assert (check.ok, seen in check.seen) == (ok, True)
+    assert diagnosis.ok is ok
+
+
+def test_the_report_tells_of_the_baseline(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its age, size and release."""
+    assert main(["baseline", str(history), "--service-version", "1.4.0"]) == OK
+    assert main(["report", str(history), "--since", "20d"]) == OK
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Baseline of consistency (support, screen@1: learned from 300 calls of 1.4.0, 10 days ago)." in out
+
+
+def test_a_broken_baseline_does_not_break_the_report(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said."""
+    Path(f"{history}.baseline.json").write_text("broken")
+    assert main(["report", str(history), "--since", "20d"]) == OK
+    assert "the baseline cannot be read" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,293 @@
+"""What leaves the process beside telemetry, in logs, the doctor and reports, holds no secret and drives no terminal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import ragtrace
+from ragtrace.errors import JudgeError, SettingsError, faults, printable
+from ragtrace.report import words
+from ragtrace.testing import FakeJudge
+from ragtrace_exporters.http_spans import Certificates, FailureLog, HttpSpanExporter
+from ragtrace_exporters.otlp import otlp
+from ragtrace_exporters.prometheus import page, prometheus
+from tests.support.otlp import HttpReceiver
+from tests.support.watched import ask, watch
+
+CARD = "4111111111111111"
+CARDS = r"\b\d{16}\b"
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_before() -> None:
+    faults.clear()
+
+
+class Redirector:
+    """An HTTP server that answers every POST with 307 and another server's address, and counts the requests."""
+
+    def __init__(self, target: str) -> None:
+        seen = self.seen = list[str]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length", 0)))
+                seen.append(self.path)
+                self.send_response(307)
+                self.send_header("Location", target + self.path)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+                """Print nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def redirector(http_receiver: HttpReceiver) -> Iterator[Redirector]:
+    """A server that redirects to the receiver."""
+    server = Redirector(http_receiver.endpoint)
+    yield server
+    server.close()
+
+
+# --- texts of calls --------------------------------------------------------------------------------------------------
+
+
+def _failing(text: str) -> str:
+    raise ValueError(f"cannot redact {text}")
+
+
+def test_a_redaction_that_fails_with_the_text_does_not_log_the_text(caplog: pytest.LogCaptureFixture) -> None:
+    """The exception's message holds what was to be taken out."""
+    watch(redact=ragtrace.Redact(function=_failing))
+    ask(f"my card is {CARD}")
+    assert ragtrace.flush()
+    assert faults.counts()["redaction"]
+    assert CARD not in caplog.text
+    assert "in _failing" in caplog.text, "the traceback says where"
+
+
+def test_a_selector_that_fails_with_the_text_logs_it_redacted(caplog: pytest.LogCaptureFixture) -> None:
+    """So does every function of the user's that is handed texts of calls."""
+
+    def pick(reply: str) -> str:
+        raise KeyError(f"no text in {reply}")
+
+    watch(redact=ragtrace.Redact(patterns=[CARDS]))
+
+    @ragtrace.generate(answer=pick)
+    def answer(question: str, docs: list[str]) -> str:
+        return f"the card {CARD}"
+
+    answer("which card?", ["none"])
+    assert ragtrace.flush()
+    assert CARD not in caplog.text
+    assert "no text in the card [redacted]" in caplog.text
+
+
+@pytest.mark.parametrize("digits_left", range(1, 16))
+def test_a_stack_trace_is_redacted_before_it_is_cut(digits_left: int) -> None:
+    """A cut in the middle of a number would leave digits that no pattern finds."""
+    captured = watch(redact=ragtrace.Redact(patterns=[CARDS], max_chars=None))
+    rest = "x" * (20_000 - digits_left - 2)
+
+    @ragtrace.trace
+    def fail(question: str) -> str:
+        raise ValueError(f"{CARD} {rest}")
+
+    with pytest.raises(ValueError, match=CARD):
+        fail("why?")
+    assert ragtrace.flush()
+    [event] = captured.root().events
+    stacktrace = str((event.attributes or {})["exception.stacktrace"])
+    assert stacktrace
+    assert not set(CARD[:1] * 2) & set(stacktrace.replace(rest, "")[:40]), stacktrace[:60]
+    assert "11" not in stacktrace
+
+
+def test_the_doctor_shows_what_a_judge_said_redacted() -> None:
+    """A server's error may quote the request."""
+    watch(screen=FakeJudge(JudgeError("refused", f"not about {CARD}")), redact=ragtrace.Redact(patterns=[CARDS]))
+    ask("where?")
+    assert ragtrace.flush()
+    shown = str(ragtrace.doctor())
+    assert CARD not in shown
+    assert "not about [redacted]" in shown
+
+
+def test_ids_of_users_and_sessions_are_kept_unless_a_function_replaces_them() -> None:
+    """Patterns leave them alone, as they tie calls together; `ids` may hash them."""
+
+    @ragtrace.trace(session="conversation", user="user")
+    def handle(question: str, conversation: str, user: str) -> str:
+        return "yes"
+
+    seen: list[dict[str, Any]] = []
+    for redact in (
+        ragtrace.Redact(patterns=["ann"]),
+        ragtrace.Redact(ids=lambda value: f"hash-{len(value)}"),
+        ragtrace.Redact(ids=_failing),
+    ):
+        captured = watch(redact=redact, dialects=["openinference"])
+        handle("where?", "ann-7", "ann")
+        assert ragtrace.flush()
+        seen.append(dict(captured.root().attributes or {}))
+    assert [(each["session.id"], each["user.id"]) for each in seen] == [
+        ("ann-7", "ann"),
+        ("hash-5", "hash-3"),
+        ("[redaction failed]", "[redaction failed]"),
+    ]
+
+
+# --- control characters, credentials ---------------------------------------------------------------------------------
+
+
+def test_what_a_server_says_cannot_forge_a_log_line_or_drive_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in the log nor in the doctor."""
+    watch(screen=FakeJudge(JudgeError("unavailable", "gone\x1b[2J\nERROR root: all is lost\u2028\u202egnihton")))
+    ask("where?")
+    assert ragtrace.flush()
+    shown = str(ragtrace.doctor())
+    assert "gone [2J ERROR root: all is lost gnihton" in shown
+    assert not {"\x1b", "\u2028", "\u202e"} & set(shown)
+    faults.warn_once("a server", "it said %s", "bad\r\nERROR forged \x1b[31m")
+    assert caplog.records[-1].getMessage() == "it said bad ERROR forged [31m"
+
+
+def test_printable_text_is_one_bounded_line_without_credentials() -> None:
+    """Of a long text the beginning."""
+    assert printable("see https://ann:secret@host/x?y=a@b") == "see https://***@host/x?y=a@b"
+    assert printable("a" * 50, 10) == "a" * 10 + " ..."
+    assert printable("naïve \u4f60\u597d \U0001f600") == "naïve \u4f60\u597d \U0001f600"
+
+
+@pytest.mark.parametrize("hidden", ["\u200f", "\u061c", "\u2028", "\u2029", "\U000e0041", "\u202e", "\x1b"])
+def test_the_terminal_report_shows_no_character_that_turns_or_hides_text(hidden: str) -> None:
+    """It shows a replacement character there; joiners that scripts are written with stay."""
+    assert words.clean(f"a{hidden}b") == "a\ufffdb"
+    assert (
+        words.clean("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645")
+        == "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    )
+
+
+def test_an_endpoint_with_a_password_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in an error of the settings nor in the log."""
+    with pytest.raises(SettingsError) as wrong:
+        otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": "ann:secret@host:4318"})
+    assert "secret" not in str(wrong.value)
+    with HttpReceiver() as receiver:
+        gone = receiver.endpoint.replace("http://", "http://ann:secret@")
+    exporter = HttpSpanExporter(f"{gone}/v1/traces", None, 0.2, "none", Certificates())
+    assert exporter.export(_one_span()) is SpanExportResult.FAILURE
+    exporter.shutdown()
+    assert caplog.records
+    assert "secret" not in caplog.text
+
+
+# --- redirects, outages ----------------------------------------------------------------------------------------------
+
+
+def _one_span() -> tuple[Any, ...]:
+    kept, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    provider.get_tracer("test").start_span("a span").end()
+    return kept.get_finished_spans()
+
+
+def test_spans_do_not_follow_a_redirect(
+    redirector: Redirector, http_receiver: HttpReceiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other server gets neither spans nor keys; the batch is lost and the log says what to configure."""
+    exporter = HttpSpanExporter(f"{redirector.url}/v1/traces", {"x-key": "k"}, 5.0, "none", Certificates())
+    assert exporter.export(_one_span()) is SpanExportResult.FAILURE
+    exporter.shutdown()
+    assert (redirector.seen, len(http_receiver.requests)) == (["/v1/traces"], 0)
+    assert "configure the final URL" in caplog.text
+
+
+def test_metrics_and_events_do_not_follow_a_redirect(redirector: Redirector, http_receiver: HttpReceiver) -> None:
+    """OpenTelemetry's own exporters are given a session that does not."""
+    signals = otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": redirector.url, "OTEL_EXPORTER_OTLP_TIMEOUT": "2"})
+    ragtrace.configure(exporter=signals)
+    ask("where?")
+    ragtrace.flush()
+    ragtrace.shutdown(timeout=5.0)
+    assert {"/v1/traces", "/v1/metrics", "/v1/logs"} <= set(redirector.seen)
+    assert not http_receiver.requests
+
+
+def test_a_judge_does_not_follow_a_redirect(redirector: Redirector, http_receiver: HttpReceiver) -> None:
+    """Questions and answers are for the configured server alone."""
+    judge = ragtrace.OpenAIJudge("m", base_url=f"{redirector.url}/v1", api_key="k")
+    found = ragtrace.score(query="where?", contexts=["Here."], answer="Here.", judge=judge, metrics=["faithfulness"])
+    assert isinstance(found["faithfulness"], ragtrace.Unscored)
+    assert set(redirector.seen) == {"/v1/chat/completions"}
+    assert not http_receiver.requests
+
+
+def test_an_outage_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """With the number of failures, and its end."""
+    now = [0.0]
+    failures = FailureLog("exporting spans", lambda: now[0])
+    with caplog.at_level(logging.INFO):
+        for second in range(120):
+            now[0] = float(second)
+            failures.failed("connection refused")
+        failures.succeeded()
+        failures.succeeded()
+    assert [record.getMessage() for record in caplog.records] == [
+        "exporting spans failed: connection refused",
+        "exporting spans failed: connection refused (60 failures since the last message)",
+        "exporting spans works again after 120 failures",
+    ]
+
+
+# --- the folder of the Prometheus page -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trap", ["link", "group"])
+def test_the_page_of_metrics_uses_no_folder_that_others_can_write_to(trap: str, tmp_path: Path) -> None:
+    """A link may lead anywhere, and what a group can write is not ours alone."""
+    folder = tmp_path / "page"
+    if trap == "link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(tmp_path / "elsewhere")
+    else:
+        folder.mkdir()
+        folder.chmod(0o770)
+    with pytest.raises(SettingsError, match="others own it or can write to it"):
+        prometheus({"RAGTRACE_PROMETHEUS_DIR": str(folder)})
+
+
+def test_a_default_folder_that_somebody_else_made_first_does_not_stop_configure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page then uses a folder in the user's own cache."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    usual = Path(page({}).folder)
+    assert usual == tmp_path / f"ragtrace-prometheus-{os.getuid()}-9464"
+    usual.symlink_to(tmp_path)
+    assert Path(page({}).folder) == tmp_path / "home" / ".cache" / "ragtrace" / "prometheus-9464"
