@@ -19,6 +19,8 @@ log = logging.getLogger("ragtrace")
 _LOGGED_CHARS: Final = 1_000
 _MESSAGE_CHARS: Final = 300
 _FRAMES: Final = 30
+LEFT_OUT: Final = "(its message is left out, as capture_content is NO_CONTENT)"
+"""Stands where the message of an exception may hold content of a call, and no content is to leave the process."""
 _CHAINED: Final = 4
 _URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s@'\"]+@")
 # Line breaks forge log lines, escape sequences drive terminals, direction marks and tag characters hide text.
@@ -113,13 +115,15 @@ class Faults:
         self.message_filter: Callable[[BaseException], str] | None = None
         """Returns what may be logged of an exception's message; None: all of it. `configure` sets it to the redaction
         in force."""
+        self.hides_messages = False
+        """Whether no exception's message may leave the process: `capture_content` is NO_CONTENT."""
         self._told: set[str] = set()
 
     def record(self, place: str, error: BaseException) -> None:
         """Count *error* under *place*; log it if it is the first there. Never raises.
 
-        The log line holds the frames of the traceback, and the error's message as `message_filter` leaves it: an
-        exception out of a user's function may carry the texts of a call.
+        The log line holds the frames of the traceback, and the error's message as `message_filter` leaves it, or none
+        if `hides_messages`: an exception out of a user's function may carry the texts of a call.
         """
         with self._lock:
             self._counts[place] += 1
@@ -141,11 +145,14 @@ class Faults:
         current: BaseException | None = error
         while current is not None and len(parts) < _CHAINED:
             frames = "".join(traceback.format_tb(current.__traceback__, -_FRAMES))
-            parts.append(f"{frames}{type(current).__qualname__}: {printable(self._message(current), _MESSAGE_CHARS)}")
+            parts.append(f"{frames}{type(current).__qualname__}: {printable(self.message(current), _MESSAGE_CHARS)}")
             current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
         return "\nwhich led to:\n".join(reversed(parts))
 
-    def _message(self, error: BaseException) -> str:
+    def message(self, error: BaseException) -> str:
+        """Return what may be shown of the message of *error*. Never raises."""
+        if self.hides_messages:
+            return LEFT_OUT
         try:
             return str(error) if self.message_filter is None else self.message_filter(error)
         except Exception:  # the user's redaction, or a hostile __str__: no message is better than the wrong one

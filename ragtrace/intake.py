@@ -89,10 +89,11 @@ def _take_fields(step: Step, found: Reply) -> None:
         step.documents = found.documents
 
 
-def error_record(error: BaseException) -> ErrorRecord:
-    """*error* as text."""
-    message = stacktrace = ""
+def error_record(error: BaseException, *, messages: bool) -> ErrorRecord:
+    """Return *error* as text; without *messages* only with the types and frames of it and of what led to it."""
+    message = "" if messages else None
+    stacktrace = ""
     with guarded("text of an exception"):
-        message = message_of(error)
-        stacktrace = traceback_of(error)[-_STACKTRACE_CHARS:]
+        message = message_of(error) if messages else None
+        stacktrace = traceback_of(error, messages=messages)[-_STACKTRACE_CHARS:]
     return ErrorRecord(full_name_of(type(error)), message, stacktrace)

@@ -226,7 +226,7 @@ class Recording(Step):
         self.streamed, self.abandoned, self._ending = ending.streamed, ending.abandoned, ending
         try:
             if ending.error is not None:
-                self.error = error_record(ending.error)
+                self.error = error_record(ending.error, messages=self._engine.writer.shows_content)
             if ending.error is None or self.kind != "retrieve" or self._pieces:
                 self._note_result(ending.value, streamed=ending.streamed)
         except Exception as error:

@@ -22,7 +22,8 @@ class ErrorRecord:
     """An exception of the user's function, as text: keeping the object would keep its frames alive."""
 
     type: str
-    message: str
+    message: str | None
+    """None where no content may leave the process."""
     stacktrace: str
 
 

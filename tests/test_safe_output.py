@@ -18,7 +18,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import ragtrace
 from ragtrace.errors import JudgeError, SettingsError, faults, printable
 from ragtrace.report import words
-from ragtrace.testing import FakeJudge
+from ragtrace.testing import FakeJudge, OpenAIServer
+from ragtrace.testing.replies import Reply
 from ragtrace_exporters.http_spans import Certificates, FailureLog, HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
 from ragtrace_exporters.prometheus import page, prometheus
@@ -134,6 +135,112 @@ def test_the_doctor_shows_what_a_judge_said_redacted() -> None:
     shown = str(ragtrace.doctor())
     assert CARD not in shown
     assert "not about [redacted]" in shown
+
+
+def test_without_content_a_failure_of_the_users_function_is_logged_without_its_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its type and the frames say where, also of what led to it."""
+
+    def pick(reply: str) -> str:
+        try:
+            raise KeyError(f"no text in {reply}")
+        except KeyError as error:
+            raise ValueError(f"cannot read {reply}") from error
+
+    watch(capture_content="NO_CONTENT")
+
+    @ragtrace.generate(answer=pick)
+    def answer(question: str, docs: list[str]) -> str:
+        return f"the card {CARD}"
+
+    answer("which card?", ["none"])
+    assert ragtrace.flush()
+    assert CARD not in caplog.text
+    assert "in pick" in caplog.text
+    assert "KeyError: (its message is left out, as capture_content is NO_CONTENT)" in caplog.text
+    assert "ValueError: (its message is left out" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["NO_CONTENT", "SPAN_ONLY"])
+def test_without_content_the_span_of_a_failed_call_has_types_and_frames_alone(mode: str) -> None:
+    """No message in the exception's event, its stack trace or the status; the other modes have it in all three."""
+    captured = watch(capture_content=mode)
+
+    @ragtrace.trace
+    def fail(question: str) -> str:
+        try:
+            raise KeyError(question)
+        except KeyError as error:
+            raise ValueError(f"no answer to {question}") from error
+
+    with pytest.raises(ValueError, match=CARD):
+        fail(CARD)
+    assert ragtrace.flush()
+    root = captured.root()
+    [event] = root.events
+    told = dict(event.attributes or {})
+    stacktrace = str(told["exception.stacktrace"])
+    places = (stacktrace, str(told.get("exception.message")), str(root.status.description))
+    assert [CARD in place for place in places] == [mode != "NO_CONTENT"] * 3
+    assert CARD not in str(root.attributes) or mode != "NO_CONTENT"
+    assert told["exception.type"] == "ValueError"
+    assert "KeyError" in stacktrace
+    assert "in fail" in stacktrace
+    assert (root.status.status_code.name, "exception.message" in told) == ("ERROR", mode != "NO_CONTENT")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(JudgeError("refused", f"not about {CARD}"), JudgeError("unavailable", f"HTTP 422: {CARD}", retryable=False)),
+        *(TimeoutError(f"late with {CARD}"), JudgeError("odd", f"HTTP 500: {CARD}")),
+    ],
+)
+def test_without_content_neither_events_nor_the_doctor_repeat_what_a_judge_said(error: Exception) -> None:
+    """A server's error may quote the request, and a refusal the question; the reason stays."""
+    captured = watch(screen=FakeJudge(error), capture_content="NO_CONTENT", judge_timeout=1)
+    ask("where?")
+    assert ragtrace.flush()
+    events = [dict(record.log_record.attributes or {}) for record in captured.events]
+    assert events
+    assert CARD not in str(events)
+    assert {event.get("error.type", "refused") for event in events} <= {"refused", "timeout", "unavailable"}
+    shown = str(ragtrace.doctor())
+    assert CARD not in shown
+    assert "its message is left out" in shown
+
+
+def test_without_content_what_a_judges_server_said_is_its_status_alone() -> None:
+    """Servers that validate with pydantic repeat the request; that nobody answered holds no content and is told."""
+    with OpenAIServer(Reply.failing(422, f"Input should be shorter: {CARD}")) as server:
+        watch(screen=ragtrace.OpenAIJudge("m", base_url=server.url, api_key="k"), capture_content="NO_CONTENT")
+        ask("where?")
+        assert ragtrace.flush()
+        shown = str(ragtrace.doctor(probe=False))
+    assert CARD not in shown
+    assert "HTTP 422 (its message is left out" in shown
+    assert "request refused" in shown
+    watch(
+        screen=ragtrace.OpenAIJudge("m", base_url=server.url, api_key="k"),
+        capture_content="NO_CONTENT",
+        judge_timeout=2,
+    )
+    ask("where?")
+    assert ragtrace.flush()
+    assert f"The last one said: {server.url}" in str(ragtrace.doctor(probe=False))
+
+
+def test_without_content_no_word_of_a_judge_of_the_users_own_is_repeated() -> None:
+    """Whatever the reason that it gives."""
+
+    class Own(FakeJudge):
+        """A judge of another module than ours."""
+
+    watch(screen=Own(JudgeError("unavailable", f"cannot judge {CARD}", retryable=False)), capture_content="NO_CONTENT")
+    ask("where?")
+    assert ragtrace.flush()
+    assert CARD not in str(ragtrace.doctor(probe=False))
 
 
 def test_ids_of_users_and_sessions_are_kept_unless_a_function_replaces_them() -> None:

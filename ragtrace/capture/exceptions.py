@@ -42,9 +42,9 @@ def message_of(error: BaseException) -> str:
     return BaseException.__str__(error)
 
 
-def traceback_of(error: BaseException) -> str:
-    """The traceback of *error* and of what led to it."""
-    return "".join(_chain(error, 0))
+def traceback_of(error: BaseException, *, messages: bool = True) -> str:
+    """The traceback of *error* and of what led to it; without *messages* and notes: types and frames alone."""
+    return "".join(_chain(error, 0, messages=messages))
 
 
 def _name(value: object) -> str:
@@ -56,7 +56,7 @@ def _stands_there(kind: type[Any]) -> bool:
     return module is not None and vars(module).get(type_name_of(kind)) is kind
 
 
-def _chain(error: BaseException, depth: int) -> list[str]:
+def _chain(error: BaseException, depth: int, *, messages: bool) -> list[str]:
     links: list[tuple[BaseException, str]] = []
     link: BaseException | None = error
     while link is not None and len(links) < _LINKS and all(link is not seen for seen, _ in links):
@@ -67,20 +67,20 @@ def _chain(error: BaseException, depth: int) -> list[str]:
         link = before
     lines: list[str] = []
     for link, how in reversed(links):
-        lines += [how if lines else "", *_one(link, depth)]
+        lines += [how if lines else "", *_one(link, depth, messages=messages)]
     return lines
 
 
-def _one(error: BaseException, depth: int) -> list[str]:
+def _one(error: BaseException, depth: int, *, messages: bool) -> list[str]:
     frames = traceback.format_tb(_own["__traceback__"].__get__(error), limit=-_FRAMES)
-    name, message = full_name_of(type(error)), message_of(error)
+    name, message = full_name_of(type(error)), message_of(error) if messages else ""
     lines = ["Traceback (most recent call last):\n"] if frames else []
-    lines += [*frames, f"{name}: {message}\n" if message else f"{name}\n", *_notes(error)]
+    lines += [*frames, f"{name}: {message}\n" if message else f"{name}\n", *(_notes(error) if messages else ())]
     if _GROUP is not None and issubclass(type(error), _GROUP) and depth < _LINKS:
         exceptions = cast("Any", vars(_GROUP)["exceptions"])
         members = cast("Sequence[BaseException]", exceptions.__get__(error))
         for number, member in enumerate(members[:_LINKS], 1):
-            lines += [f"---------------- {number} ----------------\n", *_chain(member, depth + 1)]
+            lines += [f"---------------- {number} ----------------\n", *_chain(member, depth + 1, messages=messages)]
     return lines
 
 

@@ -11,13 +11,14 @@ import asyncio
 import inspect
 import math
 import random
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
 from ragtrace.account import Account, opened
-from ragtrace.errors import JudgeError, faults
+from ragtrace.errors import LEFT_OUT, JudgeError, faults
 from ragtrace.judging.breaker import Breaker, State
 from ragtrace.judging.pace import Gate, back_off
 from ragtrace.judging.recall import Memory, again, fingerprint
@@ -30,6 +31,9 @@ _MOST_TRIES: Final = 4
 """Fewer than the failures that open the circuit: one call that no judge survives must not cost all others theirs."""
 _FAILURES: Final = frozenset({"unavailable", "timeout"})
 """Reasons that speak against the judge; any other came with an answer."""
+_OURS: Final = __name__.partition(".")[0]
+_STATUS: Final = re.compile(r"HTTP \d+")
+"""Begins the detail of an error that a server answered with, before what it says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,19 +264,20 @@ class Asker:
         try:
             judgement: object = await self._call(call)
         except (TimeoutError, asyncio.TimeoutError) as error:
-            raise JudgeError("timeout", str(error)) from error
+            raise JudgeError("timeout", faults.message(error)) from error
         except ConnectionError as error:
             raise JudgeError("unavailable", type(error).__name__) from error
         except NoThreadError as error:
             raise JudgeError("unavailable", str(error), retryable=False) from error
         except JudgeError as error:
-            if error.reason in JUDGE_ERROR:
+            if error.reason in JUDGE_ERROR and not faults.hides_messages:
                 raise
+            reason = error.reason if error.reason in JUDGE_ERROR else "unavailable"
+            detail = _without_content(error, self._judge) if faults.hides_messages else error.detail
             spent = Account()
             spent.add(error)
             after, retryable = error.retry_after, error.retryable
-            unknown = JudgeError("unavailable", error.detail, retry_after=after, retryable=retryable)
-            raise spent.charged(unknown) from error
+            raise spent.charged(JudgeError(reason, detail, retry_after=after, retryable=retryable)) from error
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # a judge that calls sys.exit() must not end the background
@@ -300,3 +305,14 @@ class Asker:
     def _refused(self) -> JudgeError:
         wait = f"tried again in {self._breaker.left:.1f} s" if self._breaker.left else "one call is trying it"
         return JudgeError("unavailable", f"the judge kept failing and is left alone: {wait}", retryable=False)
+
+
+def _without_content(error: JudgeError, judge: Judge) -> str:
+    """Return the detail of *error* where no content may leave: servers repeat the request, and models the call.
+
+    What our own judges say of a server that they did not reach, or that answered late, holds no content.
+    """
+    if error.reason not in _FAILURES or type(judge).__module__.partition(".")[0] != _OURS:
+        return LEFT_OUT
+    status = _STATUS.match(error.detail)
+    return error.detail if status is None else f"{status[0]} {LEFT_OUT}"

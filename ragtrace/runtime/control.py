@@ -98,7 +98,8 @@ def configure(
         alerts: when to tell whom that a metric has left its bound; default: never.
         dialects: attribute conventions of the spans, one or several of "otel" (default), "openinference", "langfuse".
         capture_content: NO_CONTENT, SPAN_ONLY (default), EVENT_ONLY or SPAN_AND_EVENT; also read from
-            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`. Scoring works in every mode.
+            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`. Scoring works in every mode. NO_CONTENT also leaves
+            the messages of exceptions out, which may quote a call.
         evidence: put the unsupported claims on the root span too; default False.
         hold_seconds: the longest time a root span waits for its scores; default 10.
         capacity: finished calls that may wait to be scored, and as many more that may wait for the judge; what exceeds
@@ -179,6 +180,7 @@ def configure(
         settings, exporter, providers, evaluators, sampling=sampling, redact=redact, alerts=alerting, learner=learner
     )
     faults.message_filter = redact.message  # not before: a refused configuration leaves the one in force as it is
+    faults.hides_messages = settings.capture_content == "NO_CONTENT"
     install(runtime, _RECONFIGURE_SECONDS)
 
 

@@ -42,9 +42,8 @@ def redact_step(step: Step, redact: Redact) -> None:
         step.cut_chars += sum([document.cut_chars for document in step.documents])
     if error is not None:
         kept = min(STACKTRACE_CHARS, redact.max_chars or STACKTRACE_CHARS)
-        step.error = replace(
-            error, message=redact.text(error.message).text, stacktrace=redact.tail(error.stacktrace, kept)
-        )
+        message = None if error.message is None else redact.text(error.message).text
+        step.error = replace(error, message=message, stacktrace=redact.tail(error.stacktrace, kept))
 
 
 def _texts(step: Step) -> list[str]:

@@ -51,6 +51,8 @@ class SpanWriter:
         self._dialects = [_DIALECTS[name] for name in dialects]
         self._on_span = capture in ("SPAN_ONLY", "SPAN_AND_EVENT")
         self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
+        self.shows_content = self._on_span or self._on_event
+        """Whether any content may leave the process; the message of an exception may be content."""
 
     @property
     def light(self) -> LightTracer | None:
@@ -140,10 +142,8 @@ def _write_error(span: Span, step: Step) -> None:
     if error is None:
         return
     span.set_attribute(semconv.ERROR_TYPE, error.type)
-    event = {
-        semconv.EXCEPTION_TYPE: error.type,
-        semconv.EXCEPTION_MESSAGE: error.message,
-        semconv.EXCEPTION_STACKTRACE: error.stacktrace,
-    }
+    event = {semconv.EXCEPTION_TYPE: error.type, semconv.EXCEPTION_STACKTRACE: error.stacktrace}
+    if error.message is not None:
+        event[semconv.EXCEPTION_MESSAGE] = error.message
     span.add_event(semconv.EVENT_EXCEPTION, event, timestamp=step.end_ns)
     span.set_status(Status(StatusCode.ERROR, error.message))
