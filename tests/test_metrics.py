@@ -159,7 +159,7 @@ def test_answered(query: str, answer: str | None, label: AnswerLabel | None, exp
 )
 def test_one_unsupported_statement_fails_an_answer(labels: str, label: str) -> None:
     """The labels of all three agree: half the statements invented is no pass."""
-    for name in ("hallucinated", "faithfulness", "hallucination"):
+    for name in ("faithfulness", "hallucination", "hallucinated"):
         result = measure(name, judged(labels))
         assert isinstance(result, Score)
         assert result.label == label

@@ -147,6 +147,8 @@ def light_stem(word: str, language: str) -> str:
     """Return a folded *word* of another language than English without one ending of its inflection."""
     if "\u0600" <= word[:1] <= "\u06ff":
         return _arabic_stem(word)
+    if "\u0400" <= word[:1] <= "\u04ff":
+        language = "ru"  # a short text may say its alphabet alone
     for ending in INFLECTION.get(language, ()):
         if word.endswith(ending) and len(word) - len(ending) >= _LEAST_STEM:
             word = word[: -len(ending)]

@@ -79,7 +79,7 @@ CLOSINGS: Final = _words(
     "hello hi hey thanks thank welcome sorry please glad happy hope luck sure certainly course absolutely feel free"
     " regards cheers goodbye bye luckily unfortunately apologize apologies apologise assist help helps helpful let know"
     " anything question questions further ask assistance day great good morning afternoon evening else like today more"
-    " clarify clarification reach contact don't hesitate answer yes no okay ok idea"
+    " clarify clarification reach contact don't hesitate answer yes no okay ok idea refer see consult check"
 )
 """A sentence whose content words all stand here is courtesy, not a statement."""
 
