@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 60.0
 """How long a backend that does not answer is waited for before spans and events are given up."""
+NOT_TAKEN: Final = "not taken by the backend"
+"""Why items were lost whose signal the backend refuses as a whole."""
+_AWAY: Final = "Is the backend up? OTEL_BSP_MAX_QUEUE_SIZE and OTEL_BLRP_MAX_QUEUE_SIZE make the queues larger"
+_NO_SUCH_SIGNAL: Final = (
+    "The backend answers, but does not take them where they are sent: ragtrace.doctor() says where that is"
+)
 _parents: list[object] = []
 _PAUSE_SECONDS: Final = 0.5
 _AT_ONCE_SECONDS: Final = 0.5
@@ -131,15 +137,15 @@ class Backlog:
         if self._unanswered_since is None:
             self._unanswered_since = self._clock()
 
-    def settle(self, count: int, *, delivered: bool) -> None:
-        """The batch of *count* that was taken is delivered, or given up."""
+    def settle(self, count: int, *, delivered: bool, why: str = "export failed") -> None:
+        """The batch of *count* that was taken is delivered, or given up because of *why*."""
         with self._lock:
             counted, self._in_hand = min(count, self._in_hand), max(0, self._in_hand - count)
             self._bytes_in_hand *= self._in_hand > 0  # one batch at a time
         if delivered:
             self._unanswered_since = None
         elif counted and not self._given_up:  # else it has been counted
-            self._lose(counted, "export failed")
+            self._lose(counted, why)
 
     def give_up(self, spared: int = 0) -> None:
         """There is no more time: what is left counts as lost, even if it should still be delivered.
@@ -160,12 +166,13 @@ class Backlog:
     def _lose(self, count: int, why: str) -> None:
         with self._lock:
             self.losses[why] += count
+        advice = _NO_SUCH_SIGNAL if why == NOT_TAKEN else _AWAY
         faults.warn_once(
             f"lost {self.what}: {why}",
-            "telemetry was lost (%s: %s); every further loss is counted in ragtrace.stats().faults. Is the backend up? "
-            "OTEL_BSP_MAX_QUEUE_SIZE and OTEL_BLRP_MAX_QUEUE_SIZE make the queues larger",
+            "telemetry was lost (%s: %s); every further loss is counted in ragtrace.stats().faults. %s",
             self.what,
             why,
+            advice,
             count=count,
         )
 
@@ -220,7 +227,7 @@ class PatientExporter:
             delivered = _succeeded(result)
         finally:
             self.backlog.receipts.sent(allowed, delivered=delivered)
-            self.backlog.settle(len(batch), delivered=delivered)
+            self.backlog.settle(len(batch), delivered=delivered, why=NOT_TAKEN if self._refused else "export failed")
         return result
 
     def _send(self, batch: Sequence[Any]) -> Any:
@@ -228,11 +235,16 @@ class PatientExporter:
             self.backlog.asking()
             began = self._clock()
             result = self._exporter.export(batch)
-            if _succeeded(result) or self._clock() - began < _AT_ONCE_SECONDS or self.backlog.stalled:
+            if _succeeded(result) or self._refused or self._clock() - began < _AT_ONCE_SECONDS or self.backlog.stalled:
                 return result
             say(logging.INFO, "the backend does not answer; %d %s wait", self.backlog.size, self.backlog.what)
             if self._closing.wait(self._pause):
                 return result
+
+    @property
+    def _refused(self) -> bool:
+        """Whether the backend said last that it does not take this signal; only some exporters know."""
+        return getattr(self._exporter, "refused", None) is True
 
     def hurry(self) -> None:
         """Try nothing again any more."""

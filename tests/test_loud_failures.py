@@ -249,11 +249,49 @@ def test_a_signal_that_the_backend_refuses_is_told_once(
         ragtrace.shutdown(timeout=2)
 
 
+@pytest.mark.parametrize("signal", ["logs", "metrics"])
+def test_a_signal_that_the_backend_refuses_fills_no_log(
+    signal: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenTelemetry's exporters would log an error for every batch; what is lost is counted, and the reason told."""
+    with _TracesOnly() as port:
+        monkeypatch.setenv(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", f"http://127.0.0.1:{port}/v1/{signal}")
+        ragtrace.configure()
+        for _ in range(3):
+            watched.ask("where?")
+            ragtrace.flush()
+        counts = faults.counts()
+        ragtrace.shutdown(timeout=2)
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("opentelemetry")] == []
+    lost = [text for text in warnings(caplog) if text.startswith("telemetry was lost")]
+    if signal == "logs":
+        assert counts["lost events: not taken by the backend"] >= 3
+        assert len(lost) == 1
+        assert "backend answers, but does not take them" in lost[0]
+        assert "Is the backend up?" not in lost[0]
+
+
+def test_a_signal_that_the_backend_takes_again_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may answer 404 while the server behind it starts."""
+    with _TracesOnly(refused=1) as port:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", f"http://127.0.0.1:{port}/v1/logs")
+        ragtrace.configure()
+        delivered: list[bool] = []
+        for _ in range(3):
+            watched.ask("where?")
+            delivered.append(ragtrace.flush())
+    assert delivered == [False, True, True]
+
+
 class _TracesOnly:
-    """A server that answers every request with 405."""
+    """A server that answers every request, or the first few, with 405."""
+
+    def __init__(self, refused: int = 1 << 30) -> None:
+        self._refused = refused
 
     def __enter__(self) -> int:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
+        self._server.left = self._refused  # type: ignore[attr-defined]
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self._server.server_port
 
@@ -265,7 +303,8 @@ class _TracesOnly:
 class _Refusing(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.send_response(405)
+        self.server.left -= 1  # type: ignore[attr-defined]
+        self.send_response(405 if self.server.left >= 0 else 200)  # type: ignore[attr-defined]
         self.send_header("Content-Length", "0")
         self.end_headers()
 

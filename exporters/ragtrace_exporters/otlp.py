@@ -99,33 +99,62 @@ def _exporter(environ: Mapping[str, str], signal: Signal) -> Any | None:
     # A session that signs requests is made by OpenTelemetry's own exporter only.
     if signal == "traces" and protocol == "http/protobuf" and not any(map(environ.get, _credentials(signal))):
         return _spans_over_http(environ, endpoint)
-    options: dict[str, Any] = {}
-    if protocol == "http/protobuf" and not any(map(environ.get, _credentials(signal))):
-        from ragtrace_exporters.http_spans import new_session
-
-        options["session"] = session = new_session()
-        session.hooks["response"].append(partial(_tell_of_refusal, signal))
-    return _load(signal, protocol)(
+    make = partial(
+        _load(signal, protocol),
         endpoint=endpoint,
         headers=_headers(environ, signal),
         timeout=_timeout(environ, signal),
         compression=_compression(environ, signal, protocol),
-        **options,
     )
+    if protocol == "grpc" or any(map(environ.get, _credentials(signal))):
+        return make()
+    from ragtrace_exporters.http_spans import new_session
+
+    session = new_session()
+    return _RefusalAware(signal, make(session=session), session)
 
 
-def _tell_of_refusal(signal: Signal, response: Any, **_: object) -> None:
-    """Say once that nothing takes *signal* where it is sent, and how to stop sending it."""
-    if response.status_code in _NOT_TAKEN:
+class _RefusalAware:
+    """Wraps an exporter of metrics or events over HTTP, so that a backend that does not take the signal fills no log.
+
+    OpenTelemetry's exporter logs an error for each batch, for ever. A filter on its logger would hide the errors of the
+    application's own exporters, too; so the exporter sees such a refusal as an acceptance, and this class returns the
+    failure. Nothing is held back: the first batch that the backend takes is delivered.
+
+    Args:
+        session: the requests session with which *exporter* sends.
+    """
+
+    def __init__(self, signal: Signal, exporter: Any, session: Any) -> None:
+        self._signal, self._exporter = signal, exporter
+        self.refused = False
+        """Whether the backend said last that it does not take the signal."""
+        session.hooks["response"].append(self._look_at)
+
+    def __getattr__(self, name: str) -> Any:
+        # The SDK's metric reader and meter provider ask for more than the published methods.
+        return getattr(self._exporter, name)
+
+    def export(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Part of the SDK's interface: send *batch*; a failure if the backend does not take the signal."""
+        self.refused = False
+        result = self._exporter.export(batch, *args, **kwargs)
+        return type(result)["FAILURE"] if self.refused else result
+
+    def _look_at(self, response: Any, **_: object) -> None:
+        """Note a refusal of the signal, say once where and how to stop it, and let the exporter see an acceptance."""
+        if response.status_code not in _NOT_TAKEN:
+            return
         faults.tell_once(
-            f"{signal} refused",
+            f"{self._signal} refused",
             "the backend refuses %s: HTTP %d at %s. If it takes none, set OTEL_%s_EXPORTER=none; for Phoenix write "
             'ragtrace.configure(exporter="phoenix"), which sends it what it takes',
-            signal,
+            self._signal,
             response.status_code,
             str(response.url).partition("?")[0],
-            signal.upper(),
+            self._signal.upper(),
         )
+        self.refused, response.status_code = True, 200
 
 
 def _credentials(signal: Signal) -> tuple[str, str]:
