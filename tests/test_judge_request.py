@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from time import process_time
 from typing import Any
 
@@ -52,6 +53,33 @@ def test_every_field_of_a_schema_is_explained() -> None:
         prompt = system_message(kind)
         for word in _words(SCHEMAS[kind]):
             assert word in prompt, f"{kind}: {word}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_two_labels_of_a_reply_look_alike(kind: Kind) -> None:
+    """A small model that reads `supporting` in one place writes it in the other."""
+    labels = sorted(_labels(SCHEMAS[kind]))
+    assert [(one, two) for one, two in pairwise(labels) if one[:4] == two[:4]] == []
+
+
+@pytest.mark.parametrize("kind", ["full", "verify"])
+def test_the_labels_that_are_mistaken_for_others_have_an_example(kind: Kind) -> None:
+    """Of a statement with its evidence; and the length of a quote is a number."""
+    prompt = system_message(kind)
+    assert "the 3 to 25 words that decide" in prompt
+    examples = prompt.partition("Example, ")[2].splitlines()[1:4]
+    assert [line.rpartition(", ")[2] for line in examples] == ["partial", "contradicted", "not_found"]
+    assert "says something that this chunk shows to be false" in prompt
+
+
+def _labels(schema: Any) -> set[str]:
+    """All labels of a schema."""
+    if not isinstance(schema, dict):
+        return set()
+    found = set(schema.get("enum", ()))
+    for inner in (*schema.get("properties", {}).values(), schema.get("items")):
+        found |= _labels(inner)
+    return found
 
 
 def _words(schema: Any) -> set[str]:

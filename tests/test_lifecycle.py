@@ -201,6 +201,34 @@ if __name__ == "__main__":
     assert len(statuses(http_receiver)) == 1
 
 
+POOL = """
+import multiprocessing
+import sys
+import ragtrace
+from tests.support.watched import ask
+
+def work(number):
+    ask(f"of the pool {number}")
+    if sys.argv[1] == "flush":
+        ragtrace.flush()
+
+ragtrace.configure(service="s")
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    pool.map(work, range(6))
+    if sys.argv[1] == "join":
+        pool.close()
+        pool.join()
+"""
+
+
+@pytest.mark.parametrize("how", ["join", "flush"])
+def test_a_pool_that_is_closed_and_joined_or_flushed_loses_no_call(http_receiver: HttpReceiver, how: str) -> None:
+    """At the end of its `with` block it kills its children: what they have not sent by then is lost."""
+    done = run(POOL, how, environ=http_receiver.environ)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert statuses(http_receiver) == ["ok"] * 6
+
+
 def test_a_server_that_configures_before_it_forks_needs_no_thread_before() -> None:
     """Pre-forking servers work: the parent has none of our background threads when it forks."""
     program = """

@@ -371,6 +371,17 @@ def test_an_outage_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
+def test_an_exporter_that_goes_on_failing_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """However many batches fail within the minute."""
+    with HttpReceiver() as receiver:
+        gone = receiver.endpoint
+    exporter = HttpSpanExporter(f"{gone}/v1/traces", None, 0.2, "none", Certificates())
+    for _ in range(5):
+        assert exporter.export(_one_span()) is SpanExportResult.FAILURE
+    exporter.shutdown()
+    assert len(caplog.records) == 1
+
+
 # --- the folder of the Prometheus page -------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import ragtrace
+from ragtrace.errors import faults
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, HALF, ask, watch
 
@@ -99,6 +100,30 @@ def test_what_the_judge_reports_as_its_cost_is_counted() -> None:
     assert 1 <= len(judge.calls) < 15
     chances = [float(str((root.attributes or {})["ragtrace.eval.probability"])) for root in captured.roots()]
     assert min(chances) < 0.2
+
+
+def test_a_budget_without_a_known_price_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """After three judgements: each counts as a guess, and the line shows how to write the price."""
+    faults.clear()
+    judge = FakeJudge(GOOD, name="judge")
+    watch(screen=None, judge=judge, sampling=ragtrace.Sampling(rate=1.0, usd_per_day=1e6))
+    for number in range(5):
+        assert len([record for record in caplog.records if "usd_per_day=" in record.getMessage()]) == (number >= 3)
+        ask(f"where? {number}")
+        assert ragtrace.flush()
+    assert "price=ragtrace.Price(input=" in caplog.text
+    assert "counted as $0.05" in caplog.text
+
+
+def test_a_budget_with_a_known_price_is_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """The judge says what each judgement cost."""
+    faults.clear()
+    judge = FakeJudge(replace(GOOD, cost_usd=0.001), name="judge")
+    watch(screen=None, judge=judge, sampling=ragtrace.Sampling(rate=1.0, usd_per_day=1e6))
+    for number in range(5):
+        ask(f"where? {number}")
+        assert ragtrace.flush()
+    assert "usd_per_day" not in caplog.text
 
 
 def test_the_screen_computes_what_suspicion_looks_at() -> None:
