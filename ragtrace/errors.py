@@ -112,6 +112,8 @@ class Faults:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
         self._counts: Counter[str] = Counter()
+        self._earlier: Counter[str] = Counter()
+        self._ended: Counter[str] = Counter()
         self.message_filter: Callable[[BaseException], str] | None = None
         """Returns what may be logged of an exception's message; None: all of it. `configure` sets it to the redaction
         in force."""
@@ -179,11 +181,26 @@ class Faults:
         with self._lock:
             return dict(self._counts)
 
+    def lately(self) -> Mapping[str, int]:
+        """Return how often each place failed since the configuration began that runs now, or was shut down last."""
+        with self._lock:
+            return dict(self._counts - self._earlier)
+
+    def end_configuration(self, of_the_next: Mapping[str, int]) -> None:
+        """Note that a configuration has ended: what failed so far was its affair, but for *of_the_next*."""
+        with self._lock:
+            self._ended = self._counts - Counter(of_the_next)
+
+    def begin_configuration(self) -> None:
+        """Leave out of `lately` what failed by the end of the configuration before; of the first, leave out nothing."""
+        with self._lock:
+            self._earlier = self._ended
+
     def clear(self) -> None:
         """Forget everything, so that the next failure of each place is logged again."""
         # A fork copies the lock in the state it was in; the child's reset must not wait for a thread it does not have.
         self._lock = threading.RLock()
-        self._counts, self._told = Counter(), set()
+        self._counts, self._earlier, self._ended, self._told = Counter(), Counter(), Counter(), set()
 
 
 faults = Faults()

@@ -79,7 +79,7 @@ class Stats:
     evaluators: Mapping[str, Tally]
     """By evaluator id."""
     faults: Mapping[str, int]
-    """Failures of ragtrace itself by place; empty when all is well."""
+    """Failures of ragtrace itself by place, since the process started; empty when all is well."""
     sinks: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
     """Of the backends that get scores by their own API, by name."""
 

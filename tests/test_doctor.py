@@ -796,3 +796,86 @@ def test_the_help_names_the_exit_statuses(capsys: pytest.CaptureFixture[str]) ->
     assert "0 all well, 1 something is wrong, 2 wrong usage" in output
     for key in ragtrace.doctor().as_dict():
         assert key in output
+
+
+# --- faults of an earlier configuration ------------------------------------------------------------------------------
+
+
+def _of_faults() -> list[str]:
+    diagnosis = ragtrace.doctor(probe=False)
+    accounts = [line for line in str(diagnosis).splitlines() if "failures of ragtrace itself" in line]
+    return [text for text in (*diagnosis.problems, *accounts) if "somewhere" in text]
+
+
+def test_the_doctor_does_not_blame_a_configuration_for_the_faults_of_the_one_before() -> None:
+    """`stats().faults` goes on counting for the whole process."""
+    watch()
+    faults.record("somewhere", ValueError("broken"))
+    assert len(_of_faults()) == 2
+    watch()
+    assert _of_faults() == []
+    assert ragtrace.stats().faults["somewhere"] == 1
+    faults.record("somewhere", ValueError("broken again"))
+    [problem, account] = _of_faults()
+    assert "1 times: somewhere" in problem
+    assert "somewhere: 1" in account
+    assert ragtrace.stats().faults["somewhere"] == 2
+
+
+def test_the_doctor_tells_the_faults_of_a_configuration_that_was_shut_down_until_the_next() -> None:
+    """And those from before there was any."""
+    faults.record("somewhere", ValueError("while a function was decorated"))
+    watch()
+    assert len(_of_faults()) == 2
+    ragtrace.shutdown()
+    assert len(_of_faults()) == 2
+    watch()
+    assert _of_faults() == []
+
+
+def test_what_the_shutdown_of_one_configuration_loses_is_no_fault_of_the_next() -> None:
+    """Its calls are drained when the next is configured."""
+    watch(screen=_Failing())
+    watched.ask("where?")
+    watch()
+    assert faults.counts()["judge own"] == 1
+    assert [text for text in ragtrace.doctor(probe=False).problems if "ragtrace itself failed" in text] == []
+
+
+class _Failing(FakeJudge):
+    """A judge that raises what it should not."""
+
+    def __init__(self) -> None:
+        super().__init__(RuntimeError("broken"), name="own")
+
+
+# --- what was not read -----------------------------------------------------------------------------------------------
+
+
+class _Lazy:
+    """An answer whose text is the result of code."""
+
+    @property
+    def text(self) -> str:
+        return "".join(["Pa", "ris"])
+
+
+def test_values_that_were_not_read_are_told_with_what_to_do() -> None:
+    """In a line of their own: no failure of ragtrace."""
+    watch()
+
+    @ragtrace.generate
+    def answer(question: str, docs: list[str]) -> _Lazy:
+        return _Lazy()
+
+    for _ in range(2):
+        answer("where?", ["Paris is big."])
+    assert ragtrace.flush()
+    unread = faults.counts()["capture.unread"]
+    assert unread >= 2
+    problems = ragtrace.doctor(probe=False).problems
+    assert (
+        f"{unread} values of the application's own classes were not read; say where the text is with answer= or"
+        " documents="
+    ) in problems
+    assert not [text for text in problems if "capture.unread" in text]

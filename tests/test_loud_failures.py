@@ -261,6 +261,7 @@ def test_a_signal_that_the_backend_refuses_fills_no_log(
             watched.ask("where?")
             ragtrace.flush()
         counts = faults.counts()
+        problems = ragtrace.doctor(probe=False).problems
         ragtrace.shutdown(timeout=2)
     assert [record.getMessage() for record in caplog.records if record.name.startswith("opentelemetry")] == []
     lost = [text for text in warnings(caplog) if text.startswith("telemetry was lost")]
@@ -269,6 +270,8 @@ def test_a_signal_that_the_backend_refuses_fills_no_log(
         assert len(lost) == 1
         assert "backend answers, but does not take them" in lost[0]
         assert "Is the backend up?" not in lost[0]
+        [problem] = [text for text in problems if "not taken by the backend" in text]
+        assert "events were lost on their way to the backend" in problem
 
 
 def test_a_signal_that_the_backend_takes_again_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ class _RefusalAware:
         """Part of the SDK's interface: send *batch*; a failure if the backend does not take the signal."""
         self.refused = False
         result = self._exporter.export(batch, *args, **kwargs)
-        return type(result)["FAILURE"] if self.refused else result
+        return cast("Any", type(result))["FAILURE"] if self.refused else result
 
     def _look_at(self, response: Any, **_: object) -> None:
         """Note a refusal of the signal, say once where and how to stop it, and let the exporter see an acceptance."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
@@ -153,6 +154,7 @@ def configure(
         "baseline": "" if isinstance(baseline, Baseline) else baseline, "baseline_calls": baseline_calls,
         "trace_url": trace_url,
     }  # fmt: skip
+    before = Counter(faults.counts())
     settings = resolve(scalars, os.environ)
     for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
         check_type(name, value, kind)
@@ -181,7 +183,7 @@ def configure(
     )
     faults.message_filter = redact.message  # not before: a refused configuration leaves the one in force as it is
     faults.hides_messages = settings.capture_content == "NO_CONTENT"
-    install(runtime, _RECONFIGURE_SECONDS)
+    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=Counter(faults.counts()) - before)
 
 
 def _runtime(
@@ -238,8 +240,9 @@ def flush(timeout: float = 5.0) -> bool:
 
 
 def stats() -> Stats:
-    """What became of every call offered to an evaluator since `configure`, and of our own failures.
+    """What became of every call offered to an evaluator since `configure`, and our own failures in this process.
 
+    `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
     After `shutdown` these are the closed accounts, with what was lost, until `configure` is called again.
     """
     runtime = current()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from ragtrace.errors import faults
 
 if TYPE_CHECKING:
     from ragtrace.ledger import Stats
@@ -30,8 +33,13 @@ def final_stats() -> Stats | None:
     return None if _ended is None else _ended.stats()
 
 
-def install(runtime: Runtime | None, timeout: float, *, off: bool = False) -> bool:
+def install(
+    runtime: Runtime | None, timeout: float, *, off: bool = False, faults_so_far: Mapping[str, int] | None = None
+) -> bool:
     """Make *runtime* the process's; the one before it is shut down within *timeout* seconds.
+
+    Args:
+        faults_so_far: what failed while *runtime* was configured, by place.
 
     Returns:
         True if nothing of the one before was lost; if there is none, of the one that was shut down last.
@@ -42,4 +50,10 @@ def install(runtime: Runtime | None, timeout: float, *, off: bool = False) -> bo
         # Known from now on: a signal may interrupt its shutdown, and what became of it is asked for afterwards.
         before = before or (_ended if runtime is None and not off else None)
         _ended = before if runtime is None and not off else None
-    return True if before is None else before.shutdown(timeout)
+    try:
+        return True if before is None else before.shutdown(timeout)
+    finally:
+        if before is not None:
+            faults.end_configuration(faults_so_far or {})
+        if runtime is not None:
+            faults.begin_configuration()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.metadata import version
 from typing import Final, cast
 
 from ragtrace.alerts import Alerting
 from ragtrace.attach import holds
 from ragtrace.endpoints import Page
-from ragtrace.errors import SettingsError
+from ragtrace.errors import SettingsError, faults
 from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.ledger import Stats
 from ragtrace.runtime.diagnosis.files import of_files
@@ -60,6 +60,7 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
     if switched_off():
         return _diagnosis("switched off", notes=("nothing is traced or scored, as enabled= or its variable says",))
     if stats is not None:
+        stats = replace(stats, faults=faults.lately())
         return _diagnosis(
             "shut down", stats=stats, problems=(_SHUT_DOWN, *_losses(stats), *losses("scores for", stats.sinks))
         )
@@ -88,7 +89,7 @@ def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> 
 
 
 def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
-    inside, stats, alerting = runtime.insides, runtime.stats(), runtime.alerts
+    inside, stats, alerting = runtime.insides, replace(runtime.stats(), faults=faults.lately()), runtime.alerts
     page = page_of(inside.settings.exporter, os.environ) if _exports_by_name(inside) else None
     reach = _asked(inside, alerting, page, timeout) if probe else NONE
     evaluators, notices = _evaluators(inside), alerting.books()
@@ -318,13 +319,13 @@ def _losses(stats: Stats) -> tuple[str, ...]:
         failed = sum(tally.failed.values())
         if failed > tally.scored + tally.partial:
             told.append(f"{name} failed more often than not, {failed} times: {', '.join(tally.failed)}")
-    faults = {place: count for place, count in stats.faults.items() if not place.startswith("dropped: ")}  # told above
-    if unread := faults.pop("capture.unread", 0):
+    places = {place: count for place, count in stats.faults.items() if not place.startswith("dropped: ")}  # told above
+    if unread := places.pop("capture.unread", 0):
         told.append(
             f"{unread} values of the application's own classes were not read; say where the text is with answer= or"
             " documents="
         )
-    told += [_fault(place, count) for place, count in faults.items()]
+    told += [_fault(place, count) for place, count in places.items()]
     return tuple(told)
 
 
@@ -332,4 +333,7 @@ def _fault(place: str, count: int) -> str:
     what, _, function = place.removeprefix("capture.").partition(":")
     if what in ("answer", "contexts", "documents", "query") and function:
         return f"no {what} found in {function}, {count} times: say where with {what}= (a name, a path or a function)"
+    if place.startswith("lost "):
+        what, _, reason = place.removeprefix("lost ").partition(": ")
+        return f"{count} {what} were lost on their way to the backend: {reason}; see the log"
     return f"ragtrace itself failed, {count} times: {place}; see the log"
