@@ -33,7 +33,7 @@ class ScoreRecord:
     workflow: str = ""
     headline: bool = False
     """One of the few by which a list of traces is read: the judge's `hallucinated` and `faithfulness`, else the
-    screen's `consistency` and `suspicious`."""
+    screen's `consistency` and `suspicious`, else `answered`, else each score of the call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,18 +32,18 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
 
 
 def _annotations(server: Backend) -> list[dict[str, Any]]:
-    bodies = [request.body for request in server.requests if request.path == "/v1/span_annotations"]
+    bodies = [request.body for request in server.requests if request.path == "/v1/trace_annotations"]
     return [annotation for body in bodies for annotation in body["data"]]
 
 
 def test_every_score_of_a_call_is_posted(server: Backend) -> None:
-    """Once, on the same span."""
+    """Once, on the same trace."""
     ragtrace.configure(service="guide-service", exporter="phoenix")
     ask(QUESTION)
     assert ragtrace.flush(timeout=5.0)
     annotations = _annotations(server)
     assert sorted(annotation["name"] for annotation in annotations) == sorted(METRICS)
-    assert len({annotation["span_id"] for annotation in annotations}) == 1
+    assert len({annotation["trace_id"] for annotation in annotations}) == 1
 
 
 def test_content_is_posted_only_when_asked_for(server: Backend) -> None:

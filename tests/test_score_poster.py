@@ -105,13 +105,14 @@ def test_of_two_evaluators_of_a_metric_the_judge_is_shown(sink: ScriptedSink, ma
     [
         (["consistency", "faithfulness", "answered", "hallucinated"], {"faithfulness", "hallucinated"}),
         (["answered", "consistency", "suspicious"], {"consistency", "suspicious"}),
-        (["answered", "umbrela"], set()),
+        (["answered", "umbrela"], {"answered"}),
+        (["umbrela", "of_our_own"], {"umbrela", "of_our_own"}),
     ],
 )
 def test_a_list_of_traces_is_read_by_few_scores(
     names: list[str], headline: set[str], sink: ScriptedSink, make: Make
 ) -> None:
-    """By the judge's where there are some, else by the screen's."""
+    """By the judge's where there are some, else by the screen's, else by `answered`, else by what there is."""
     poster = make()
     poster(call_of(), [replace(evaluation_of(), results={name: Score(0.5, name, "1") for name in names})])
     assert poster.flush(5.0)

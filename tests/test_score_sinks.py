@@ -128,10 +128,10 @@ def test_phoenix_gets_all_in_one_request() -> None:
     with Backend() as server:
         assert not _sink("phoenix", server).post([_record(1), _record(2, label=None, explanation=None)], TIMEOUT)
     (request,) = server.requests
-    assert (request.method, request.path, request.query) == ("POST", "/v1/span_annotations", {"sync": "false"})
+    assert (request.method, request.path, request.query) == ("POST", "/v1/trace_annotations", {"sync": "false"})
     first, second = request.body["data"]
     assert first == {
-        "span_id": f"{SPAN:016x}",
+        "trace_id": f"{TRACE:032x}",
         "name": "faithfulness",
         "annotator_kind": "LLM",
         "identifier": _record(1).id,
@@ -142,12 +142,13 @@ def test_phoenix_gets_all_in_one_request() -> None:
             "metric_version": "1",
             "probability": 0.25,
             "workflow": "qa",
+            "span_id": f"{SPAN:016x}",
         },
     }
     assert second["result"] == {"score": 0.5}
 
 
-def test_phoenix_gets_the_headline_scores_of_the_trace_too() -> None:
+def test_phoenix_gets_the_headline_scores_of_the_span_too() -> None:
     """With the same identifier, so that a repeat replaces them; refused for the trace, they come again."""
     with Backend() as server:
         server.answer_first(Answer(200), Answer(503))
@@ -156,9 +157,13 @@ def test_phoenix_gets_the_headline_scores_of_the_trace_too() -> None:
         assert {refusal.again for refusal in sink.post(records, TIMEOUT).values()} == {True}
         assert not sink.post(records, TIMEOUT)
     assert [request.path for request in server.requests] == ["/v1/span_annotations", "/v1/trace_annotations"] * 2
-    (annotation,) = server.requests[-1].body["data"]
-    assert (annotation["trace_id"], annotation["identifier"]) == (f"{TRACE:032x}", _record(1).id)
-    assert "span_id" not in annotation
+    (annotation,), of_trace = (request.body["data"] for request in server.requests[-2:])
+    assert (annotation["span_id"], annotation["identifier"]) == (f"{SPAN:016x}", _record(1).id)
+    assert "trace_id" not in annotation
+    assert [(each["trace_id"], each["name"]) for each in of_trace] == [
+        (f"{TRACE:032x}", "faithfulness"),
+        (f"{TRACE:032x}", "answered"),
+    ]
 
 
 def test_phoenixs_reserved_name_is_avoided() -> None:

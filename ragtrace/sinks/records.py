@@ -12,7 +12,11 @@ from ragtrace.model import Evaluation, RagCall, Score
 from ragtrace.native import ScoreRecord
 
 _ANNOTATOR: Final[dict[str, Literal["LLM", "CODE", "HUMAN"]]] = {"llm_judge": "LLM", "human": "HUMAN"}
-_HEADLINES: Final = frozenset({"hallucinated", "faithfulness"}), frozenset({"consistency", "suspicious"})
+_HEADLINES: Final = (
+    frozenset({"hallucinated", "faithfulness"}),
+    frozenset({"consistency", "suspicious"}),
+    frozenset({"answered"}),
+)
 
 
 def records_of(
@@ -31,9 +35,8 @@ def records_of(
     if span is None:
         return
     shown = prevailing(evaluations)
-    headline = next(
-        (names for names in _HEADLINES if any(isinstance(shown[n][1], Score) for n in names & shown.keys())), ()
-    )
+    scored = {name for name, (_, result) in shown.items() if isinstance(result, Score)}
+    headline = next((names for names in _HEADLINES if names & scored), scored)
     for name, (evaluation, result) in shown.items():
         if not isinstance(result, Score):
             continue

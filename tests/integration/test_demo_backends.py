@@ -93,9 +93,9 @@ def _check_phoenix(url: str) -> None:
 
 def _annotated(url: str) -> set[str]:
     spans = _get(f"{url}/v1/projects/ragtrace-demo/spans?limit=50")["data"]
-    roots = [each["context"]["span_id"] for each in spans if each["parent_id"] is None]
-    asked = "&".join(f"span_ids={each}" for each in roots)
-    scores = _get(f"{url}/v1/projects/ragtrace-demo/span_annotations?{asked}")["data"]
+    roots = [each["context"]["trace_id"] for each in spans if each["parent_id"] is None]
+    asked = "&".join(f"trace_ids={each}" for each in roots)
+    scores = _get(f"{url}/v1/projects/ragtrace-demo/trace_annotations?{asked}")["data"]
     return {each["name"] for each in scores}
 
 

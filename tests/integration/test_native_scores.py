@@ -132,13 +132,13 @@ def _root(server: Phoenix, project: str) -> Mapping[str, Any]:
 
 
 def _annotations(server: Phoenix, project: str, count: int) -> list[dict[str, Any]]:
-    span_id = _root(server, project)["context"]["span_id"]
-    url = f"{server.http}/v1/projects/{project}/span_annotations?span_ids={span_id}&limit=100"
+    trace_id = _root(server, project)["context"]["trace_id"]
+    url = f"{server.http}/v1/projects/{project}/trace_annotations?trace_ids={trace_id}&limit=100"
     return _await(lambda: _ask("GET", url)["data"], lambda data: len(data) >= count)
 
 
 def test_phoenix_shows_annotations(phoenix_server: Phoenix, project: str) -> None:
-    """By name, with value, label and explanation, on the root of the call."""
+    """By name, with value, label and explanation, on the trace of the call."""
     ragtrace.configure(service="guide-service", exporter="phoenix")
     ask(QUESTION, INVENTED)
     assert ragtrace.flush(timeout=15.0)

@@ -53,11 +53,11 @@ def _awaited(ask: Callable[[str], str], url: str, deadline: float) -> str:
 
 
 def _phoenix(url: str) -> str:
-    """The project and a score of it; Phoenix adds annotations to their spans a moment after both have come."""
+    """The project and a score of it; Phoenix adds annotations to their traces a moment after both have come."""
     project = f"{url}/v1/projects/{SERVICE}"
     spans = fetched(f"{project}/spans", "data", limit="100")
-    query = "&".join(f"span_ids={each['context']['span_id']}" for each in spans if not each.get("parent_id"))
-    scores = fetched(f"{project}/span_annotations?{query}", "data") if query else []
+    query = "&".join(f"trace_ids={each['context']['trace_id']}" for each in spans if not each.get("parent_id"))
+    scores = fetched(f"{project}/trace_annotations?{query}", "data") if query else []
     named = sorted({str(each["name"]) for each in scores})
     return f"project {SERVICE}, annotations {', '.join(named)}" if named else ""
 
