@@ -23,26 +23,21 @@ def _only_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith(("OTEL_", "RAGTRACE_", "OPENAI_")) and name not in keep:
             monkeypatch.delenv(name)
+    # A metric reader that a test leaves behind warns each time it finds no provider, in the log of some later test.
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left_behind() -> Iterator[None]:
-    """Shuts ragtrace down after each test, and fails a test that leaves a thread: its warnings would reach later tests.
-
-    Daemon threads may stay, but for the SDK's metric readers, which warn once a minute for ever.
-    """
+    """Shuts ragtrace down after each test, and fails a test that leaves a non-daemon thread."""
     before = set(threading.enumerate())
     yield
     _shutdown()
-    left = [
-        thread
-        for thread in threading.enumerate()
-        if thread not in before and (not thread.daemon or thread.name == "OtelPeriodicExportingMetricReader")
-    ]
+    left = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
     for thread in left:
         thread.join(THREAD_EXIT_S)
     alive = [thread.name for thread in left if thread.is_alive()]
-    assert not alive, f"the test left threads behind: {alive}"
+    assert not alive, f"the test left non-daemon threads behind: {alive}"
 
 
 def _shutdown() -> None:

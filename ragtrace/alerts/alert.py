@@ -20,9 +20,9 @@ BASELINE: Final = "baseline"
 Notify: TypeAlias = "Notifier | Callable[[Notice], Awaitable[object] | object]"
 
 _FEWEST_CALLS: Final = 10.0
-_BATCH: Final = 10
+_BATCH: Final = 1
 _BASELINE_BATCH: Final = 5
-"""Scores that are not 0 or 1 vary less, so that shorter bursts do harm and longer batches cost more of the delay."""
+"""Scores that are not 0 or 1 have no bad calls after which more of them could be expected: the mean of some counts."""
 _MOST_BATCH: Final = 1_000
 _RECOVERY_CALLS: Final = 100
 _MOST_RECOVERY_CALLS: Final = 2_000
@@ -36,11 +36,12 @@ class Alert:
 
     While the rate behind the traffic is within the bound, at least `mean_calls_between_false_alarms` scored calls pass
     before an alarm, in the mean, whatever the distribution of the scores and however the calls were sampled. The
-    condition in plain words: given all that came before, a call is bad with a probability of at most the bound. Bursts
-    of bad answers break it. So scored calls are taken in batches: only the mean of a batch counts, and a question that
-    is repeated in it counts once. Short runs of bad answers then do no harm; long or frequent bursts raise alarms more
-    often than stated. The statement holds for each alert, and for each workflow or model that it watches on its own,
-    in each process from its start.
+    condition in plain words: given all that came before, a call is bad with a probability of at most the bound. Runs
+    of bad answers break it. So soon after a bad call others are expected, as often as has been usual there so far, and
+    a question that is asked again within ten calls counts once. Runs of bad answers then do no harm; long bursts with
+    good answers between the bad ones may raise an alarm more often than stated until they have been seen a few times.
+    The statement holds for each alert, and for each workflow or model that it watches on its own, in each process from
+    its start.
 
     With the bound "baseline" each workflow is watched on its own, against what its scores were when all was well
     (`configure(baseline=...)`): the bound is a confidence limit of the baseline's mean. While there is none, the state
@@ -59,8 +60,8 @@ class Alert:
         below: alarm when the mean is below this, in (0, 1), or "baseline"; give one of the two.
         mean_calls_between_false_alarms: at least 10. Ten times as many make an alarm come later by about a third.
         min_calls: scored calls that must have been seen before there can be an alarm.
-        batch: scored calls of which the mean counts; default 10, with a baseline 5. With 1 each call counts by itself:
-            large jumps are seen in half the calls, and calls that come in bursts raise false alarms.
+        batch: scored calls of which only the mean counts; default 1, with a baseline 5. More of them do away with what
+            depends on each other within a batch, and large jumps are told later: an alarm takes three batches at least.
         window: seconds without any score after which the state is no_data; far more than usually pass between two.
         recovery_calls: scored calls since the alarm whose mean must be within the bound to end it, and so must be that
             of the last fifth of them; default 100, or more where the bound is so near 0 or 1 that 100 would say little.

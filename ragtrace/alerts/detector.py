@@ -1,55 +1,124 @@
 """A Shiryaev-Roberts e-detector: when has the mean of scores in [0, 1] left a bound? With a stated false-alarm rate.
 
-Scored calls are taken in batches, of which the mean counts. While the mean score of a batch, given all that came before
-it, is within the bound, the factor `1 + bet * (mean - bound)` has a mean of at most 1 for every bet in [0, 1 / bound]:
-betting like that on "the rate is too high" does not win. The statistic of one bet adds up what was won by starting to
-bet at each batch so far, `M = (M + 1) * factor`; its mean after n batches is at most n, also where n is decided by what
-was seen. The same holds of a mixture over bets with weights that add up to 1. So the first time that the mixture
-reaches B comes, in the mean, after at least B batches: for any scores in [0, 1] of any distribution.
+While the mean score, given all that came before, is at most what is expected, the factor
+`1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: betting like that on "the
+rate is too high" does not win. The statistic of one bet adds up what was won by starting to bet at each call so far,
+`M = (M + 1) * factor`; its mean after n calls is at most n more than at the start, also where n is decided by what was
+seen. The same holds of a mixture over bets with weights that add up to 1. So the first time that the mixture has grown
+by B comes, in the mean, after at least B calls: for any scores in [0, 1] of any distribution.
 
-**What is assumed, in plain words**: given all that came before, a call is bad with a probability of at most the bound.
-Calls that do not depend on each other fulfil that if the rate is within the bound. Bursts do not: after one bad answer
-the next is more likely bad, too (the same question in other words, a broken document that is asked about for a
-minute). Within a batch that does no harm, as only the batch's mean counts. Bursts that are longer than a batch, or
-that come again and again within a few batches, raise alarms more often than stated: they are changes of the rate.
-A question that is repeated within a batch counts once, by its first call.
+**What is expected** is the bound, except soon after a bad call. Bad calls come in runs: the same question in other
+words, a broken document that is asked about for a minute. After a bad call, and up to three calls later, the detector
+expects what has been usual in that situation so far in this stream, but never less than the bound, nor that more than
+half of the calls are bad; at first, that half of the calls that directly follow a bad one are. So a short run counts
+about as much as its first call, one that does not end is told within a dozen, and traffic whose bad calls are scattered
+is watched at full strength once that has been seen. Where bad calls never depend on each other this gives away a few
+calls of the delay, and nothing of the stated rate: a larger expectation only bets less.
 
-Under sampling, a call that was included with probability p gets the share c / p of its place in the batch, where c is
-the smallest probability that any call could have had at that moment. As c is known before the call, what is won on it
-is in the mean what a sample of all calls with the same probability c would have won; and no factor falls to 0. Whether
-a call repeats a question is known before its score, too. Calls that were not judged change nothing and are not counted.
-So a bet is on the rate of the whole traffic, not on that of the judged calls, of which many may be suspicious.
+**What is assumed, in plain words**: given all that came before, a call is bad with a probability of at most the bound,
+or, soon after a bad call, of at most what was usual there. A question that is asked again within ten calls counts once.
+Long bursts with good calls among the bad ones raise alarms more often than stated until they have been seen a few
+times.
 
-An alarm that the rest of a batch cannot prevent any more, whatever its scores, is raised at once; one batch is added to
-B for that.
+**Start.** A change that is there from the first call should not have to wait for evidence to build up: the statistic
+starts with 1 % of the calls asked for, and B is larger by as much.
 
-Source: Shin, Ramdas, Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
-arXiv:2203.03532: Shiryaev-Roberts e-detectors, their average run length, mixtures, and bounded observations. Batches
-and the share under sampling are ours.
+**Batches**: where several calls make a batch, the mean of the batch takes the place of the score. An alarm that the
+rest of a batch cannot prevent any more, whatever its scores, is raised at once; one batch is added to B for that.
+
+**Sampling**: a call that was included with probability p gets the share c / p of its place, where c is the smallest
+probability that any call could have had at that moment. As c is known before the call, what is won on it is in the mean
+what a sample of all calls with the same probability c would have won; and no factor falls to 0. Whether a call repeats
+a question is known before its score, too. Calls that were not judged change nothing and are not counted. So a bet is on
+the rate of the whole traffic, not on that of the judged calls, of which many may be suspicious.
+
+Sources: Shin, Ramdas, Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
+arXiv:2203.03532 (Shiryaev-Roberts e-detectors, their average run length, mixtures, and bounded observations); Lucas,
+Crosier, "Fast initial response for CUSUM quality-control schemes", Technometrics 24 (1982) (the start with some
+evidence). What is expected after a bad call, batches and the share under sampling are ours.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
-_FRACTIONS: Final = (0.15, 0.3, 0.6, 0.95)
-"""Of the largest bet that a bound allows. With all of it, one good batch would throw away all evidence."""
-_SMALL_BATCH: Final = 5
-_FRACTIONS_OF_SMALL: Final = (0.03, 0.1, 0.3, 0.95)
-"""For smaller batches, whose means vary more."""
-_WEIGHTS: Final = (1.0, 2.0, 3.0, 3.0)
-"""Chosen, like the fractions, by the delay on streams of scores that no report is made of."""
+FRACTIONS: Final = (0.03, 0.1, 0.3, 0.7)
+WEIGHTS: Final = (1.0, 2.0, 2.0, 2.0)
+"""Of single calls. Chosen, like the fractions and what is expected at first, on streams that no report is made of."""
+_LONG_BATCH: Final = 5
+FRACTIONS_OF_BATCHES: Final = (0.15, 0.3, 0.6, 0.95)
+WEIGHTS_OF_BATCHES: Final = (1.0, 2.0, 3.0, 3.0)
+"""Of batches of five or more, whose means vary less."""
+HEAD_START: Final = 0.01
+"""Share of the calls asked for that the statistic starts with."""
+REACH: Final = 3
+"""Calls after a bad one in which others are expected."""
+DIRECTLY_AFTER: Final = (0.5, 3.0)
+"""Mean score after a bad call that is expected at first, and how many calls this expectation weighs as much as."""
+SOON_AFTER: Final = (0.5, 20.0)
+"""The same for the other calls within `REACH`, as a share of the bound."""
+MOST_EXPECTED: Final = 0.5
+"""Mean score that is expected soon after a bad call at most, so that a run without an end is a change of the rate."""
+MEMORY: Final = 1_000.0
+"""Calls after bad ones, beyond which older ones count less and less: what is usual may change."""
+_REPEATED_WITHIN: Final = 10
 _OVERFLOW: Final = 1e300
 
 
-def bets(bound: float, batch: int = 10) -> list[float]:
-    """Return the bets that are mixed for a *bound* in (0, 1) and batches of that many calls."""
-    return [fraction / bound for fraction in (_FRACTIONS if batch >= _SMALL_BATCH else _FRACTIONS_OF_SMALL)]
+def alternatives(bound: float, batch: int = 1) -> list[float]:
+    """Return the means beyond *bound* that are bet on, for batches of that many calls."""
+    fractions = FRACTIONS_OF_BATCHES if batch >= _LONG_BATCH else FRACTIONS
+    return [bound + fraction * (1.0 - bound) for fraction in fractions]
 
 
-def weights() -> list[float]:
-    """Return what each bet of the mixture weighs, 1 in all."""
-    return [weight / sum(_WEIGHTS) for weight in _WEIGHTS]
+def weights(batch: int = 1) -> list[float]:
+    """Return what the bet on each of `alternatives` weighs, 1 in all."""
+    raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
+    return [weight / sum(raw) for weight in raw]
+
+
+def bet(alternative: float, expected: float) -> float:
+    """Return the best bet on 0 or 1 with the mean *alternative*, against the mean *expected*: 0 if that is no less."""
+    return max(0.0, alternative - expected) / (expected * (1.0 - expected)) if expected < 1.0 else 0.0
+
+
+def threshold(mean_calls: float, batch: int = 1) -> float:
+    """Return the evidence at which there is reason for an alarm."""
+    return (1.0 + HEAD_START) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
+
+
+class _Expectation:
+    """The mean that is expected of the next batch: the bound, or more soon after a bad batch."""
+
+    def __init__(self, bound: float) -> None:
+        self._bound = bound
+        self._after_bad = REACH + 1
+        (directly, first), (share, second) = DIRECTLY_AFTER, SOON_AFTER
+        self._totals = [directly * first, share * bound * second]
+        self._calls = [first, second]
+
+    @property
+    def mean(self) -> float:
+        if self._after_bad > REACH:
+            return self._bound
+        at = self._situation
+        return max(self._bound, min(MOST_EXPECTED, self._totals[at] / self._calls[at]))
+
+    def add(self, total: float, calls: float) -> None:
+        """Learn from a batch that was so many *calls*, with this *total* of their scores; both weighted by share."""
+        if self._after_bad <= REACH:
+            at = self._situation
+            self._totals[at] += total
+            self._calls[at] += calls
+            if self._calls[at] > MEMORY:
+                self._totals[at] /= 2.0
+                self._calls[at] /= 2.0
+        self._after_bad = 1 if total > calls * (1.0 + self._bound) / 2.0 else self._after_bad + 1
+
+    @property
+    def _situation(self) -> int:
+        return 0 if self._after_bad == 1 else 1
 
 
 class Detector:
@@ -61,26 +130,29 @@ class Detector:
         batch: scored calls of which the mean counts, 1 or more.
     """
 
-    def __init__(self, bound: float, mean_calls: float, batch: int = 10) -> None:
+    def __init__(self, bound: float, mean_calls: float, batch: int = 1) -> None:
         self.bound, self.mean_calls, self.batch = bound, mean_calls, batch
-        self.threshold = mean_calls / batch + (1.0 if batch > 1 else 0.0)
+        self.threshold = threshold(mean_calls, batch)
         """Evidence at which there is reason for an alarm."""
-        self._bets = bets(bound, batch)
-        self._weights = weights()
+        self._alternatives = alternatives(bound, batch)
+        self._weights = weights(batch)
+        self._expectation = _Expectation(bound)
+        self._asked: deque[object] = deque(maxlen=max(batch, _REPEATED_WITHIN))
         self.reset()
 
     def reset(self) -> None:
-        """Forget all evidence."""
+        """Forget all evidence. What is usual after a bad call stays known."""
         self.calls = 0
         """Since the start, or the last `reset`."""
-        self._sums = [0.0] * len(self._bets)
-        self._best = [1.0] * len(self._bets)
-        self._since = [0] * len(self._bets)
+        self._sums = [HEAD_START * self.mean_calls / self.batch] * len(self._alternatives)
+        self._best = [1.0] * len(self._alternatives)
+        self._since = [0] * len(self._alternatives)
         self._begin_batch()
 
     def _begin_batch(self) -> None:
-        self._place, self._total = 0, 0.0
-        self._asked: set[object] = set()
+        self._place, self._total, self._counted = 0, 0.0, 0.0
+        self._expected = self._expectation.mean
+        self._bets = [bet(each, self._expected) for each in self._alternatives]
 
     def add(self, score: float, share: float = 1.0, question: object = None) -> bool:
         """Take a call's *score* in [0, 1] into account.
@@ -95,12 +167,15 @@ class Detector:
         """
         self.calls += 1
         self._place += 1
-        if question is None or question not in self._asked:
-            self._asked.add(question)
-            self._total += share * (score - self.bound)
+        repeated = question is not None and question in self._asked
+        self._asked.append(None if repeated else question)
+        if not repeated:
+            self._total += share * score
+            self._counted += share
         # What the rest of the batch takes away at most: each call all of its place, with a score of 0.
-        rest = (self.batch - self._place) * self.bound
-        factors = [1.0 + bet * (self._total - rest) / self.batch for bet in self._bets]
+        rest = self.batch - self._place
+        gained = (self._total - (self._counted + rest) * self._expected) / self.batch
+        factors = [1.0 + bet * gained for bet in self._bets]
         sums = [min(_OVERFLOW, (total + 1.0) * factor) for total, factor in zip(self._sums, factors, strict=True)]
         evidence = sum(weight * total for weight, total in zip(self._weights, sums, strict=True))
         alarm = evidence >= self.threshold
@@ -114,6 +189,8 @@ class Detector:
             if self._best[at] <= 1.0:
                 self._since[at], self._best[at] = self.calls - self._place, 1.0
             self._best[at] = min(_OVERFLOW, self._best[at] * factor)
+        if self._counted:
+            self._expectation.add(self._total, self._counted)
         self._begin_batch()
 
     @property
@@ -124,5 +201,5 @@ class Detector:
     @property
     def stretch(self) -> int:
         """How many calls, the last one included, make the strongest case: the change came about before them."""
-        strongest = max(range(len(self._bets)), key=lambda at: self._weights[at] * self._sums[at])
+        strongest = max(range(len(self._alternatives)), key=lambda at: self._weights[at] * self._sums[at])
         return self.calls - self._since[strongest]

@@ -14,6 +14,7 @@ from tests.support.alarms import (
     Draw,
     Floats,
     binary,
+    bursts,
     graded,
     moving_average_lengths,
     run_lengths,
@@ -54,34 +55,44 @@ def false_alarms() -> None:
             )
 
 
-def bursts() -> None:
-    print(f"\nThe same where bad calls come in runs, 5 % in all, bound 5 %, cut off at {LONGEST // 3:,}\n")
-    print("| mean length of a run | in batches of 10 | each call by itself |")
-    print("|---|---|---|")
-    for size in (2, 3, 5, 10):
+def clusters() -> None:
+    print(f"\nThe same where bad calls come in clusters, 5 % in all, bound 5 %, cut off at {LONGEST // 3:,}\n")
+    print("| bad calls | as shipped | in batches of 10 | without an expectation |")
+    print("|---|---|---|---|")
+    cases = [(f"in runs of {size} in the mean", runs(size, 0.05)) for size in (2, 3, 5, 10)]
+    cases += [(f"3 of 5 in bursts of {length} calls", bursts(length, 0.05)) for length in (4, 8)]
+    for name, draw in cases:
         found = [
             run_lengths(
-                0.05, ASKED, runs(size, 0.05), streams=STREAMS, seed=SEEDS[0], most=LONGEST // 3, batch=batch
+                0.05, ASKED, draw, streams=STREAMS, seed=SEEDS[0], most=LONGEST // 3, batch=batch, expecting=expecting
             ).mean()
-            for batch in (10, 1)
+            for batch, expecting in ((1, True), (10, True), (1, False))
         ]  # fmt: skip
-        print(f"| {size} | {found[0]:,.0f} | {found[1]:,.0f} |")
+        print(f"| {name} | " + " | ".join(f"{mean:,.0f}" for mean in found) + " |")
 
 
 def delays() -> None:
     print(f"\nCalls from the change to the alarm, mean of {STREAMS} streams (in brackets: 90th percentile)\n")
-    print(f"| scores | from | to | change at the first call | after {AFTER:,} calls at the bound | each by itself |")
-    print("|---|---|---|---|---|---|")
+    print(
+        f"| scores | from | to | from the first call | after {AFTER:,} calls at the bound | after {AFTER:,} good ones ",
+        end="",
+    )
+    print("| in batches of 10, from the first call | without an expectation |")
+    print("|---|---|---|---|---|---|---|---|")
     for kind, draw in KINDS:
         for bound, rate in SHIFTS:
             cells = [
                 _cell(
                     run_lengths(
                         bound, ASKED, draw(rate), streams=STREAMS, seed=SEEDS[0], most=20_000,
-                        before=draw(bound), calls_before=before, batch=batch,
+                        before=binary(0.0) if good else draw(bound), calls_before=before, batch=batch,
+                        expecting=expecting,
                     )
                 )
-                for before, batch in ((0, 10), (AFTER, 10), (0, 1))
+                for before, good, batch, expecting in (
+                    (0, False, 1, True), (AFTER, False, 1, True), (AFTER, True, 1, True), (0, False, 10, True),
+                    (0, False, 1, False),
+                )
             ]  # fmt: skip
             print(f"| {kind} | {bound:g} | {rate:g} | " + " | ".join(cells) + " |")
 
@@ -127,7 +138,7 @@ def _cell(lengths: Floats) -> str:
 if __name__ == "__main__":
     began = time.monotonic()
     false_alarms()
-    bursts()
+    clusters()
     delays()
     moving_averages()
     print(f"\n{time.monotonic() - began:.0f} s")

@@ -8,7 +8,17 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ragtrace.alerts.detector import bets, weights
+from ragtrace.alerts.detector import (
+    DIRECTLY_AFTER,
+    HEAD_START,
+    MEMORY,
+    MOST_EXPECTED,
+    REACH,
+    SOON_AFTER,
+    alternatives,
+    threshold,
+    weights,
+)
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
 Draw: TypeAlias = Callable[[np.random.Generator, "tuple[int, int]"], "tuple[Floats, Floats | float]"]
@@ -60,6 +70,71 @@ def runs(size: float, rate: float) -> Draw:
     return draw
 
 
+def bursts(length: float, rate: float, *, inside: float = 0.6) -> Draw:
+    """Scores of 0 and 1, the bad ones in bursts of *length* calls in the mean, of which the share *inside* is bad."""
+    part = rate / inside
+
+    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Floats, float]:
+        scores = np.zeros(shape)
+        burst = rng.random(shape[1]) < part
+        for row in range(shape[0]):
+            burst = rng.random(shape[1]) < np.where(burst, 1 - 1 / length, part / length / (1 - part))
+            scores[row] = burst & (rng.random(shape[1]) < inside)
+        return scores, 1.0
+
+    return draw
+
+
+class _Streams:
+    """`Detector` for many streams at once, each with a bound of its own."""
+
+    def __init__(self, bounds: Floats, mean_calls: float, batch: int, *, expecting: bool) -> None:
+        self.batch, self._threshold, self._expecting = batch, threshold(mean_calls, batch), expecting
+        self._bounds, self._weights = bounds, np.array(weights(batch))
+        self._alternatives = np.array([alternatives(float(each), batch) for each in bounds]).T
+        self._sums = np.full((len(self._weights), bounds.size), HEAD_START * mean_calls / batch)
+        self._place, self._total, self._counted = 0, np.zeros(bounds.size), np.zeros(bounds.size)
+        self._after_bad = np.full(bounds.size, REACH + 1)
+        (directly, first), (share, second) = DIRECTLY_AFTER, SOON_AFTER
+        self._totals = np.array([np.full(bounds.size, directly * first), share * bounds * second])
+        self._calls = np.array([np.full(bounds.size, first), np.full(bounds.size, second)])
+
+    def keep(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Go on with these streams only."""
+        for name in ("_bounds", "_total", "_counted", "_after_bad", "_alternatives", "_sums", "_totals", "_calls"):
+            setattr(self, name, getattr(self, name)[..., kept])
+
+    def add(self, scores: Floats, shares: Floats | float) -> npt.NDArray[np.bool_]:
+        """Return which streams have reason for an alarm after one more call each."""
+        self._place += 1
+        self._total, self._counted = self._total + shares * scores, self._counted + shares
+        soon, at = (self._after_bad <= REACH) & self._expecting, (self._after_bad > 1).astype(int)
+        streams = np.arange(scores.size)
+        usual = np.minimum(MOST_EXPECTED, self._totals[at, streams] / self._calls[at, streams])
+        expected = np.where(soon, np.maximum(self._bounds, usual), self._bounds)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = np.maximum(0.0, self._alternatives - expected) / (expected * (1.0 - expected))
+        steps = np.where(expected < 1.0, steps, 0.0)
+        gained = (self._total - (self._counted + self.batch - self._place) * expected) / self.batch
+        sums = (self._sums + 1.0) * (1.0 + steps * gained)
+        if self._place == self.batch:
+            self._sums = sums
+            self._learn(soon, at)
+        alarms: npt.NDArray[np.bool_] = self._weights @ sums >= self._threshold
+        return alarms
+
+    def _learn(self, soon: npt.NDArray[np.bool_], at: npt.NDArray[np.int_]) -> None:
+        for situation in (0, 1):
+            there = soon & (at == situation)
+            self._totals[situation] += np.where(there, self._total, 0.0)
+            self._calls[situation] += np.where(there, self._counted, 0.0)
+        halved = np.where(self._calls > MEMORY, 0.5, 1.0)
+        self._totals, self._calls = self._totals * halved, self._calls * halved
+        bad = self._total > self._counted * (1.0 + self._bounds) / 2.0
+        self._after_bad = np.where(bad, 1, self._after_bad + 1)
+        self._place, self._total, self._counted = 0, np.zeros(bad.size), np.zeros(bad.size)
+
+
 def run_lengths(
     bound: float | Floats,
     mean_calls: float,
@@ -68,7 +143,8 @@ def run_lengths(
     streams: int,
     seed: int,
     most: int,
-    batch: int = 10,
+    batch: int = 1,
+    expecting: bool = True,
     before: Draw | None = None,
     calls_before: int = 0,
 ) -> Floats:
@@ -76,31 +152,26 @@ def run_lengths(
 
     Args:
         bound: one, or one for each stream.
+        expecting: whether others are expected soon after a bad call.
         before: what is drawn for the first *calls_before* calls. Streams with an alarm among these are left out, and
             calls are counted from there.
     """
-    rng, bounds = np.random.default_rng(seed), np.broadcast_to(bound, (streams,))
-    prior, steps = np.array(weights()), np.array([bets(float(each), batch) for each in bounds]).T
-    sums, total, alive = np.zeros((len(prior), streams)), np.zeros(streams), np.arange(streams)
+    rng, alive = np.random.default_rng(seed), np.arange(streams)
+    detectors = _Streams(np.broadcast_to(bound, (streams,)).astype(float), mean_calls, batch, expecting=expecting)
     lengths, call = np.full(streams, float(most + calls_before)), 0
     while call < most + calls_before and alive.size:
         early = call < calls_before
         chunk = min(_CHUNK, (calls_before if early else most + calls_before) - call)
         scores, share = (before if early and before else draw)(rng, (chunk, alive.size))
-        moves = share * (scores - bounds)
+        shares = np.broadcast_to(share, scores.shape)
         alarmed = np.zeros(alive.size, dtype=bool)
         for row in range(chunk):
             call += 1
-            total = total + moves[row]
-            place = (call - 1) % batch + 1
-            reached = (sums + 1.0) * (1.0 + steps * (total - (batch - place) * bounds) / batch)
-            alarm = (prior @ reached >= mean_calls / batch + (batch > 1)) & ~alarmed
+            alarm = detectors.add(scores[row], shares[row]) & ~alarmed
             lengths[alive[alarm]] = call
             alarmed |= alarm
-            if place == batch:
-                sums, total = reached, np.zeros(alive.size)
-        kept = ~alarmed
-        sums, total, alive, steps, bounds = sums[:, kept], total[kept], alive[kept], steps[:, kept], bounds[kept]
+        detectors.keep(~alarmed)
+        alive = alive[~alarmed]
     return lengths[lengths > calls_before] - calls_before
 
 
