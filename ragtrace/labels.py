@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 Support: TypeAlias = Literal["supported", "contradicted", "partial", "not_found"]
 """How a statement stands to the retrieved chunks; in merging, best first."""
+LABELLING: Final = frozenset(
+    {"hallucinated", "faithfulness", "hallucination", "faithfulness_noncontradiction", "contradiction"}
+)
+"""Metrics for which an evaluator labels statements; one that offers none of them only compares words."""
 Relevance: TypeAlias = Literal["yes", "background", "no"]
 SentenceRelevance: TypeAlias = Literal["yes", "background", "no", "filler"]
 AnswerLabel: TypeAlias = Literal["answered", "abstained"]

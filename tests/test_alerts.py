@@ -532,6 +532,7 @@ def test_a_notice_is_plain_data() -> None:
             "at": 1_000_000_050.0,
             "unsupported": ("Paris is on <!channel> & Mars.",),
             "question": "where?",
+            "not_in_chunks": (),
             "url": "",
         },
     )

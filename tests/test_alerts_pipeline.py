@@ -90,6 +90,32 @@ def test_the_notice_names_real_traces_and_words() -> None:
     assert (spike.service, spike.evaluator, spike.estimate and spike.estimate.evaluator) == ("bot", "screen", "screen")
 
 
+PARAPHRASE = "You get your money back within a month."
+
+
+@pytest.mark.parametrize("extractive", [False, True])
+def test_a_notice_says_only_of_a_labelled_statement_that_it_has_no_support(extractive: bool) -> None:
+    """Of a paraphrase, whose words were compared, it says that they are not in the chunks."""
+    told = Told()
+    watch(
+        screen=ragtrace.EmbeddedJudge(extractive=extractive),
+        alerts=[ragtrace.Alert("consistency", below=0.9, notify=told)],
+    )
+
+    @ragtrace.generate(contexts="docs")
+    def answer(question: str, docs: list[str]) -> str:
+        return PARAPHRASE
+
+    for number in range(120):
+        answer(f"How long do refunds take, {number}?", ["Refunds take thirty days from delivery."])
+    assert ragtrace.flush()
+    example = told.notices[0].worst[0]
+    expected = ((PARAPHRASE,), ()) if extractive else ((), (PARAPHRASE,))
+    assert (example.unsupported, example.not_in_chunks) == expected
+    assert (f"without support: “{PARAPHRASE}”" in told.notices[0].text) is extractive
+    assert (f"with words not in the chunks: “{PARAPHRASE}”" in told.notices[0].text) is not extractive
+
+
 def test_words_are_not_sent_where_content_is_not_captured() -> None:
     """What stays off the spans stays out of messages."""
     told = Told()

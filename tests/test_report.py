@@ -376,6 +376,38 @@ def test_the_worst_come_first_with_their_unsupported_words(path: Path) -> None:
     assert "[[90 days]]" in Terminal().render(found)
 
 
+def _compared(path: Path, *labelling: str) -> Report:
+    """One day of calls of which a screen has compared the words; *labelling*: metrics that label statements."""
+    offered: list[Offered] = []
+    for each in calls(60, NOW - DAY, Simulated(0.5, 0.0)):
+        [screen] = each.evaluations
+        claims = next(r.claims for r in screen.results.values() if isinstance(r, Score))
+        value = 0.3 if claims else 0.9
+        results = {name: Score(value, name, "1", claims=claims) for name in ("consistency", *labelling)}
+        offered.append(replace(each, evaluations=(replace(screen, results=results),)))
+    fill(path, offered, replace(SOURCE, screened=("consistency", *labelling), judge="", judged=()))
+    return report(Wanted(str(path), TODAY, made_at=NOW))
+
+
+def test_words_that_were_only_compared_are_not_said_to_lack_support(path: Path) -> None:
+    """They are in no chunk, which a true paraphrase is not either."""
+    found = _compared(path)
+    assert {problem.compared for problem in found.problems if problem.marks} == {True}
+    for text in (page(found), markdown(found), Terminal().render(found)):
+        assert "in no retrieved chunk" in " ".join(text.split())
+        assert "supported by" not in text
+        assert "not support" not in text
+    assert "does not have the marked words" in page(found)
+
+
+def test_words_that_a_judge_labelled_are_said_to_lack_support(path: Path) -> None:
+    """By an evaluator that gives `faithfulness`, too."""
+    found = _compared(path, "faithfulness")
+    assert {problem.compared for problem in found.problems if problem.marks} == {False}
+    for text in (page(found), markdown(found), Terminal().render(found)):
+        assert "supported by no retrieved chunk" in " ".join(text.split())
+
+
 def test_without_texts_the_worst_are_still_named(path: Path) -> None:
     """By trace and score; what was said was not kept."""
     fill(path, calls(50, NOW - DAY, Simulated(0.5, 1.0)), texts=False)

@@ -1,4 +1,4 @@
-"""What an alert shows of a badly scored call: its question and the statements that nothing supports."""
+"""What an alert shows of a badly scored call: its question and the statements that make it one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from ragtrace.alerts.notice import Example
 from ragtrace.errors import printable
-from ragtrace.labels import Claim
+from ragtrace.labels import LABELLING, Claim
 from ragtrace.model import Evaluation, RagCall, Result, Score
 
 _MOST_STATEMENTS: Final = 2
@@ -27,12 +27,14 @@ def example_of(call: RagCall, evaluation: Evaluation, result: Score, at: float, 
     link = url.replace("{trace_id}", trace) if trace else ""
     if not show:
         return Example(trace, result.value, at, url=link)
+    statements, labelled = _unsupported(evaluation, result), _labelled(evaluation)
     return Example(
         trace,
         result.value,
         at,
         question=printable(call.query or "", _QUESTION_CHARS),
-        unsupported=_unsupported(evaluation, result),
+        unsupported=statements if labelled else (),
+        not_in_chunks=() if labelled else statements,
         url=link,
     )
 
@@ -42,8 +44,13 @@ def trace_id(call: RagCall) -> str:
     return "" if call.span is None else f"{call.span.trace_id:032x}"
 
 
+def _labelled(evaluation: Evaluation) -> bool:
+    """Return whether a judge has labelled the statements, and did not only compare their words."""
+    return evaluation.type != "deterministic" or not LABELLING.isdisjoint(evaluation.results)
+
+
 def _unsupported(evaluation: Evaluation, result: Result) -> tuple[str, ...]:
-    """Return the statements without support, in full, the worst first."""
+    """Return the statements without support, or with words in no chunk, in full, the worst first."""
     claims = _claims(result)
     if not claims:
         claims = next((found for other in evaluation.results.values() if (found := _claims(other))), ())

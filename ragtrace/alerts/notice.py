@@ -44,6 +44,9 @@ class Example:
     """Statements of the answer, in full, that no retrieved passage supports; empty where content is not captured."""
     question: str = ""
     """What was asked; empty where content is not captured."""
+    not_in_chunks: tuple[str, ...] = ()
+    """Statements of the answer, in full, with words that no retrieved passage has, where words were compared and no
+    judge has labelled statements: a true paraphrase is among them."""
     url: str = ""
     """Of the trace in the backend's user interface; empty without `configure(trace_url=...)`."""
 
@@ -145,6 +148,8 @@ class Notice:
                 yield f"  asked: “{example.question}”"
             for statement in example.unsupported:
                 yield f"  without support: “{statement}”"
+            for statement in example.not_in_chunks:
+                yield f"  with words not in the chunks: “{statement}”"
         if self.problem == "spiking" and firing:
             condition = "where bad answers come in no long bursts"
             over = f"over all baselines of this size, {condition}" if self.baseline else condition

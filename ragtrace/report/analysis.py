@@ -13,6 +13,7 @@ import numpy as np
 
 from ragtrace.errors import SettingsError
 from ragtrace.estimates import Baseline
+from ragtrace.labels import LABELLING
 from ragtrace.report.comparing import Sides, compared, latest, recent, releases, sides
 from ragtrace.report.model import Measured, Period, Point, Report, Rollout, Spent
 from ragtrace.report.parts import MOST_PARTS, parts
@@ -75,7 +76,8 @@ def report(wanted: Wanted) -> Report:
         headline = next((item for item in measured if item.overall is not None), None)
         about = [track for track in found if headline and track.estimated and track.metric == headline.metric]
         ranked_by = _ranking(found, headline) or about
-        problems = worst(reader, columns, ranked_by, chosen, wanted.worst) if about else ()
+        labelling = {track.evaluator for track in found if track.metric in LABELLING}
+        problems = worst(reader, columns, ranked_by, chosen, wanted.worst, labelling=labelling) if about else ()
     return Report(
         wanted.path,
         time() if wanted.made_at is None else wanted.made_at,

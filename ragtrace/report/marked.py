@@ -119,7 +119,7 @@ def _timeline(item: Measured) -> Iterator[str]:
 def _problems(report: Report) -> Iterator[str]:
     if report.problems:
         yield "## The worst answers\n"
-        yield "Bold words are supported by no retrieved chunk.\n"
+        yield f"Bold words are {words.marked(report)}.\n"
     for number, problem in enumerate(report.problems, start=1):
         yield from _problem(number, problem)
 
@@ -135,7 +135,7 @@ def _problem(number: int, problem: Problem) -> Iterator[str]:
     ]
     yield f"Answer: {''.join(pieces) or 'not kept'}\n"
     for rank, passage in enumerate(problem.passages or (), start=1):
-        held = " (does not support it)" if passage.held_against else ""
+        held = f" ({words.held(problem)})" if passage.held_against else ""
         yield f"- chunk {rank}{held}: {escaped(words.shortened(passage.text, _PASSAGE_CHARS))}"
     yield ""
 

@@ -176,6 +176,8 @@ class Problem:
     texts_kept: bool
     among: int = 0
     """Of so many of the worst."""
+    compared: bool = False
+    """Only words were compared: no judge says of the marked ones that they have no support."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,12 +21,19 @@ _MOST_READ: Final = 2_000
 
 
 def worst(
-    reader: Reader, columns: Columns, found: Sequence[Track], chosen: NDArray[np.bool_], count: int
+    reader: Reader,
+    columns: Columns,
+    found: Sequence[Track],
+    chosen: NDArray[np.bool_],
+    count: int,
+    *,
+    labelling: Collection[str],
 ) -> tuple[Problem, ...]:
     """The *count* calls with the worst scores, of equally bad ones the latest; none without fault.
 
     Args:
         found: tracks of one metric by different evaluators, each of other calls.
+        labelling: evaluators that label statements, where others only compare words.
     """
     badness, by = np.zeros(len(columns)), np.zeros(len(columns), dtype=np.int64)
     for number, track in enumerate(found):
@@ -44,8 +52,11 @@ def worst(
         repeats[key] = repeats.get(key, 0) + 1
         if len(kept) < count:
             kept.setdefault(key, (at, texts))
-    return tuple(
+    problems = (
         _problem(columns, found[int(by[at])], at, texts, repeats[key], len(order)) for key, (at, texts) in kept.items()
+    )
+    return tuple(
+        replace(problem, compared=bool(problem.marks) and problem.evaluator not in labelling) for problem in problems
     )
 
 

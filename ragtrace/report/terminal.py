@@ -139,7 +139,7 @@ class Terminal:
     def _problems(self, report: Report) -> Iterator[str]:
         if report.problems:
             yield ""
-            yield self._styled("The worst answers; [[words]] are supported by no retrieved chunk", "quiet")
+            yield self._styled(f"The worst answers; [[words]] are {words.marked(report)}", "quiet")
         for number, problem in enumerate(report.problems, start=1):
             yield from self._problem(number, problem)
 
@@ -152,7 +152,7 @@ class Terminal:
         for line in self._wrapped(f"answer: {pieces or 'not kept'}", "   "):
             yield line.replace("[[", f"\x1b[{_STYLES['mark']}m[[").replace("]]", "]]\x1b[0m") if self._colour else line
         for rank, passage in enumerate(problem.passages or (), start=1):
-            held = " (does not support it)" if passage.held_against else ""
+            held = f" ({words.held(problem)})" if passage.held_against else ""
             yield from self._wrapped(f"chunk {rank}{held}: {words.shortened(passage.text, _PASSAGE_CHARS)}", "   ")
         where = [words.moment(problem.at), problem.workflow, problem.model, problem.evaluator, problem.trace_id]
         where.append(words.how_often(problem))

@@ -299,6 +299,20 @@ def excerpt(problem: Problem) -> tuple[str, list[tuple[int, int]]]:
     return clean(head + answer[start:end] + tail), kept
 
 
+def marked(report: Report) -> str:
+    """Return what the marked words of the worst answers are."""
+    compared = {problem.compared for problem in report.problems if problem.marks}
+    if compared == {True}:
+        return "in no retrieved chunk; words alone were compared, so they may be a true paraphrase"
+    others = ", or in none where words alone were compared" if True in compared else ""
+    return f"supported by no retrieved chunk{others}"
+
+
+def held(problem: Problem) -> str:
+    """Return how a chunk stands to the marked words of *problem* that were held against it."""
+    return "does not have the marked words" if problem.compared else "does not support the marked words"
+
+
 def shortened(text: str, most: int = PASSAGE_CHARS) -> str:
     """*text* up to *most* characters."""
     return clean(text if len(text) <= most else f"{text[:most]} ...")

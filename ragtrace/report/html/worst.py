@@ -1,4 +1,4 @@
-"""The worst answers, with the words that no chunk supports."""
+"""The worst answers, with the words that no chunk supports, or has."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ def problems(report: Report) -> Html | None:
     """One card a problem: what was answered beside what was retrieved."""
     if not report.problems:
         return None
+    first = next((problem for problem in report.problems if problem.marks), report.problems[0])
     lead = (
-        "Worst first. Marked words are supported by no retrieved chunk. A chunk with a coloured edge is the one that a "
-        "marked statement was compared with, as the nearest to it, and which does not support it."
+        f"Worst first. Marked words are {words.marked(report)}. A chunk with a coloured edge is the one that a "
+        f"marked statement was compared with, as the nearest to it, and which {words.held(first)}."
     )
     return element(
         "section",
@@ -62,13 +63,13 @@ def _passages(problem: Problem) -> Html:
     others = None
     if rest:
         summary = element("summary", f"{len(rest)} more {'chunk' if len(rest) == 1 else 'chunks'}")
-        others = element("details", summary, *(_passage(*pair) for pair in rest))
-    return element("div", *(_passage(*pair) for pair in first), others)
+        others = element("details", summary, *(_passage(problem, *pair) for pair in rest))
+    return element("div", *(_passage(problem, *pair) for pair in first), others)
 
 
-def _passage(rank: int, passage: Passage) -> Html:
+def _passage(problem: Problem, rank: int, passage: Passage) -> Html:
     name = f"Chunk {rank}" + (f" \u00b7 {words.shortened(passage.id, 80)}" if passage.id else "")
-    held = " \u00b7 does not support the marked words" if passage.held_against else ""
+    held = f" \u00b7 {words.held(problem)}" if passage.held_against else ""
     return element(
         "div",
         element("p", name + held, class_="label"),
