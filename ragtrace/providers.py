@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -208,13 +209,14 @@ def build(
         service = str(resource.attributes.get(semconv.SERVICE_NAME, ""))
         telemetry.posters.append(ScorePoster(signals.scores, service=service, evidence=settings.evidence))
     tracers = tracer_provider or (None if ours else _global_tracers())
-    making = tracers or _own_tracers(signals, resource, settings, telemetry)
+    users_loggers = logger_provider or (None if ours else _global_loggers())
+    with _stopped_if_refused(signals if remakes else Signals()):
+        making = tracers or _own_tracers(signals, resource, settings, telemetry)
+        own_loggers = None if users_loggers else _own_loggers(signals, resource, telemetry)
     telemetry.tracer = making.get_tracer(semconv.SCOPE, release)
     telemetry.drops_children = drops_children(making)
     if tracers is not None:
         telemetry.light = light_in(telemetry.tracer, release)
-    users_loggers = logger_provider or (None if ours else _global_loggers())
-    own_loggers = None if users_loggers else _own_loggers(signals, resource, telemetry)
     loggers = users_loggers or own_loggers
     if loggers is not None:
         telemetry.logger = loggers.get_logger(semconv.SCOPE, release)
@@ -235,6 +237,17 @@ def build(
         shared = None if own_meters is None else SharedMeters(own_meters, telemetry.renewal)
         _set_global(None if tracers or signals.spans is None else making, shared, own_loggers)
     return telemetry
+
+
+@contextmanager
+def _stopped_if_refused(signals: Signals) -> Generator[None, None, None]:
+    """Stop the metric reader of *signals*, whose thread runs already, if the settings turn out to be wrong."""
+    try:
+        yield
+    except SettingsError:
+        if signals.metrics is not None:
+            signals.metrics.shutdown()
+        raise
 
 
 def _unhurried(flush: Callable[[float], object], timeout_millis: float) -> object:
