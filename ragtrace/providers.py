@@ -246,7 +246,7 @@ def _stopped_if_refused(signals: Signals) -> Generator[None, None, None]:
         yield
     except SettingsError:
         if signals.metrics is not None:
-            signals.metrics.shutdown()
+            signals.metrics.shutdown()  # pyright: ignore[reportUnknownMemberType]
         raise
 
 
