@@ -6,7 +6,9 @@ Each object (`tests/support/foreign.py`: random classes with slow, endless, rais
 proxies, containers of them) is the argument and the result of a retrieval, a generation and a trace, a piece of a
 stream, and in an exception. Every foreign method takes `--delay` seconds, so that running a single one shows. The
 garbage collector is off while a call is timed: what it takes is not the call's. The control is a second undecorated
-call that then spins for as much CPU time as the decorated one took: what it takes beyond that is the machine's.
+call that then spins for as much CPU time as the decorated one took: what it takes beyond that is the machine's. A
+difference of more than 20 ms of CPU time is measured once more, with objects that are made alike: "lesser" has the
+smaller of both, as what belongs to the object comes again and an interrupt does not.
 
 It works in pieces of 1,000 objects, each with a seed of its own. Interrupted, it shows what it has; with `--results`,
 each piece is kept in a file as it ends, and the same command goes on with those that are lacking.
@@ -70,8 +72,10 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 PIECE = 1_000
-COLUMNS = ("wall", "cpu", "control")
-"""Each of them less what the undecorated call took; the control is in wall time."""
+COLUMNS = ("wall", "cpu", "lesser", "control")
+"""Each of them less what the undecorated call took; the control is in wall time, the lesser in CPU time."""
+LONG = 0.02
+"""Seconds of CPU time after which a call is measured again."""
 KEPT = 200
 """Largest values of a piece that are kept: enough for the 99.9 % quantile of a hundred pieces."""
 
@@ -85,9 +89,9 @@ def piece(seed: int, objects: int, delay: float, captured: Captured) -> dict[str
             runs[timing] += 1
             sleep(delay)
 
-    foreign = Foreign(seed, hook)
-    added: dict[str, list[tuple[float, ...]]] = {name: [] for name in CASES}
-    for number in range(objects):
+    def measure(seed: int) -> dict[str, tuple[float, float, float]]:
+        nonlocal timing
+        foreign, found = Foreign(seed, hook), {}
         value, error = foreign.value(), foreign.error()
         for name, (plain, decorated) in CASES.items():
             given = (value, value, error if name == "exception" else value)
@@ -98,7 +102,16 @@ def piece(seed: int, objects: int, delay: float, captured: Captured) -> dict[str
             timing = "control"
             again = seconds(plain, *given, spin=watched[1])
             timing = ""
-            added[name].append((watched[0] - bare[0], watched[1] - bare[1], again[0] - bare[0]))
+            found[name] = (watched[0] - bare[0], watched[1] - bare[1], again[0] - bare[0])
+        return found
+
+    added: dict[str, list[tuple[float, ...]]] = {name: [] for name in CASES}
+    for number in range(objects):
+        found = measure(seed * PIECE + number)
+        long = any(cpu > LONG for _, cpu, _ in found.values())
+        once_more = measure(seed * PIECE + number) if long else found
+        for name, (wall, cpu, control) in found.items():
+            added[name].append((wall, cpu, min(cpu, once_more[name][1]), control))
         if number % 500 == 499:
             ragtrace.flush(10)
             captured.clear()
@@ -121,7 +134,7 @@ def show(pieces: list[dict[str, Any]]) -> None:
     for name in CASES:
         for column in COLUMNS:
             values = sorted((value for each in pieces for value in each["largest"][name][column]), reverse=True)
-            over = sum(value > 0.02 for value in values)
+            over = sum(value > LONG for value in values)
             print(f"{name:12}{column:14}{values[objects // 1_000] * 1e3:9.2f}{values[0] * 1e3:9.2f}{over:12}")
     runs = Counter[str]()
     for each in pieces:
