@@ -21,7 +21,8 @@ Long bursts with good calls among the bad ones raise alarms more often than stat
 times.
 
 **Start.** A change that is there from the first call should not have to wait for evidence to build up: the statistic
-starts with 1 % of the calls asked for, and B is larger by as much.
+starts with 1 % of the calls asked for, and B is larger by as much. It has no such start where the bound was learned
+from the calls just before.
 
 **Batches**: where several calls make a batch, the mean of the batch takes the place of the score. An alarm that the
 rest of a batch cannot prevent any more, whatever its scores, is raised at once; one batch is added to B for that.
@@ -83,9 +84,9 @@ def bet(alternative: float, expected: float) -> float:
     return max(0.0, alternative - expected) / (expected * (1.0 - expected)) if expected < 1.0 else 0.0
 
 
-def threshold(mean_calls: float, batch: int = 1) -> float:
+def threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
     """Return the evidence at which there is reason for an alarm."""
-    return (1.0 + HEAD_START) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
+    return (1.0 + head_start) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
 
 
 class _Expectation:
@@ -128,14 +129,16 @@ class Detector:
         bound: the largest mean that is all right, in (0, 1).
         mean_calls: scored calls between two false alarms, in the mean, at least.
         batch: scored calls of which the mean counts, 1 or more.
+        head_start: share of *mean_calls* that the evidence starts with.
     """
 
-    def __init__(self, bound: float, mean_calls: float, batch: int = 1) -> None:
+    def __init__(self, bound: float, mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> None:
         self.bound, self.mean_calls, self.batch = bound, mean_calls, batch
-        self.threshold = threshold(mean_calls, batch)
+        self.threshold = threshold(mean_calls, batch, head_start)
         """Evidence at which there is reason for an alarm."""
         self._alternatives = alternatives(bound, batch)
         self._weights = weights(batch)
+        self._head_start = head_start * mean_calls / batch
         self._expectation = _Expectation(bound)
         self._asked: deque[object] = deque(maxlen=max(batch, _REPEATED_WITHIN))
         self.reset()
@@ -144,7 +147,7 @@ class Detector:
         """Forget all evidence. What is usual after a bad call stays known."""
         self.calls = 0
         """Since the start, or the last `reset`."""
-        self._sums = [HEAD_START * self.mean_calls / self.batch] * len(self._alternatives)
+        self._sums = [self._head_start] * len(self._alternatives)
         self._best = [1.0] * len(self._alternatives)
         self._since = [0] * len(self._alternatives)
         self._begin_batch()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from ragtrace.alerts.alert import Alert
-from ragtrace.alerts.detector import Detector
+from ragtrace.alerts.detector import HEAD_START, Detector
 from ragtrace.alerts.notice import Example, Notice, Problem
 from ragtrace.alerts.state import Rate, State, Supply
 from ragtrace.estimates import Distribution, Estimate, Moments, from_moments, of_judged
@@ -107,7 +107,8 @@ class Watch:
         alert, self.bound = self._alert, bound
         limit = bound if alert.direction == "above" else 1.0 - bound
         recovery = alert.calls_to_recover(limit)
-        detector = Detector(limit, alert.mean_calls_between_false_alarms, alert.calls_in_batch)
+        head_start = 0.0 if alert.against_baseline else HEAD_START
+        detector = Detector(limit, alert.mean_calls_between_false_alarms, alert.calls_in_batch, head_start)
         self.rate = Rate(detector, min_calls=alert.min_calls, recovery=recovery)
         self._recovery = recovery
         self._recent = deque(self._recent, maxlen=max(_KEPT_CALLS, recovery))

@@ -55,7 +55,7 @@ def lengths(learned: Draw, seen: Draw, *, calls: int, runs: int, most: int, seed
     bounds = np.array([1.0 - bound_of(Distribution.of(list(column)), ALERT.direction) for column in scores.T])
     return run_lengths(
         bounds, ALERT.mean_calls_between_false_alarms, seen,
-        streams=runs, seed=seed + 1, most=most, batch=ALERT.calls_in_batch,
+        streams=runs, seed=seed + 1, most=most, batch=ALERT.calls_in_batch, head_start=0.0,
     )  # fmt: skip
 
 

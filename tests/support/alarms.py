@@ -88,11 +88,11 @@ def bursts(length: float, rate: float, *, inside: float = 0.6) -> Draw:
 class _Streams:
     """`Detector` for many streams at once, each with a bound of its own."""
 
-    def __init__(self, bounds: Floats, mean_calls: float, batch: int, *, expecting: bool) -> None:
-        self.batch, self._threshold, self._expecting = batch, threshold(mean_calls, batch), expecting
+    def __init__(self, bounds: Floats, mean_calls: float, batch: int, *, expecting: bool, head_start: float) -> None:
+        self.batch, self._threshold, self._expecting = batch, threshold(mean_calls, batch, head_start), expecting
         self._bounds, self._weights = bounds, np.array(weights(batch))
         self._alternatives = np.array([alternatives(float(each), batch) for each in bounds]).T
-        self._sums = np.full((len(self._weights), bounds.size), HEAD_START * mean_calls / batch)
+        self._sums = np.full((len(self._weights), bounds.size), head_start * mean_calls / batch)
         self._place, self._total, self._counted = 0, np.zeros(bounds.size), np.zeros(bounds.size)
         self._after_bad = np.full(bounds.size, REACH + 1)
         (directly, first), (share, second) = DIRECTLY_AFTER, SOON_AFTER
@@ -145,6 +145,7 @@ def run_lengths(
     most: int,
     batch: int = 1,
     expecting: bool = True,
+    head_start: float = HEAD_START,
     before: Draw | None = None,
     calls_before: int = 0,
 ) -> Floats:
@@ -153,11 +154,14 @@ def run_lengths(
     Args:
         bound: one, or one for each stream.
         expecting: whether others are expected soon after a bad call.
+        head_start: share of *mean_calls* that the evidence starts with.
         before: what is drawn for the first *calls_before* calls. Streams with an alarm among these are left out, and
             calls are counted from there.
     """
     rng, alive = np.random.default_rng(seed), np.arange(streams)
-    detectors = _Streams(np.broadcast_to(bound, (streams,)).astype(float), mean_calls, batch, expecting=expecting)
+    detectors = _Streams(
+        np.broadcast_to(bound, (streams,)).astype(float), mean_calls, batch, expecting=expecting, head_start=head_start
+    )
     lengths, call = np.full(streams, float(most + calls_before)), 0
     while call < most + calls_before and alive.size:
         early = call < calls_before
