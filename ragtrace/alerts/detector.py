@@ -24,8 +24,9 @@ times.
 starts with 1 % of the calls asked for, and B is larger by as much. It has no such start where the bound was learned
 from the calls just before.
 
-**Batches**: where several calls make a batch, the mean of the batch takes the place of the score. An alarm that the
-rest of a batch cannot prevent any more, whatever its scores, is raised at once; one batch is added to B for that.
+**Batches**: where several calls make a batch, the mean of the batch takes the place of the score, so that what depends
+on each other within it does no harm, and only the bound is expected. An alarm that the rest of a batch cannot prevent
+any more, whatever its scores, is raised at once; one batch is added to B for that.
 
 **Sampling**: a call that was included with probability p gets the share c / p of its place, where c is the smallest
 probability that any call could have had at that moment. As c is known before the call, what is won on it is in the mean
@@ -90,25 +91,29 @@ def threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START)
 
 
 class _Expectation:
-    """The mean that is expected of the next batch: the bound, or more soon after a bad batch."""
+    """The mean that is expected of the next call: the bound, or more soon after a bad one.
 
-    def __init__(self, bound: float) -> None:
-        self._bound = bound
-        self._after_bad = REACH + 1
+    Args:
+        reach: calls after a bad one in which others are expected.
+    """
+
+    def __init__(self, bound: float, reach: int) -> None:
+        self._bound, self._reach = bound, reach
+        self._after_bad = reach + 1
         (directly, first), (share, second) = DIRECTLY_AFTER, SOON_AFTER
         self._totals = [directly * first, share * bound * second]
         self._calls = [first, second]
 
     @property
     def mean(self) -> float:
-        if self._after_bad > REACH:
+        if self._after_bad > self._reach:
             return self._bound
         at = self._situation
         return max(self._bound, min(MOST_EXPECTED, self._totals[at] / self._calls[at]))
 
     def add(self, total: float, calls: float) -> None:
-        """Learn from a batch that was so many *calls*, with this *total* of their scores; both weighted by share."""
-        if self._after_bad <= REACH:
+        """Learn from a call, or several, with this *total* of their scores; both weighted by share."""
+        if self._after_bad <= self._reach:
             at = self._situation
             self._totals[at] += total
             self._calls[at] += calls
@@ -139,7 +144,7 @@ class Detector:
         self._alternatives = alternatives(bound, batch)
         self._weights = weights(batch)
         self._head_start = head_start * mean_calls / batch
-        self._expectation = _Expectation(bound)
+        self._expectation = _Expectation(bound, REACH if batch == 1 else 0)
         self._asked: deque[object] = deque(maxlen=max(batch, _REPEATED_WITHIN))
         self.reset()
 

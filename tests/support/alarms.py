@@ -89,7 +89,11 @@ class _Streams:
     """`Detector` for many streams at once, each with a bound of its own."""
 
     def __init__(self, bounds: Floats, mean_calls: float, batch: int, *, expecting: bool, head_start: float) -> None:
-        self.batch, self._threshold, self._expecting = batch, threshold(mean_calls, batch, head_start), expecting
+        self.batch, self._threshold, self._expecting = (
+            batch,
+            threshold(mean_calls, batch, head_start),
+            expecting and batch == 1,
+        )
         self._bounds, self._weights = bounds, np.array(weights(batch))
         self._alternatives = np.array([alternatives(float(each), batch) for each in bounds]).T
         self._sums = np.full((len(self._weights), bounds.size), head_start * mean_calls / batch)
@@ -153,7 +157,7 @@ def run_lengths(
 
     Args:
         bound: one, or one for each stream.
-        expecting: whether others are expected soon after a bad call.
+        expecting: whether others are expected soon after a bad call, where calls are single.
         head_start: share of *mean_calls* that the evidence starts with.
         before: what is drawn for the first *calls_before* calls. Streams with an alarm among these are left out, and
             calls are counted from there.
