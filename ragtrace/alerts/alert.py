@@ -60,8 +60,8 @@ class Alert:
         below: alarm when the mean is below this, in (0, 1), or "baseline"; give one of the two.
         mean_calls_between_false_alarms: at least 10. Ten times as many make an alarm come later by about a third.
         min_calls: scored calls that must have been seen before there can be an alarm.
-        batch: scored calls of which only the mean counts; default 1, with a baseline 5. More of them do away with what
-            depends on each other within a batch, and large jumps are told later: an alarm takes three batches at least.
+        batch: scored calls of which only the mean counts; default 1, with a baseline 5. Only where each call counts are
+            others expected soon after a bad one.
         window: seconds without any score after which the state is no_data; far more than usually pass between two.
         recovery_calls: scored calls since the alarm whose mean must be within the bound to end it, and so must be that
             of the last fifth of them; default 100, or more where the bound is so near 0 or 1 that 100 would say little.

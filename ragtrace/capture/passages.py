@@ -71,10 +71,13 @@ def _plain(value: object) -> tuple[Document, ...] | None:
     items = cast("list[object]", value)
     if len(items) > MAX_DOCUMENTS:
         return None
+    for item in items:
+        if type(item) is not str:
+            break
+    else:
+        return tuple(map(document, cast("list[str]", items)))
     if kind is tuple:  # a tuple with anything but texts may be a pair
-        for item in items:
-            if type(item) is not str:
-                return None
+        return None
     found = flat_passages(items)
     return None if found is None else tuple(found)
 

@@ -8,7 +8,7 @@ from json.encoder import encode_basestring as _text
 
 from ragtrace import semconv
 from ragtrace.model import Document
-from ragtrace.steps import Message, Step
+from ragtrace.steps import Step
 
 Attributes = dict[str, "str | bool | int | float | Sequence[str]"]
 
@@ -23,16 +23,16 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Compact JSON; texts have been cleaned by redaction, so that it can be encoded."""
 
 
-def message_records(messages: Sequence[Message]) -> list[dict[str, object]]:
+def message_records(messages: Sequence[tuple[str, str]]) -> list[dict[str, object]]:
     """Messages of one text part each, as the conventions structure them."""
     return [{"role": role, "parts": [{"type": "text", "content": text}]} for role, text in messages]
 
 
-def _given(step: Step) -> Sequence[Message]:
+def _given(step: Step) -> Sequence[tuple[str, str]]:
     """The messages that the model was given as far as they are known, else the question."""
     if step.kind == "generate" and step.prompt is not None:
         return step.prompt.messages
-    return () if step.query is None else (Message("user", step.query),)
+    return () if step.query is None else (("user", step.query),)
 
 
 def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
@@ -100,7 +100,7 @@ def content(step: Step) -> dict[str, object]:
     if given := _given(step):
         attributes[semconv.INPUT_MESSAGES] = message_records(given)
     if step.answer is not None:
-        attributes[semconv.OUTPUT_MESSAGES] = message_records((Message("assistant", step.answer),))
+        attributes[semconv.OUTPUT_MESSAGES] = message_records((("assistant", step.answer),))
     if step.contexts_here is not None:
         attributes[semconv.RETRIEVAL_DOCUMENTS] = document_records(step.contexts_here)
     return attributes
@@ -117,7 +117,7 @@ def add_content(attributes: Attributes, step: Step) -> None:
     if given := _given(step):
         attributes[semconv.INPUT_MESSAGES] = messages_json(given)
     if step.answer is not None:
-        attributes[semconv.OUTPUT_MESSAGES] = messages_json((Message("assistant", step.answer),))
+        attributes[semconv.OUTPUT_MESSAGES] = messages_json((("assistant", step.answer),))
     if step.contexts_here is not None:
         attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.contexts_here)
 
@@ -125,8 +125,11 @@ def add_content(attributes: Attributes, step: Step) -> None:
 # Put together by hand: only texts need escaping, and an encoder takes several times as long to look at what is around.
 
 
-def messages_json(messages: Sequence[Message]) -> str:
+def messages_json(messages: Sequence[tuple[str, str]]) -> str:
     """`message_records` as JSON."""
+    if len(messages) == 1:
+        [(role, text)] = messages
+        return f'[{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}]'
     parts = [f'{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}' for role, text in messages]
     return f"[{','.join(parts)}]"
 
