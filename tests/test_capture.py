@@ -15,7 +15,7 @@ import pytest
 import wrapt
 from pydantic import BaseModel
 
-from ragtrace.capture import Reply, StreamText, documents, mark_duplicates, not_understood, query, reply
+from ragtrace.capture import Reply, StreamText, documents, mark_duplicates, not_understood, passages, query, reply
 from ragtrace.errors import faults
 from ragtrace.model import Document
 
@@ -260,6 +260,20 @@ def test_too_many_documents_are_cut_and_counted(caplog: pytest.LogCaptureFixture
     assert len(found) == 1_000
     assert faults.counts() == {"capture.documents.cut": 1}
     assert "1000 were kept" in caplog.text
+
+
+def test_documents_that_take_too_long_to_read_are_cut_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The request waits for them: what was read in time is kept, and that is said."""
+    monkeypatch.setattr(passages, "MAX_SECONDS", 0.0)
+    slow = [{"document": {"page_content": f"text {number}"}} for number in range(100)]
+    found = documents(slow)
+    assert found is not None
+    assert 0 < len(found) < 100
+    assert [document.text for document in found] == [f"text {number}" for number in range(len(found))]
+    assert faults.counts() == {"capture.documents.cut": 1}
+    assert f"{len(found)} were kept" in caplog.text
 
 
 def test_exactly_the_limit_is_not_cut() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import thread_time
 from typing import Final, cast
 
 from ragtrace.capture import names
@@ -30,6 +31,10 @@ from ragtrace.capture.report import describe, failed, foreign, warn, warn_unread
 from ragtrace.model import Document
 
 MAX_DOCUMENTS: Final = 1_000
+MAX_SECONDS = 0.005
+"""CPU time for the documents of one value that take a search: the application's request waits for it."""
+_LOOKS_AT_A_TIME: Final = 16
+"""Between two looks at the clock, which takes as long as a passage."""
 _LOOKS_EACH: Final = 4
 """Bounds the work on nested values: each list item and each record inside a record is one look."""
 _MAX_COMPONENTS = 20
@@ -94,14 +99,17 @@ def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
 
 
 class _Search:
-    """Collects the documents of one value, within limits of depth, number and work."""
+    """Collects the documents of one value, within limits of depth, number, work and time."""
 
-    __slots__ = ("cut", "found", "limit", "looks", "skipped", "spare", "unread")
+    __slots__ = ("cut", "found", "late", "limit", "looks", "skipped", "spare", "unread", "until")
 
     def __init__(self, spare: int) -> None:
         self.spare = self.limit = spare
         self.found: list[Document] = []
         self.looks = 0
+        self.until = 0.0
+        """CPU time of the thread at which the search ends; 0: the clock was not looked at yet."""
+        self.late = False
         self.cut = False
         self.skipped: str | None = None
         self.unread: str | None = None
@@ -147,10 +155,18 @@ class _Search:
         self.looks += 1
         if self.looks > self.limit:  # what is found makes room for more
             self.limit = self.spare + _LOOKS_EACH * len(self.found)
-        if self.looks <= self.limit and len(self.found) < MAX_DOCUMENTS:
+        if self.looks % _LOOKS_AT_A_TIME == 1:
+            self.look_at_the_clock()
+        if self.looks <= self.limit and len(self.found) < MAX_DOCUMENTS and not self.late:
             return True
         self.cut = True
         return False
+
+    def look_at_the_clock(self) -> None:
+        """End the search `MAX_SECONDS` after this was called for the first time."""
+        now = thread_time()
+        self.until = self.until or now + MAX_SECONDS
+        self.late = self.late or now > self.until
 
     def item(self, value: object, depth: int) -> bool:
         """Read one item: a record, a string, a pair with a score, or a list of its own."""
@@ -288,8 +304,10 @@ class _Search:
         if self.cut and self.found:
             warn(
                 "capture.documents.cut",
-                "more documents than ragtrace reads: %d were kept, the rest of them goes unjudged; return fewer, or"
-                " pick them with documents=",
+                "more documents than ragtrace reads at a time (%d, or what takes %g ms): %d were kept, the rest of them"
+                " goes unjudged; return fewer, or pick them with documents=",
+                MAX_DOCUMENTS,
+                MAX_SECONDS * 1e3,
                 len(self.found),
             )
         if self.unread is not None and self.found:
