@@ -39,7 +39,10 @@ sys.exit(5)
 
 @pytest.mark.parametrize("time", range(3))
 def test_the_last_books_arrive_though_spans_keep_coming(http_receiver: HttpReceiver, time: int) -> None:
-    """The SDK's flush of spans goes on as long as there are new ones: the books do not wait for it."""
+    """The SDK's flush of spans goes on as long as there are new ones: the books do not wait for it.
+
+    The thread may be in the middle of a call when they are read: offered, and not yet counted as lost.
+    """
     done = subprocess.run(
         [sys.executable, "-c", BUSY],
         capture_output=True,
@@ -54,7 +57,7 @@ def test_the_last_books_arrive_though_spans_keep_coming(http_receiver: HttpRecei
     assert books.keys() == {"embedded", "waiting"}
     for counts in books.values():
         assert counts["offered"] >= 20
-        assert sum(counts.values()) == 2 * counts["offered"]
+        assert 2 * counts["offered"] - sum(counts.values()) in (0, 1)
 
 
 def test_a_shutdown_that_leaves_something_in_hand_says_so() -> None:
