@@ -181,9 +181,9 @@ from tests.support.watched import ask
 
 class Seeing(SpanProcessor):
     def on_start(self, span, parent_context=None):
-        print("starts", span.name)
+        print(f"starts {span.name}\\n", end="")  # in one piece: spans end on another thread
     def on_end(self, span):
-        print("ends", span.name, "ragtrace.eval.status" in span.attributes)
+        print(f"ends {span.name} {'ragtrace.eval.status' in span.attributes}\\n", end="")
     def force_flush(self, timeout_millis=30000):
         return True  # the default of older SDKs says False
 
