@@ -114,6 +114,7 @@ class Faults:
         self._counts: Counter[str] = Counter()
         self._earlier: Counter[str] = Counter()
         self._ended: Counter[str] = Counter()
+        self._here = threading.local()
         self.message_filter: Callable[[BaseException], str] | None = None
         """Returns what may be logged of an exception's message; None: all of it. `configure` sets it to the redaction
         in force."""
@@ -128,7 +129,7 @@ class Faults:
         if `hides_messages`: an exception out of a user's function may carry the texts of a call.
         """
         with self._lock:
-            self._counts[place] += 1
+            self._count(place, 1)
             first = self._counts[place] == 1
         if not first:
             return
@@ -164,7 +165,7 @@ class Faults:
         """Count *count* events under *place* and log *message* the first time. Never raises."""
         with self._lock:
             first = place not in self._counts
-            self._counts[place] += count
+            self._count(place, count)
         if first:
             say(logging.WARNING, message, *args)
 
@@ -180,6 +181,16 @@ class Faults:
         """How often each place failed since the process started (or `clear`)."""
         with self._lock:
             return dict(self._counts)
+
+    def counts_here(self) -> Mapping[str, int]:
+        """Return how often each place failed on this thread."""
+        return dict(getattr(self._here, "counts", {}))
+
+    def _count(self, place: str, count: int) -> None:
+        self._counts[place] += count
+        if not hasattr(self._here, "counts"):
+            self._here.counts = Counter[str]()
+        self._here.counts[place] += count
 
     def lately(self) -> Mapping[str, int]:
         """Return how often each place failed since the configuration began that runs now, or was shut down last."""

@@ -31,10 +31,12 @@ from ragtrace.capture.report import describe, failed, foreign, warn, warn_unread
 from ragtrace.model import Document
 
 MAX_DOCUMENTS: Final = 1_000
-MAX_SECONDS = 0.005
+MAX_SECONDS = 0.004
 """CPU time for the documents of one value that take a search: the application's request waits for it."""
-_LOOKS_AT_A_TIME: Final = 16
+_ITEMS_AT_A_TIME: Final = 16
 """Between two looks at the clock, which takes as long as a passage."""
+_MOST_AT_A_TIME: Final = 0.001
+"""Seconds that count of such an interval: a longer one may be an interrupt, for which no document is left out."""
 _LOOKS_EACH: Final = 4
 """Bounds the work on nested values: each list item and each record inside a record is one look."""
 _MAX_COMPONENTS = 20
@@ -101,14 +103,18 @@ def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
 class _Search:
     """Collects the documents of one value, within limits of depth, number, work and time."""
 
-    __slots__ = ("cut", "found", "late", "limit", "looks", "skipped", "spare", "unread", "until")
+    __slots__ = (
+        "cut", "found", "items", "late", "limit", "looks", "seen", "skipped", "spare", "spent", "unread",
+    )  # fmt: skip
 
     def __init__(self, spare: int) -> None:
         self.spare = self.limit = spare
         self.found: list[Document] = []
         self.looks = 0
-        self.until = 0.0
-        """CPU time of the thread at which the search ends; 0: the clock was not looked at yet."""
+        self.items = 0
+        """That took more than a glance."""
+        self.seen = self.spent = 0.0
+        """When the clock was looked at last, and what the search has taken: CPU time of the thread."""
         self.late = False
         self.cut = False
         self.skipped: str | None = None
@@ -146,7 +152,7 @@ class _Search:
                 understood = True
             elif self.item(item, depth + 1):
                 understood = True
-            elif self.skipped is None:
+            elif self.skipped is None and not self.late:
                 self.skipped, self.unread = describe(item), foreign(item)
         return understood
 
@@ -155,21 +161,24 @@ class _Search:
         self.looks += 1
         if self.looks > self.limit:  # what is found makes room for more
             self.limit = self.spare + _LOOKS_EACH * len(self.found)
-        if self.looks % _LOOKS_AT_A_TIME == 1:
-            self.look_at_the_clock()
         if self.looks <= self.limit and len(self.found) < MAX_DOCUMENTS and not self.late:
             return True
         self.cut = True
         return False
 
     def look_at_the_clock(self) -> None:
-        """End the search `MAX_SECONDS` after this was called for the first time."""
+        """End the search when it has taken `MAX_SECONDS` since the first look."""
         now = thread_time()
-        self.until = self.until or now + MAX_SECONDS
-        self.late = self.late or now > self.until
+        if self.seen:
+            self.spent += min(now - self.seen, _MOST_AT_A_TIME)
+        self.seen = now
+        self.late = self.spent > MAX_SECONDS
 
     def item(self, value: object, depth: int) -> bool:
         """Read one item: a record, a string, a pair with a score, or a list of its own."""
+        self.items += 1
+        if self.items % _ITEMS_AT_A_TIME == 1:
+            self.look_at_the_clock()
         get = getter(value)
         if get is not None:
             return self.record(get, depth) or self.wrapper(get, depth)

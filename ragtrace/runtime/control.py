@@ -154,7 +154,7 @@ def configure(
         "baseline": "" if isinstance(baseline, Baseline) else baseline, "baseline_calls": baseline_calls,
         "trace_url": trace_url,
     }  # fmt: skip
-    before = Counter(faults.counts())
+    before = Counter(faults.counts_here())
     settings = resolve(scalars, os.environ)
     for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
         check_type(name, value, kind)
@@ -183,7 +183,7 @@ def configure(
     )
     faults.message_filter = redact.message  # not before: a refused configuration leaves the one in force as it is
     faults.hides_messages = settings.capture_content == "NO_CONTENT"
-    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=Counter(faults.counts()) - before)
+    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=Counter(faults.counts_here()) - before)
 
 
 def _runtime(
