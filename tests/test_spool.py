@@ -143,10 +143,12 @@ def test_a_file_that_fails_later_costs_the_calls_and_nothing_else(path: str) -> 
     watch(screen=None, judge=judge, sampling=EVERY, spool=path)
     ask("where?")
     assert judge.begun.wait(WAIT_S)
-    for name in (path, f"{path}-wal", f"{path}-shm"):
+    other = Path(f"{path}.other")
+    other.write_bytes(b"no database any more" * 100)
+    os.replace(other, path)  # at once: a file that is missing for a moment would be made anew
+    for name in (f"{path}-wal", f"{path}-shm"):
         if os.path.exists(name):
             os.remove(name)
-    Path(path).write_bytes(b"no database any more" * 100)
     ragtrace.shutdown(timeout=0.5)
     assert ragtrace.stats().dropped == {"not_spooled": 1}
     assert faults.counts()["spool"] >= 1
