@@ -51,7 +51,8 @@ def documents(value: object, looks: Looks | None = None) -> tuple[Document, ...]
 
     Returns:
         None if *value* cannot be understood (None itself included), () if it is understood and empty. At most
-        `MAX_DOCUMENTS`, or what takes `MAX_SECONDS`; what is cut off or skipped is counted and logged once. Never raises.
+        `MAX_DOCUMENTS`, or what takes `MAX_SECONDS`; what is cut off or skipped is counted and logged once. Never
+        raises.
     """
     try:
         if type(value) is str:
