@@ -52,7 +52,7 @@ def otlp(environ: Mapping[str, str]) -> Signals:
     spans, metrics, logs = (_exporter(environ, signal) for signal in _SIGNALS)
     return Signals(
         spans=cast("SpanExporter | None", spans),
-        # A reader is a thread, and nobody would end it if one of the exporters were refused after it.
+        # A reader starts a thread, which would go on if the configuration of an exporter were refused after it.
         metrics=None if metrics is None else _reader(environ, metrics),
         logs=logs,
     )

@@ -32,7 +32,7 @@ _BAD_CALLS_AT_THE_BOUND: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Condition under which somebody is told: the mean of a metric leaves a bound, with a stated false-alarm rate.
+    """Condition for a notification: the mean of a metric leaves a bound, with a stated false-alarm rate.
 
     While the rate behind the traffic is within the bound, at least `mean_calls_between_false_alarms` scored calls pass
     before an alarm, in the mean, whatever the distribution of the scores and however the calls were sampled. The

@@ -78,7 +78,7 @@ class _Spike:
         return self.watched, self.notice
 
     def covers(self, watched: _Watched, notice: Notice) -> bool:
-        """Whether whoever *watched* tells was told of this spike, and *notice* is of the same event."""
+        """Return whether the notifiers of *watched* have had a notice of the event that *notice* is of."""
         ours = self.notice
         return (
             self.leader is None
@@ -271,7 +271,7 @@ class Alerting:
         if mine.leader is not None:
             return [(replace(notice, part_of=mine.leader.notice.alert), tuple(self._usual))]
         found = [(notice, everybody)]
-        # What goes on after the first alert of an event is over would else be known to nobody.
+        # Without this, a spike that outlasts the first alert of its event would never be notified.
         followers = [spike for spike in self._spikes if spike.leader is mine]
         for spike in followers:
             spike.leader = next((s for s in self._spikes if s is not spike and s.covers(*spike.of)), None)

@@ -284,7 +284,7 @@ class Baseline:
 
         Args:
             scores: in [0, 1]; a few hundred at least, or the baseline's own error hides what is looked for.
-            evaluator: id and version of whoever gave them, as on every score: "embedded@1".
+            evaluator: id and version of the evaluator that gave the scores, for instance "embedded@1".
             workflow: name of the workflow.
             metric: name of the metric.
             questions: what each call was asked; None: all differ.
