@@ -150,15 +150,18 @@ class Arguments:
         prompts = () if kind == "retrieve" else self._slots.values()
         self._prompts = tuple(slot for slot in prompts if slot.name not in _NOT_A_QUERY)
 
-    def pick(self, args: Sequence[object], kwargs: Mapping[str, object], bound: bool) -> Picked:
+    def pick(
+        self, args: Sequence[object], kwargs: Mapping[str, object], bound: bool, *, is_frozen: bool = False
+    ) -> Picked:
         """Read one call's arguments. Never raises.
 
         Args:
             args: positional arguments.
             kwargs: keyword arguments.
             bound: whether *args* leaves out the first parameter, self or cls.
+            is_frozen: whether the arguments come from `frozen_arguments`: then none of them can be a list of messages.
         """
-        shift = int(bound or self._always_bound)
+        shift = 1 if bound or self._always_bound else 0
         try:
             asked = self._pick_query(args, kwargs, shift)
             # Most functions have few of these: what is nowhere is not looked for.
@@ -169,7 +172,7 @@ class Arguments:
                 None if self._session is _NOWHERE else label_of(self._value(self._session, args, kwargs, shift)),
                 None if self._model is _NOWHERE else text_of(self._value(self._model, args, kwargs, shift)) or None,
                 None if self._user is _NOWHERE else label_of(self._value(self._user, args, kwargs, shift)),
-                self._pick_prompt(args, kwargs, shift, asked) if self._prompts else None,
+                None if is_frozen else self._pick_prompt(args, kwargs, shift, asked),
             )
         except Exception as error:  # the application must not see it
             failed(f"capture of the arguments of {self._name}", error)

@@ -26,7 +26,7 @@ class _Given(Arguments):
         self._picked = picked
         self.can_wait = False
 
-    def pick(self, args: Any, kwargs: Any, bound: bool) -> Picked:
+    def pick(self, args: Any, kwargs: Any, bound: bool, *, is_frozen: bool = False) -> Picked:
         return self._picked
 
 

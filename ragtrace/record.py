@@ -161,8 +161,7 @@ class Recording(Step):
             if not light.blind:
                 self.forget()
             return self._drop(span, outside)
-        self._place(outside)
-        if SPAN_KEY in outside and self.assembly is not None and self.assembly.root is self:
+        if self._place(outside) and SPAN_KEY in outside:
             light.begin_call(span, outside)
         self._note_arguments()
         return Context({**outside, SPAN_KEY: span, FRAME: self})
@@ -248,23 +247,24 @@ class Recording(Step):
         if self._counts and self._process is _process:
             self._engine.head_dropped(self.workflow)
 
-    def _place(self, outside: Context) -> None:
-        """Join the enclosing call, or open a new one, or stay loose (a retrieval outside any call)."""
+    def _place(self, outside: Context) -> bool:
+        """Join the enclosing call, open a new one, or stay loose (a retrieval outside any call); whether it is new."""
         if FRAME in outside and (step := current_step(outside)) is not None:
             self.parent, assembly = step, step.assembly
             if assembly is not None:
                 self.assembly = assembly
                 assembly.add(self)
-                return
+                return False
         if self.kind == "trace":
             self.assembly = Assembly(self)
-            return
+            return True
         around = get_current_span(outside).get_span_context()
         if self.kind == "retrieve":
             if around.is_valid and self.parent is None:
                 self._engine.loose.add(around, self)
-            return
+            return False
         self.assembly = Assembly(self, self._engine.loose.under(around) if around.is_valid else ())
+        return True
 
     def _note_arguments(self) -> None:
         """Read the arguments now, or keep them for later if none of them can change."""
@@ -327,7 +327,7 @@ class Recording(Step):
         result, self._kept_result = self._kept_result, _NOTHING
         try:
             if kept is not None:
-                take_arguments(self, self._spec, self._spec.arguments.pick(*kept, self._bound))
+                take_arguments(self, self._spec, self._spec.arguments.pick(*kept, self._bound, is_frozen=True))
         except Exception as error:
             faults.record("capture", error)
         if self._ending is not None:
@@ -345,11 +345,12 @@ class Recording(Step):
             take_documents(value, self, self._spec)
         else:
             take_reply(value, self, self._spec, self._stream)
-            self._tell_of_no_answer(value)
+            if self.answer is None and self.kind == "trace":
+                self._tell_of_no_answer(value)
 
     def _tell_of_no_answer(self, value: object) -> None:
         """Say once that a call has no answer: neither in what its root returned nor in any generation inside it."""
-        if self.kind != "trace" or self.answer is not None or value is None or self.error is not None:
+        if value is None or self.error is not None or self.assembly is None:
             return
-        if self.assembly is not None and all(step.kind != "generate" for step in self.assembly.steps):
+        if all(step.kind != "generate" for step in self.assembly.steps):
             not_understood("answer", self._spec.function_name, value)

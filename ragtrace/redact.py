@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from sys import maxsize
 from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.errors import SettingsError, faults
@@ -126,9 +127,9 @@ class Redact:
         """Whether all of *texts* may leave the process as they are: the usual case, seen at little cost."""
         if self._compiled or self.function is not None or self.ids is not None:
             return False
-        most = self.max_chars
-        for text in texts:
-            if not text.isascii() or "\0" in text or (most is not None and len(text) > most):
+        most = maxsize if self.max_chars is None else self.max_chars
+        for text in texts:  # noqa: SIM110  # all() over a generator takes twice as long, on the request path
+            if not text.isascii() or "\0" in text or len(text) > most:
                 return False
         return True
 

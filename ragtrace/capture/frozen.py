@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 UNFROZEN: Final = object()
 """Stands for a value that may change: it has to be read at once."""
 _IMMUTABLE: Final = frozenset(map(id, (str, bytes, int, float, bool, type(None))))
 """By identity: a metaclass may make its classes unhashable."""
+_class_of: Callable[[object], type[object]] = type
+"""`type`, of which the type checker knows what it returns: `typing.cast` would be another call."""
 
 
 def frozen(value: Any) -> Any:
@@ -16,7 +18,7 @@ def frozen(value: Any) -> Any:
 
     Only exact types count: a subclass may do anything.
     """
-    kind = cast("type[object]", type(value))
+    kind = _class_of(value)
     if kind is str or id(kind) in _IMMUTABLE:
         return value
     if kind is list or kind is tuple:

@@ -95,8 +95,8 @@ def _drive_plain(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs
         detach(token)
         Invocation(recorder).failed(error)
         raise
-    kind = cast("type[object]", type(result))
-    if kind is str or kind is list or kind is dict or id(kind) in _FINISHED:
+    kind = _class_of(result)
+    if kind is str or kind is list or id(kind) in _FINISHED:
         detach(token)
         recorder.done(result)
         return result
@@ -113,7 +113,8 @@ async def _drive_coroutine(recorder: Recorder, wrapped: Any, args: tuple[Any, ..
     except BaseException as error:  # cancellation ends spans too
         Invocation(recorder).failed(error)
         raise
-    if id(cast("type[object]", type(result))) in _FINISHED:
+    kind = _class_of(result)
+    if kind is str or kind is list or id(kind) in _FINISHED:
         recorder.done(result)
         return result
     return _settle(Invocation(recorder), result)
@@ -209,6 +210,8 @@ _FUNCTION: Any = types.FunctionType
 _GENERATOR: Any = types.GeneratorType
 _ASYNC_GENERATOR: Any = types.AsyncGeneratorType
 _COROUTINE: Any = types.CoroutineType
+_class_of: Callable[[object], type[object]] = type
+"""`type`, of which the type checker knows what it returns: `typing.cast` would be another call."""
 _FUTURES: Any = (asyncio.Future, Future)
 _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, int, float, bool, type(None))))
 """By identity: a metaclass may make its classes unhashable."""

@@ -114,10 +114,12 @@ def add_content(attributes: Attributes, step: Step) -> None:
         if step.documents is not None:
             attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.documents)
         return
-    if given := _given(step):
-        attributes[semconv.INPUT_MESSAGES] = messages_json(given)
+    if step.prompt is not None and step.kind == "generate":
+        attributes[semconv.INPUT_MESSAGES] = messages_json(step.prompt.messages)
+    elif step.query is not None:
+        attributes[semconv.INPUT_MESSAGES] = f"[{_message_json('user', step.query)}]"
     if step.answer is not None:
-        attributes[semconv.OUTPUT_MESSAGES] = messages_json((("assistant", step.answer),))
+        attributes[semconv.OUTPUT_MESSAGES] = f"[{_message_json('assistant', step.answer)}]"
     if step.contexts_here is not None:
         attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.contexts_here)
 
@@ -127,11 +129,11 @@ def add_content(attributes: Attributes, step: Step) -> None:
 
 def messages_json(messages: Sequence[tuple[str, str]]) -> str:
     """`message_records` as JSON."""
-    if len(messages) == 1:
-        [(role, text)] = messages
-        return f'[{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}]'
-    parts = [f'{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}' for role, text in messages]
-    return f"[{','.join(parts)}]"
+    return f"[{','.join([_message_json(role, text) for role, text in messages])}]"
+
+
+def _message_json(role: str, text: str) -> str:
+    return f'{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}'
 
 
 def documents_json(documents: Sequence[Document]) -> str:
