@@ -131,15 +131,15 @@ class Telemetry:
     def post_scores(self, timeout: float) -> bool:
         """Post and keep what is queued within *timeout* seconds; False if anything was late, or not taken."""
         deadline = monotonic() + timeout
-        queues: list[History | ScorePoster] = [*self.histories, *self.posters]
-        done = [queue.flush(max(0.0, deadline - monotonic())) for queue in queues]
+        flushes = [*(each.flush for each in self.histories), *(each.outbox.flush for each in self.posters)]
+        done = [flush(max(0.0, deadline - monotonic())) for flush in flushes]
         return all(done)
 
     def shutdown(self, timeout: float) -> bool:
         """Shut our own providers down within *timeout* seconds; what was not delivered by then is counted as lost."""
         deadline = monotonic() + timeout
         kept = [history.close(max(0.0, (deadline - monotonic()) * _POSTERS_SHARE)) for history in self.histories]
-        posted = [poster.close(max(0.0, (deadline - monotonic()) * _POSTERS_SHARE)) for poster in self.posters]
+        posted = [poster.outbox.close(max(0.0, (deadline - monotonic()) * _POSTERS_SHARE)) for poster in self.posters]
         for exporter in self.exporters.values():
             exporter.hurry()
         done = all_bounded(self.shutdowns, deadline)
@@ -158,7 +158,7 @@ class Telemetry:
         for history in self.histories:
             history.reset()
         for poster in self.posters:
-            poster.reset()
+            poster.outbox.reset()
         self.renewal.after_fork()
 
 

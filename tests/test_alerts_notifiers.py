@@ -16,8 +16,9 @@ import pytest
 from ragtrace.alerts import Alertmanager, Notice, Slack, UndeliveredError, Webhook
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.notifiers import Function, Notifier
-from ragtrace.alerts.outbox import Outbox
+from ragtrace.alerts.outbox import notifier_outbox
 from ragtrace.errors import SettingsError, faults
+from ragtrace.system.outbox import Outbox
 from tests.support.alerted import Notified, notice
 from tests.support.hooks import Hook
 from tests.support.watched import WAIT_S
@@ -26,13 +27,13 @@ SECRET = "whsec_" + base64.b64encode(b"a key of our own").decode()
 
 
 @pytest.fixture
-def outbox() -> Iterator[Callable[..., Outbox]]:
+def outbox() -> Iterator[Callable[..., Outbox[Notice]]]:
     """Makes outboxes that are closed after the test; faults are counted from 0."""
     faults.clear()
-    made: list[Outbox] = []
+    made: list[Outbox[Notice]] = []
 
-    def make(notifier: Notifier, **settings: float) -> Outbox:
-        made.append(Outbox(notifier, **settings))  # type: ignore[arg-type]
+    def make(notifier: Notifier, **settings: float) -> Outbox[Notice]:
+        made.append(notifier_outbox(notifier, **settings))
         return made[-1]
 
     yield make
@@ -40,7 +41,7 @@ def outbox() -> Iterator[Callable[..., Outbox]]:
         each.close(0.1)
 
 
-Make = Callable[..., Outbox]
+Make = Callable[..., Outbox[Notice]]
 
 
 # --- the webhook -----------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def test_a_webhook_that_fails_is_tried_again(outbox: Make) -> None:
         box.offer(notice(id="second"))
         assert box.flush(WAIT_S)
     assert [post.headers["webhook-id"] for post in hook.posts] == ["first"] * 4 + ["second"]
-    assert (box.books().offered, box.books().posted, box.books().pending) == (2, 2, 0)
+    assert (box.counts().offered, box.counts().posted, box.counts().pending) == (2, 2, 0)
 
 
 @pytest.mark.parametrize(("status", "headers"), [(400, {}), (401, {}), (404, {}), (302, {"Location": "/elsewhere"})])
@@ -81,7 +82,7 @@ def test_a_refusal_for_good_is_counted_and_logged_once(
         box.offer(notice())
         box.offer(notice())
         assert not box.flush(WAIT_S)
-    assert (len(hook.posts), box.books().failed) == (2, {"refused": 2})
+    assert (len(hook.posts), box.counts().failed) == (2, {"refused": 2})
     [record] = caplog.records
     assert f"(refused: status {status})" in record.getMessage()
     assert "/secret" not in record.getMessage()
@@ -94,7 +95,7 @@ def test_a_server_that_is_away_is_waited_for_until_patience_ends(outbox: Make) -
         box = outbox(Webhook(f"http://127.0.0.1:{free.getsockname()[1]}"), patience=0.0)
         box.offer(notice())
         assert not box.flush(WAIT_S)
-    assert box.books().failed == {"unavailable": 1}
+    assert box.counts().failed == {"unavailable": 1}
 
 
 def test_a_server_that_never_answers_is_given_up(outbox: Make) -> None:
@@ -103,7 +104,7 @@ def test_a_server_that_never_answers_is_given_up(outbox: Make) -> None:
         box = outbox(Webhook(f"http://127.0.0.1:{deaf.getsockname()[1]}"), patience=0.0, send_seconds=0.1)
         box.offer(notice())
         assert not box.flush(WAIT_S)
-    assert box.books().failed == {"timeout": 1}
+    assert box.counts().failed == {"timeout": 1}
 
 
 @pytest.mark.parametrize("url", ["example.com/hook", "ftp://example.com", "http://", "http://a:b", 3, "http://a b"])
@@ -217,7 +218,7 @@ def test_a_function_that_fails_is_counted_and_called_again_next_time(
     box.offer(notice())
     box.offer(notice())
     assert not box.flush(WAIT_S)
-    assert (box.books().failed, box.books().pending) == ({"raised": 2}, 0)
+    assert (box.counts().failed, box.counts().pending) == ({"raised": 2}, 0)
 
 
 def test_a_function_that_hangs_is_left_alone(outbox: Make) -> None:
@@ -233,7 +234,7 @@ def test_a_function_that_hangs_is_left_alone(outbox: Make) -> None:
     for _ in range(5):
         box.offer(notice())
     assert not box.flush(WAIT_S)
-    assert (called, box.books().failed) == (3, {"timeout": 3, "hangs": 2})
+    assert (called, box.counts().failed) == (3, {"timeout": 3, "hangs": 2})
     gate.set()
 
 
@@ -263,10 +264,10 @@ def test_what_does_not_fit_is_counted(outbox: Make) -> None:
     box = outbox(notified)
     for _ in range(130):
         box.offer(notice())
-    assert box.books().dropped == {"queue_full": 30}
+    assert box.counts().dropped == {"queue_full": 30}
     gate.set()
     box.flush(WAIT_S)
-    assert (box.books().offered, box.books().posted) == (130, 100)
+    assert (box.counts().offered, box.counts().posted) == (130, 100)
 
 
 def test_closing_says_what_was_lost(outbox: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -279,7 +280,7 @@ def test_closing_says_what_was_lost(outbox: Make, caplog: pytest.LogCaptureFixtu
     box.offer(notice())
     assert not box.close(0.05)
     box.offer(notice())
-    assert box.books().dropped == {"shutdown": 2}
+    assert box.counts().dropped == {"shutdown": 2}
     assert "alerts that were not delivered by scripted before the shutdown: 1" in caplog.text
 
 

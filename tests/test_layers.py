@@ -38,7 +38,7 @@ LAYERS: Final[tuple[frozenset[str], ...]] = (
             "lastturns",
         }
     ),
-    frozenset({"arguments", "drive"}),
+    frozenset({"arguments", "drive", "system"}),
     frozenset(
         {
             "estimates",

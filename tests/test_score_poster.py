@@ -12,8 +12,9 @@ import pytest
 from ragtrace.errors import faults
 from ragtrace.ledger import Posted
 from ragtrace.model import Score, Unscored
-from ragtrace.native import Refusal
+from ragtrace.native import Refusal, ScoreRecord
 from ragtrace.sinks import ScorePoster
+from ragtrace.system.outbox import Outbox
 from tests.support.posting import ScriptedSink, a_score, call_of, evaluation_of
 
 AWAY = Refusal("unavailable", again=True, busy=True)
@@ -38,7 +39,7 @@ def make(sink: ScriptedSink) -> Iterator[Make]:
     yield build
     sink.gate.set()
     for poster in made:
-        poster.close(1.0)
+        poster.outbox.close(1.0)
     faults.clear()
 
 
@@ -51,7 +52,7 @@ def test_a_score_is_posted_with_what_it_says(sink: ScriptedSink, make: Make) -> 
     """Name, value, label, explanation, who says so and how probable it was that it was asked."""
     poster, call = make(), call_of()
     poster(call, [evaluation_of()])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     (record,) = sink.taken
     assert (record.name, record.value, record.label) == ("faithfulness", 0.5, "partly")
     assert record.explanation == "1 of 2 claims is supported"
@@ -67,7 +68,7 @@ def test_the_annotator_is_of_its_kind(sink: ScriptedSink, make: Make, type_: str
     """A language model, code or a person."""
     poster = make()
     poster(call_of(), [evaluation_of(type_=type_)])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert [record.annotator for record in sink.taken] == [kind]
 
 
@@ -75,9 +76,9 @@ def test_what_is_unscored_is_not_posted(sink: ScriptedSink, make: Make) -> None:
     """There is no number to post."""
     poster = make()
     poster(call_of(), [evaluation_of({"faithfulness": Unscored("no_claims"), "answered": a_score(1.0, "answered")})])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert [record.name for record in sink.taken] == ["answered"]
-    assert poster.books() == Posted(offered=1, posted=1)
+    assert poster.outbox.counts() == Posted(offered=1, posted=1)
 
 
 def test_a_repeat_is_posted_once(sink: ScriptedSink, make: Make) -> None:
@@ -85,18 +86,18 @@ def test_a_repeat_is_posted_once(sink: ScriptedSink, make: Make) -> None:
     poster = make()
     poster(call_of(7), [evaluation_of()])
     poster(call_of(7), [evaluation_of()])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     poster(call_of(7), [evaluation_of()])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert len(sink.taken) == 1
-    assert poster.books() == Posted(offered=3, posted=1, repeated=2)
+    assert poster.outbox.counts() == Posted(offered=3, posted=1, repeated=2)
 
 
 def test_of_two_evaluators_of_a_metric_the_judge_is_shown(sink: ScriptedSink, make: Make) -> None:
     """A backend averages what has one name: the screen's score would change the judge's."""
     poster = make()
     poster(call_of(), [evaluation_of(evaluator="screen"), evaluation_of(evaluator="judge")])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert [record.evaluator for record in sink.taken] == ["judge@2"]
 
 
@@ -115,7 +116,7 @@ def test_a_list_of_traces_is_read_by_few_scores(
     """By the judge's where there are some, else by the screen's, else by `answered`, else by what there is."""
     poster = make()
     poster(call_of(), [replace(evaluation_of(), results={name: Score(0.5, name, "1") for name in names})])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert {record.name for record in sink.taken if record.headline} == headline
 
 
@@ -125,9 +126,9 @@ def test_a_backend_that_was_away_gets_every_score(sink: ScriptedSink, make: Make
     sink.refusals.extend([AWAY, AWAY, AWAY])
     for _ in range(5):
         poster(call_of(), [evaluation_of()])
-    assert poster.flush(10.0)
+    assert poster.outbox.flush(10.0)
     assert len(sink.taken) == len({record.id for record in sink.taken}) == 5
-    assert poster.books() == Posted(offered=5, posted=5)
+    assert poster.outbox.counts() == Posted(offered=5, posted=5)
 
 
 def test_a_trace_that_has_not_arrived_holds_nobody_else_up(sink: ScriptedSink, make: Make) -> None:
@@ -137,7 +138,7 @@ def test_a_trace_that_has_not_arrived_holds_nobody_else_up(sink: ScriptedSink, m
     poster(call_of(1), [evaluation_of()])
     assert sink.entered.wait(5.0)
     poster(call_of(2), [evaluation_of()])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert [record.span_id for record in sink.taken] == [2, 1]
 
 
@@ -147,7 +148,7 @@ def test_the_backends_own_pause_is_kept(sink: ScriptedSink, make: Make) -> None:
     sink.refusals.append(Refusal("unavailable", again=True, busy=True, after_s=0.6))
     began = time.monotonic()
     poster(call_of(), [evaluation_of()])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert time.monotonic() - began >= 0.6
 
 
@@ -156,8 +157,8 @@ def test_patience_ends(sink: ScriptedSink, make: Make) -> None:
     poster = make(patience=0.05)
     sink.refusals.extend([UNKNOWN] * 100)
     poster(call_of(), [evaluation_of()])
-    assert not poster.flush(5.0)
-    assert poster.books() == Posted(offered=1, failed={"unknown_trace": 1})
+    assert not poster.outbox.flush(5.0)
+    assert poster.outbox.counts() == Posted(offered=1, failed={"unknown_trace": 1})
 
 
 def test_what_is_refused_for_good_is_not_tried_again(sink: ScriptedSink, make: Make) -> None:
@@ -165,9 +166,9 @@ def test_what_is_refused_for_good_is_not_tried_again(sink: ScriptedSink, make: M
     poster = make()
     sink.refusals.append(Refusal("unauthorized", detail="status 401"))
     poster(call_of(), [evaluation_of()])
-    assert not poster.flush(5.0)
+    assert not poster.outbox.flush(5.0)
     assert len(sink.posts) == 1
-    assert poster.books() == Posted(offered=1, failed={"unauthorized": 1})
+    assert poster.outbox.counts() == Posted(offered=1, failed={"unauthorized": 1})
 
 
 def test_a_backend_that_refuses_the_key_is_not_hammered(sink: ScriptedSink, make: Make) -> None:
@@ -175,10 +176,10 @@ def test_a_backend_that_refuses_the_key_is_not_hammered(sink: ScriptedSink, make
     poster = make()
     sink.refusals.append(Refusal("unauthorized", busy=True))
     poster(call_of(), [evaluation_of()])
-    assert not poster.flush(5.0)
+    assert not poster.outbox.flush(5.0)
     assert left_alone(sink, poster)
-    assert poster.flush(5.0)
-    assert len(sink.taken) == poster.books().offered - 1
+    assert poster.outbox.flush(5.0)
+    assert len(sink.taken) == poster.outbox.counts().offered - 1
 
 
 def test_a_flush_of_nothing_does_not_end_a_pause(sink: ScriptedSink, make: Make) -> None:
@@ -187,10 +188,10 @@ def test_a_flush_of_nothing_does_not_end_a_pause(sink: ScriptedSink, make: Make)
     sink.refusals.append(Refusal("unauthorized", busy=True))
     poster(call_of(), [evaluation_of()])
     deadline = time.monotonic() + 5.0
-    while poster.books().pending:
+    while poster.outbox.counts().pending:
         assert time.monotonic() < deadline
         sink.entered.wait(0.01)
-    poster.flush(5.0)
+    poster.outbox.flush(5.0)
     assert left_alone(sink, poster)
 
 
@@ -210,9 +211,9 @@ def test_one_bad_score_does_not_take_the_others_with_it(sink: ScriptedSink, make
     sink.poison = "bad"
     names = ("good", "bad", "fine")
     poster(call_of(), [evaluation_of({name: a_score(1.0, name) for name in names})])
-    assert not poster.flush(5.0)
+    assert not poster.outbox.flush(5.0)
     assert {record.name for record in sink.taken} == {"good", "fine"}
-    assert poster.books() == Posted(offered=3, posted=2, failed={"refused": 1})
+    assert poster.outbox.counts() == Posted(offered=3, posted=2, failed={"refused": 1})
 
 
 def test_a_full_queue_drops_and_counts(sink: ScriptedSink, make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -221,11 +222,11 @@ def test_a_full_queue_drops_and_counts(sink: ScriptedSink, make: Make, caplog: p
     sink.gate.clear()
     for _ in range(10):
         poster(call_of(), [evaluation_of()])
-    assert poster.books().dropped == {"queue_full": 7}
+    assert poster.outbox.counts().dropped == {"queue_full": 7}
     sink.gate.set()
-    assert not poster.flush(5.0)
-    assert poster.flush(5.0)
-    assert poster.books() == Posted(offered=10, posted=3, dropped={"queue_full": 7})
+    assert not poster.outbox.flush(5.0)
+    assert poster.outbox.flush(5.0)
+    assert poster.outbox.counts() == Posted(offered=10, posted=3, dropped={"queue_full": 7})
     assert len([record for record in caplog.records if "could not be posted" in record.message]) == 1
 
 
@@ -235,7 +236,7 @@ def test_bytes_are_bounded_too(sink: ScriptedSink, make: Make) -> None:
     sink.gate.clear()
     for _ in range(50):
         poster(call_of(), [evaluation_of()])
-    books = poster.books()
+    books = poster.outbox.counts()
     assert books.pending <= 16
     assert books.dropped == {"queue_full": 50 - books.pending}
 
@@ -248,7 +249,7 @@ def test_the_caller_does_not_wait_for_the_backend(sink: ScriptedSink, make: Make
     for _ in range(100):
         poster(call_of(), [evaluation_of()])
     assert time.monotonic() - began < 1.0
-    assert not poster.flush(0.2)
+    assert not poster.outbox.flush(0.2)
     assert time.monotonic() - began < 2.0
 
 
@@ -257,29 +258,29 @@ def test_a_sink_that_raises_is_counted(sink: ScriptedSink, make: Make) -> None:
     poster = make()
     sink.error = RuntimeError("a bug")
     poster(call_of(), [evaluation_of()])
-    assert not poster.flush(5.0)
-    assert poster.books() == Posted(offered=1, failed={"internal": 1})
+    assert not poster.outbox.flush(5.0)
+    assert poster.outbox.counts() == Posted(offered=1, failed={"internal": 1})
     sink.error = None
     poster(call_of(), [evaluation_of()])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
 
 
 def test_what_the_head_sampler_dropped_is_not_posted(sink: ScriptedSink, make: Make) -> None:
     """The backend will never see that trace."""
     poster = make()
     poster(call_of(sampled=False), [evaluation_of()])
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert not sink.posts
-    assert poster.books() == Posted(offered=1, dropped={"head_dropped": 1})
+    assert poster.outbox.counts() == Posted(offered=1, dropped={"head_dropped": 1})
 
 
 def test_closing_posts_what_is_left(sink: ScriptedSink, make: Make) -> None:
     """And takes no more."""
     poster = make()
     poster(call_of(), [evaluation_of()])
-    assert poster.close(5.0)
+    assert poster.outbox.close(5.0)
     poster(call_of(), [evaluation_of()])
-    assert poster.books() == Posted(offered=2, posted=1, dropped={"shutdown": 1})
+    assert poster.outbox.counts() == Posted(offered=2, posted=1, dropped={"shutdown": 1})
 
 
 def test_closing_counts_what_it_could_not_post(sink: ScriptedSink, make: Make) -> None:
@@ -291,9 +292,9 @@ def test_closing_counts_what_it_could_not_post(sink: ScriptedSink, make: Make) -
         poster(call_of(), [evaluation_of()])
     assert sink.entered.wait(5.0)
     began = time.monotonic()
-    assert not poster.close(0.2)
+    assert not poster.outbox.close(0.2)
     assert time.monotonic() - began < 1.5
-    assert poster.books() == Posted(offered=5, dropped={"shutdown": 5})
+    assert poster.outbox.counts() == Posted(offered=5, dropped={"shutdown": 5})
     sink.gate.set()
 
 
@@ -303,10 +304,10 @@ def test_the_books_balance_at_every_moment(sink: ScriptedSink, make: Make) -> No
     sink.refusals.extend([AWAY, None, UNKNOWN, Refusal("server_error", again=True), None])
     for number in range(60):
         poster(call_of(1 + number % 40), [evaluation_of()])
-        assert _balanced(poster.books())
-    poster.flush(5.0)
-    assert _balanced(poster.books())
-    assert poster.books().pending == 0
+        assert _balanced(poster.outbox.counts())
+    poster.outbox.flush(5.0)
+    assert _balanced(poster.outbox.counts())
+    assert poster.outbox.counts().pending == 0
 
 
 def test_a_late_first_post_is_hurried_by_a_flush(make: Make, sink: ScriptedSink) -> None:
@@ -315,7 +316,7 @@ def test_a_late_first_post_is_hurried_by_a_flush(make: Make, sink: ScriptedSink)
     poster = make()
     poster(call_of(), [evaluation_of()])
     assert not sink.entered.wait(0.1)
-    assert poster.flush(5.0)
+    assert poster.outbox.flush(5.0)
     assert len(sink.taken) == 1
 
 
@@ -330,46 +331,53 @@ def test_a_forked_child_begins_anew(sink: ScriptedSink, make: Make) -> None:
     if child == 0:
         code = 1
         try:
-            poster.reset()
+            poster.outbox.reset()
             sink.gate.set()
             sink.posts.clear()
             poster(call_of(99), [evaluation_of()])
-            well = poster.flush(5.0) and poster.books() == Posted(offered=1, posted=1)
+            well = poster.outbox.flush(5.0) and poster.outbox.counts() == Posted(offered=1, posted=1)
             code = 0 if well and len(sink.posts) == 1 else 1
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     sink.gate.set()
-    assert poster.flush(5.0)
-    assert poster.books() == Posted(offered=1, posted=1)
+    assert poster.outbox.flush(5.0)
+    assert poster.outbox.counts() == Posted(offered=1, posted=1)
 
 
-class Threadless(ScorePoster):
-    """As where no thread can be started: the machine has no room for one, or the interpreter is shutting down."""
+class Threadless(Outbox[ScoreRecord]):
+    """Outbox where no thread can be started: no room for one, or the interpreter is shutting down."""
 
     def _start(self) -> None:
-        """Nothing."""
+        """Start nothing."""
+
+
+def threadless(sink: ScriptedSink) -> ScorePoster:
+    """Return a poster to *sink* whose outbox has no thread."""
+    poster = ScorePoster(sink)
+    poster.outbox.__class__ = Threadless
+    return poster
 
 
 def test_without_a_thread_of_its_own_a_flush_posts(sink: ScriptedSink) -> None:
     """Within its time, refusals and all."""
-    poster = Threadless(sink)
+    poster = threadless(sink)
     sink.refusals.append(AWAY)
     for _ in range(3):
         poster(call_of(), [evaluation_of()])
-    assert poster.flush(5.0)
-    assert poster.close(5.0)
-    assert poster.books() == Posted(offered=3, posted=3)
+    assert poster.outbox.flush(5.0)
+    assert poster.outbox.close(5.0)
+    assert poster.outbox.counts() == Posted(offered=3, posted=3)
 
 
 def test_without_a_thread_a_hanging_backend_is_given_up_in_time(sink: ScriptedSink) -> None:
     """What it has in hand is counted as lost."""
-    poster = Threadless(sink)
+    poster = threadless(sink)
     sink.gate.clear()
     poster(call_of(), [evaluation_of()])
     began = time.monotonic()
-    assert not poster.close(0.3)
+    assert not poster.outbox.close(0.3)
     assert time.monotonic() - began < 2.0
-    assert poster.books() == Posted(offered=1, dropped={"shutdown": 1})
+    assert poster.outbox.counts() == Posted(offered=1, dropped={"shutdown": 1})
     sink.gate.set()

@@ -14,7 +14,7 @@ from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.examples import example_of, trace_id
 from ragtrace.alerts.notice import Notice
 from ragtrace.alerts.notifiers import Event, Log, Notifier, is_same
-from ragtrace.alerts.outbox import Outbox
+from ragtrace.alerts.outbox import notifier_outbox
 from ragtrace.alerts.state import STATES, State
 from ragtrace.alerts.watch import Now, Place, Watch
 from ragtrace.errors import SettingsError, UnknownMetricError, faults, guarded
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
     from ragtrace.settings import Settings
+    from ragtrace.system.outbox import Outbox
 
 MOST_GROUPS: Final = 200
 """Workflows or models of one alert."""
@@ -60,7 +61,7 @@ class _Watched(NamedTuple):
     evaluator: str
     sampled: bool
     """Whether the evaluator sees a sample only."""
-    outboxes: tuple[Outbox, ...]
+    outboxes: tuple[Outbox[Notice], ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -122,11 +123,11 @@ class Alerting:
         self._service, self._host, self._release, self._trace_url, self._show = "", "", "", "", True
         self._baseline: Callable[[Key], Distribution | None] = lambda key: None
         check(alerts, plan)
-        self._usual = [Outbox(Log())] if alerts else []
-        own: list[tuple[Notifier, Outbox]] = []
+        self._usual = [notifier_outbox(Log())] if alerts else []
+        own: list[tuple[Notifier, Outbox[Notice]]] = []
         for each in (notifier for alert in alerts for notifier in alert.notifiers):
             if not any(is_same(each, known) for known, _ in own):
-                own.append((each, Outbox(each)))
+                own.append((each, notifier_outbox(each)))
         self._own = [outbox for _, outbox in own]
         self._watched = [
             _Watched(
@@ -150,7 +151,7 @@ class Alerting:
         self._service, self._show = settings.service, settings.capture_content != "NO_CONTENT"
         self._trace_url, self._host = settings.trace_url, socket.gethostname() if self._watched else ""
         if logger is not None and self._watched:
-            self._usual.append(Outbox(Event(logger)))
+            self._usual.append(notifier_outbox(Event(logger)))
         self.reset()
 
     def compare(self, baseline: Callable[[Key], Distribution | None], release: str = "") -> None:
@@ -169,7 +170,7 @@ class Alerting:
         return tuple(watched.alert for watched in self._watched)
 
     @property
-    def _outboxes(self) -> list[Outbox]:
+    def _outboxes(self) -> list[Outbox[Notice]]:
         return [*self._usual, *self._own]
 
     def reset(self) -> None:
@@ -252,7 +253,7 @@ class Alerting:
                 for outbox in outboxes:
                     outbox.offer(told)
 
-    def _addressed(self, watched: _Watched, notice: Notice) -> list[tuple[Notice, tuple[Outbox, ...]]]:
+    def _addressed(self, watched: _Watched, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
         """Return what to tell whom: of the spikes of one event, receivers are told of the first that they hear of."""
         everybody = (*self._usual, *watched.outboxes)
         if notice.problem != "spiking":
@@ -308,7 +309,7 @@ class Alerting:
     def books(self) -> Mapping[str, Posted]:
         """What became of the notices, by notifier."""
         with self._lock:
-            return {outbox.name: outbox.books() for outbox in self._outboxes}
+            return {outbox.name: outbox.counts() for outbox in self._outboxes}
 
     def _start_ticking(self) -> None:
         if self._ticking:

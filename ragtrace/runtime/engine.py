@@ -250,7 +250,7 @@ class Runtime:
         return replace(self.ledger.stats(faults.counts()), sinks=self._posted())
 
     def _posted(self) -> dict[str, Posted]:
-        return {poster.name: poster.books() for poster in self._telemetry.posters}
+        return {poster.outbox.name: poster.outbox.counts() for poster in self._telemetry.posters}
 
     def standings(self) -> dict[str, Standing]:
         """How each judge that does more than compute stands at this moment, by evaluator id."""

@@ -1,6 +1,5 @@
-"""Scores on their way to backends that do not read them from OTLP: queued, posted, tried again, counted."""
+"""Scores on their way to backends that do not read them from OTLP."""
 
-from ragtrace.sinks.poster import ScorePoster
-from ragtrace.sinks.records import records_of
+from ragtrace.sinks.poster import ScorePoster, score_records
 
-__all__ = ["ScorePoster", "records_of"]
+__all__ = ["ScorePoster", "score_records"]

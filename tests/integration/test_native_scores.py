@@ -278,11 +278,11 @@ def test_mlflow_gets_a_score_that_was_ready_before_its_span(mlflow_server: str, 
     span = provider.get_tracer("test").start_span("late")
     context = span.get_span_context()
     poster(call_of(context.span_id, trace_id=context.trace_id), [evaluation_of()])
-    assert not poster.flush(1.0)
-    assert poster.books().pending == 1
+    assert not poster.outbox.flush(1.0)
+    assert poster.outbox.counts().pending == 1
     span.end()
     provider.shutdown()
-    assert poster.close(10.0)
+    assert poster.outbox.close(10.0)
     (assessment,) = _assessed(mlflow_server, experiment, 1)["assessments"]
     assert assessment["feedback"]["value"] == 0.5
 

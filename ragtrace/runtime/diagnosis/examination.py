@@ -193,7 +193,9 @@ def _sinks(inside: Insides) -> list[Setting]:
     origins = inside.settings.origins
     origin = "exporter=" if "exporter object" in origins else origins.get("exporter", DEFAULT)
     return [
-        Setting("score_sink", f"{poster.name} at {getattr(poster.sink, 'where', 'a place it does not tell')}", origin)
+        Setting(
+            "score_sink", f"{poster.sink.name} at {getattr(poster.sink, 'where', 'a place it does not tell')}", origin
+        )
         for poster in inside.telemetry.posters
     ]
 

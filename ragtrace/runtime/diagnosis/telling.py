@@ -51,9 +51,9 @@ def of_sinks(posters: Iterable[ScorePoster], timeout: float) -> tuple[list[Quest
     notes: list[str] = []
     for poster in posters:
         if isinstance(poster.sink, ProbedSink):
-            questions.append(_of_sink(poster.name, poster.sink, timeout))
+            questions.append(_of_sink(poster.sink.name, poster.sink, timeout))
         else:
-            notes.append(f"the sink {poster.name!r} cannot be asked; whether it takes scores is in the accounts")
+            notes.append(f"the sink {poster.sink.name!r} cannot be asked; whether it takes scores is in the accounts")
     return questions, notes
 
 
