@@ -11,33 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alert
-    from ragtrace.attach import HoldProcessor
-    from ragtrace.checking import assert_scores
+    from ragtrace.block import CallBlock, call, reference, usage
+    from ragtrace.capture.redact import Redact
+    from ragtrace.core.errors import JudgeError, RagtraceError, SettingsError, UnknownMetricError
+    from ragtrace.core.labels import Claim
+    from ragtrace.core.ledger import Stats, Tally
+    from ragtrace.core.price import Price
+    from ragtrace.core.types import Document, Judge, Judgement, Metric, RagCall, Score, Signals, Unscored, Usage
     from ragtrace.decorators import generate, retrieve, trace
-    from ragtrace.errors import JudgeError, RagtraceError, SettingsError, UnknownMetricError
+    from ragtrace.doctor import Diagnosis, doctor
     from ragtrace.estimates import Baseline, Estimate
+    from ragtrace.evaluation.policy import Sampling
     from ragtrace.judges import EmbeddedJudge
-    from ragtrace.judges.cost import Price
-    from ragtrace.judges.embedder import OpenAIEmbedder
-    from ragtrace.judges.hhem import HHEM
-    from ragtrace.judges.openai import OpenAIJudge
-    from ragtrace.judges.scorer import ScorerJudge
-    from ragtrace.labels import Claim
-    from ragtrace.ledger import Stats, Tally
-    from ragtrace.manual import CallBlock, call, reference, usage
+    from ragtrace.judges.llm.openai import OpenAIJudge
+    from ragtrace.judges.local.embedder import OpenAIEmbedder
+    from ragtrace.judges.local.hhem import HHEM
+    from ragtrace.judges.local.scorer import ScorerJudge
     from ragtrace.metrics.bert_score import BertScoreTokens
+    from ragtrace.metrics.custom_metric import metric
     from ragtrace.metrics.g_eval import g_eval
-    from ragtrace.metrics.own import metric
+    from ragtrace.metrics.run_statistics import run_statistics
     from ragtrace.metrics.runs import run_consistency
-    from ragtrace.metrics.scatter import run_statistics
-    from ragtrace.model import Document, Judge, Judgement, Metric, RagCall, Score, Signals, Unscored, Usage
     from ragtrace.offline import Evaluations, ascore, evaluate, score
+    from ragtrace.offline.assertions import assert_scores
     from ragtrace.propagation import carry
-    from ragtrace.redact import Redact
-    from ragtrace.runtime.control import configure, flush, shutdown, stats
-    from ragtrace.runtime.diagnosis import Diagnosis, doctor
-    from ragtrace.runtime.estimating import estimate
-    from ragtrace.sampling import Sampling
+    from ragtrace.runtime.configure import configure, flush, shutdown, stats
+    from ragtrace.runtime.estimate import estimate
+    from ragtrace.telemetry.spans.hold import HoldProcessor
 
 __all__ = [
     "Alert",
@@ -100,35 +100,35 @@ __all__ = [
 # a test, a migration) should pay for little more than the decorators.
 _HOMES = {
     "ragtrace.alerts": ("Alert",),
-    "ragtrace.attach": ("HoldProcessor",),
-    "ragtrace.propagation": ("carry",),
-    "ragtrace.checking": ("assert_scores",),
-    "ragtrace.decorators": ("generate", "retrieve", "trace"),
-    "ragtrace.errors": ("JudgeError", "RagtraceError", "SettingsError", "UnknownMetricError"),
-    "ragtrace.estimates": ("Baseline", "Estimate"),
-    "ragtrace.judges": ("EmbeddedJudge",),
-    "ragtrace.judges.cost": ("Price",),
-    "ragtrace.judges.embedder": ("OpenAIEmbedder",),
-    "ragtrace.judges.hhem": ("HHEM",),
-    "ragtrace.judges.openai": ("OpenAIJudge",),
-    "ragtrace.judges.scorer": ("ScorerJudge",),
-    "ragtrace.ledger": ("Stats", "Tally"),
-    "ragtrace.manual": ("CallBlock", "call", "reference", "usage"),
-    "ragtrace.labels": ("Claim",),
-    "ragtrace.metrics.bert_score": ("BertScoreTokens",),
-    "ragtrace.metrics.g_eval": ("g_eval",),
-    "ragtrace.metrics.own": ("metric",),
-    "ragtrace.metrics.runs": ("run_consistency",),
-    "ragtrace.metrics.scatter": ("run_statistics",),
-    "ragtrace.model": (
+    "ragtrace.block": ("CallBlock", "call", "reference", "usage"),
+    "ragtrace.capture.redact": ("Redact",),
+    "ragtrace.core.errors": ("JudgeError", "RagtraceError", "SettingsError", "UnknownMetricError"),
+    "ragtrace.core.labels": ("Claim",),
+    "ragtrace.core.ledger": ("Stats", "Tally"),
+    "ragtrace.core.price": ("Price",),
+    "ragtrace.core.types": (
         "Document", "Judge", "Judgement", "Metric", "RagCall", "Score", "Signals", "Unscored", "Usage",
     ),
+    "ragtrace.decorators": ("generate", "retrieve", "trace"),
+    "ragtrace.doctor": ("Diagnosis", "doctor"),
+    "ragtrace.estimates": ("Baseline", "Estimate"),
+    "ragtrace.evaluation.policy": ("Sampling",),
+    "ragtrace.judges": ("EmbeddedJudge",),
+    "ragtrace.judges.llm.openai": ("OpenAIJudge",),
+    "ragtrace.judges.local.embedder": ("OpenAIEmbedder",),
+    "ragtrace.judges.local.hhem": ("HHEM",),
+    "ragtrace.judges.local.scorer": ("ScorerJudge",),
+    "ragtrace.metrics.bert_score": ("BertScoreTokens",),
+    "ragtrace.metrics.custom_metric": ("metric",),
+    "ragtrace.metrics.g_eval": ("g_eval",),
+    "ragtrace.metrics.run_statistics": ("run_statistics",),
+    "ragtrace.metrics.runs": ("run_consistency",),
     "ragtrace.offline": ("Evaluations", "ascore", "evaluate", "score"),
-    "ragtrace.redact": ("Redact",),
-    "ragtrace.runtime.control": ("configure", "flush", "shutdown", "stats"),
-    "ragtrace.runtime.diagnosis": ("Diagnosis", "doctor"),
-    "ragtrace.runtime.estimating": ("estimate",),
-    "ragtrace.sampling": ("Sampling",),
+    "ragtrace.offline.assertions": ("assert_scores",),
+    "ragtrace.propagation": ("carry",),
+    "ragtrace.runtime.configure": ("configure", "flush", "shutdown", "stats"),
+    "ragtrace.runtime.estimate": ("estimate",),
+    "ragtrace.telemetry.spans.hold": ("HoldProcessor",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

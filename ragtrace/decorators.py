@@ -8,12 +8,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, overload
 
-from ragtrace.arguments import Arguments
-from ragtrace.drive import FunctionProxy, Proxy, bare, driver_of
-from ragtrace.errors import SettingsError, faults
-from ragtrace.intake import Selector, StepSpec
-from ragtrace.record import Recording, unobserved
+from ragtrace.capture.arguments import Arguments
+from ragtrace.core.errors import SettingsError
+from ragtrace.instrument.drivers import bare, driver_of
+from ragtrace.instrument.proxy import FunctionProxy, Proxy
+from ragtrace.instrument.recorder import Recording, unobserved
+from ragtrace.instrument.step_fields import Selector, StepSpec
 from ragtrace.runtime import current, switched_off
+from ragtrace.system.faults import faults
 
 F = TypeVar("F", bound=Callable[..., Any])
 Where: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"

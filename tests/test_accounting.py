@@ -27,9 +27,10 @@ from opentelemetry.sdk._logs.export import LogRecordExportResult
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 import ragtrace
-from ragtrace.errors import JudgeError, faults
-from ragtrace.ledger import Stats
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall, Signals
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.ledger import Stats
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall, Signals
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
 from tests.support.watched import CLAIMS, GOOD, WAIT_S
 

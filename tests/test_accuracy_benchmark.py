@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ragtrace.model import Document, RagCall
+from ragtrace.core.types import Document, RagCall
 from tests.benchmarks.accuracy import auroc, cut, interval
 
 

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from ragtrace.alerts import Alert, Alerting, Notice, Slack, Webhook
-from ragtrace.alerts.watching import MOST_GROUPS
-from ragtrace.errors import SettingsError, UnknownMetricError
+from ragtrace.alerts.evaluator import MOST_GROUPS
+from ragtrace.core.errors import SettingsError, UnknownMetricError
+from ragtrace.core.settings import resolve
+from ragtrace.core.types import SamplingDecision, Score
 from ragtrace.estimates import Distribution, Key
-from ragtrace.model import Score
-from ragtrace.sampling import Decision
-from ragtrace.settings import resolve
 from tests.support.alerted import METRIC, PLAN, Board, call_of, close_all, notice
 
 
@@ -278,10 +277,10 @@ def test_sampled_calls_bet_by_the_smallest_probability() -> None:
     board.judge(0.0, 1.0, None)
     assert board.state == "no_data"
     for _ in range(20):
-        board.judge(0.0, 1.0, Decision(True, 1.0, "always_rule", 0.001))
+        board.judge(0.0, 1.0, SamplingDecision(True, 1.0, "always_rule", 0.001))
     assert board.state == "ok"
     for _ in range(40):
-        board.judge(0.0, 0.05, Decision(True, 0.05, "sampled", 0.05))
+        board.judge(0.0, 0.05, SamplingDecision(True, 0.05, "sampled", 0.05))
     assert board.state == "spiking"
 
 

@@ -17,8 +17,9 @@ from ragtrace.alerts import Alertmanager, Notice, Slack, UndeliveredError, Webho
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.notifiers import Function, Notifier
 from ragtrace.alerts.outbox import notifier_outbox
-from ragtrace.errors import SettingsError, faults
-from ragtrace.system.outbox import Outbox
+from ragtrace.core.errors import SettingsError
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.outbox import Outbox
 from tests.support.alerted import Notified, notice
 from tests.support.hooks import Hook
 from tests.support.watched import WAIT_S

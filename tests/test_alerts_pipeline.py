@@ -11,9 +11,9 @@ import pytest
 
 import ragtrace
 from ragtrace.alerts import Notice, Webhook
-from ragtrace.errors import JudgeError
-from ragtrace.model import Judgement
-from ragtrace.runtime.slot import current
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Judgement
+from ragtrace.runtime.current_runtime import current
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.hooks import Hook
 from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, ask, watch

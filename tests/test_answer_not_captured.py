@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.model import Unscored
+from ragtrace.core.types import Unscored
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.scored import EVERY
 from tests.support.watched import GOOD, search, watch

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from ragtrace.arguments import Arguments, Picked, follow
-from ragtrace.errors import SettingsError, faults
-from ragtrace.model import Document
+from ragtrace.capture.arguments import Arguments, Picked, follow
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Document
+from ragtrace.system.faults import faults
 
 
 @pytest.fixture(autouse=True)

@@ -17,11 +17,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import ragtrace
-from ragtrace.attach.attributes import unsupported_json
-from ragtrace.attach.identity import score_id
-from ragtrace.errors import JudgeError, faults
-from ragtrace.labels import Claim
-from ragtrace.model import Judgement, RagCall, Score
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import Claim
+from ragtrace.core.score_id import score_id
+from ragtrace.core.types import Judgement, RagCall, Score
+from ragtrace.dialects.score_attributes import unsupported_json
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.scored import EVERY, SCREENED, scored_event, scores, screen, without_id
 from tests.support.watched import ANSWER, CLAIMS, GOOD, HALF, ask, watch

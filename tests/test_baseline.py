@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragtrace
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace.estimates import CALLS, Baseline, Calls, Distribution, Key
 
 UNIT = st.floats(0.0, 1.0, allow_nan=False)
@@ -167,7 +167,7 @@ def test_a_call_is_suspicious_or_not_in_every_process_alike() -> None:
 
 def test_whether_a_tied_call_is_suspicious_says_nothing_of_whether_it_is_judged() -> None:
     """Else the tied calls would be judged with another probability than is stored with their scores."""
-    from ragtrace.sampling import included
+    from ragtrace.evaluation.sampler import included
 
     found = Distribution.of([1.0] * 500)
     rng = random.Random(6)

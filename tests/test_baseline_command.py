@@ -13,13 +13,13 @@ import pytest
 
 import ragtrace
 from ragtrace.cli import main
-from ragtrace.cli.terminal import FAILURE, OK, USAGE
+from ragtrace.core.types import Evaluation, Score
+from ragtrace.doctor import of_environment
 from ragtrace.estimates import Baseline, Calls, Key
-from ragtrace.model import Evaluation, Score
-from ragtrace.runtime.diagnosis import of_environment
-from ragtrace.store.records import Offered
-from ragtrace.store.source import Source
-from ragtrace.store.writing import Writer
+from ragtrace.history.records import Offered
+from ragtrace.history.source import Source
+from ragtrace.history.writing import Writer
+from ragtrace.system.terminal import FAILURE, OK, USAGE
 from ragtrace.testing import FakeJudge
 from tests.support.history import GIB, call_of
 from tests.support.watched import HALF, ask, watch
@@ -41,7 +41,7 @@ def fill(path: Path, scores: list[float], *, release: str, days_ago: float, quer
         judged = Evaluation("judge", "2", "llm_judge", {"faithfulness": Score(score, "faithfulness", "1")}, 0.5)
         offered.append(Offered(call, (screened, judged)[: 1 + n % 2], "sampled", at))
     if not path.exists():
-        from ragtrace.store.schema import create
+        from ragtrace.history.schema import create
 
         create(str(path))
     with closing(Writer(str(path), source, most_bytes=GIB, texts=query is not None)) as writer:

@@ -17,13 +17,14 @@ from typing import Any, Final
 import pytest
 
 import ragtrace
-from ragtrace.errors import SettingsError, faults
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Judgement, RagCall
 from ragtrace.estimates import Baseline, Calls, Distribution, Key, Learner, Progress
 from ragtrace.estimates.baseline import alone
 from ragtrace.estimates.learning import MOST_KEYS
-from ragtrace.labels import Claim
-from ragtrace.model import Judgement, RagCall
-from ragtrace.runtime.slot import current
+from ragtrace.runtime.current_runtime import current
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.watched import GOOD, HALF, ask, watch
 

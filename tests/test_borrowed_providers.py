@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, TraceIdRati
 from opentelemetry.trace import Span
 
 import ragtrace
-from ragtrace.spans.borrowed import borrowed, sees_ends_only
-from ragtrace.spans.deciding import of_sampler
-from ragtrace.spans.light import LightSpan
+from ragtrace.telemetry.spans.fast import LightSpan
+from ragtrace.telemetry.spans.sampler_traits import of_sampler
+from ragtrace.telemetry.spans.user_provider import borrowed, sees_ends_only
 from tests.support.spans import LINKED, WAYS, Watching, annotated, record
 from tests.support.watched import ask
 

@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import trace as otel
 
 import ragtrace
-from ragtrace.model import Judgement, RagCall
+from ragtrace.core.types import Judgement, RagCall
 from ragtrace.testing import Captured, FakeJudge
 
 

@@ -16,8 +16,8 @@ import wrapt
 from pydantic import BaseModel
 
 from ragtrace.capture import Reply, StreamText, documents, mark_duplicates, not_understood, passages, query, reply
-from ragtrace.errors import faults
-from ragtrace.model import Document
+from ragtrace.core.types import Document
+from ragtrace.system.faults import faults
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ import wrapt
 import ragtrace
 from ragtrace.capture import documents
 from ragtrace.capture.names import VOCABULARY
-from ragtrace.drive.streams import ObservedAsyncStream, ObservedEitherStream, ObservedResponse, ObservedStream
-from ragtrace.errors import faults
-from ragtrace.model import Document
+from ragtrace.core.types import Document
+from ragtrace.instrument.streams import ObservedAsyncStream, ObservedEitherStream, ObservedResponse, ObservedStream
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.foreign import Foreign
 from tests.support.watched import GOOD, ask, watch

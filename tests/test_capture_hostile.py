@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ragtrace.capture import Reply, StreamText, documents, mark_duplicates, query, reply
 from ragtrace.capture.names import VOCABULARY
 from ragtrace.capture.report import describe
-from ragtrace.errors import faults
-from ragtrace.model import Document
+from ragtrace.core.types import Document
+from ragtrace.system.faults import faults
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ragtrace.capture import Reply, StreamText, documents, query, reply
-from ragtrace.model import Document
+from ragtrace.core.types import Document
 
 langchain_documents = pytest.importorskip("langchain_core.documents")
 langchain_messages = pytest.importorskip("langchain_core.messages")

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from ragtrace.errors import JudgeError, SettingsError
-from ragtrace.judges import ladder
-from ragtrace.judges.chat import Answer, Ask, Chat, Price, Spent
-from ragtrace.judges.transport import Transport, has_aiohttp
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.judges.llm import response_format
+from ragtrace.judges.llm.chat_types import Answer, Ask, Chat, Price, Spent
+from ragtrace.judges.llm.transport import Transport, has_aiohttp
 from ragtrace.testing import OpenAIServer, Reply, Request
 
 T = TypeVar("T")
@@ -39,11 +39,11 @@ def _transport(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test is run over both: whoever installs the faster one must see no difference."""
     if request.param == "aiohttp" and not has_aiohttp():
         pytest.skip("needs openai[aiohttp]")
-    ladder.forget()
+    response_format.forget()
     before = TRANSPORT.set(request.param)
     yield
     TRANSPORT.reset(before)
-    ladder.forget()
+    response_format.forget()
 
 
 def run(server: OpenAIServer, use: Callable[[Chat], Awaitable[T]], **settings: Any) -> T:
@@ -240,7 +240,7 @@ def test_a_server_that_reads_only_a_part_is_noticed(caplog: pytest.LogCaptureFix
 
     with OpenAIServer(Reply(GOOD, usage=(2048, 10))) as server:
         assert run(server, both) == [True, True, False]
-        assert "reads only a part of long texts" in ladder.known(server.url, "judge").habits
+        assert "reads only a part of long texts" in response_format.known(server.url, "judge").habits
     (warning,) = [record.message for record in caplog.records if "seems to read only a part" in record.message]
     assert "OLLAMA_CONTEXT_LENGTH" in warning
     with OpenAIServer(Reply(GOOD, usage=(5000, 10)), Reply(GOOD, usage=None), Reply(GOOD, usage=(1, 1))) as server:

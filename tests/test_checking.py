@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.errors import JudgeError, SettingsError, UnknownMetricError
-from ragtrace.labels import Claim
+from ragtrace.core.errors import JudgeError, SettingsError, UnknownMetricError
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Document, Judgement, RagCall, Score
 from ragtrace.metrics import Formula
-from ragtrace.model import Document, Judgement, RagCall, Score
 from ragtrace.testing import FakeJudge
 from tests.support.watched import ANSWER, HALF
 

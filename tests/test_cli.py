@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ragtrace.cli import main
-from ragtrace.cli.terminal import FAILURE, INTERRUPTED, OK, READER_GONE, USAGE
+from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK, READER_GONE, USAGE
 
 TIMEOUT = 60.0
 BLOCKED = "import sys; sys.modules['rich'] = None; from ragtrace.cli import main; sys.exit(main())"

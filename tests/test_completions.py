@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.errors import JudgeError
-from ragtrace.judges.completions import Completion, read_completion
-from ragtrace.judges.embeddings import read_vectors
-from ragtrace.reasons import JUDGE_ERROR
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.unscored_reasons import JUDGE_ERROR
+from ragtrace.judges.llm.completions import Completion, read_completion
+from ragtrace.judges.local.embeddings import read_vectors
 
 KEYS = st.sampled_from(
     "choices message delta content refusal finish_reason logprobs token logprob top_logprobs usage prompt_tokens"

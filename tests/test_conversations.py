@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.conversations import Conversations
-from ragtrace.errors import faults
-from ragtrace.labels import Turn
-from ragtrace.model import Judgement, RagCall
+from ragtrace.core.labels import Turn
+from ragtrace.core.types import Judgement, RagCall
+from ragtrace.instrument.conversations import Conversations
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeClock, FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Request
 
@@ -245,8 +245,8 @@ def test_nothing_is_gathered_that_no_metric_needs() -> None:
 
 _FORKING = """
 import os
-from ragtrace.conversations import Conversations
-from ragtrace.model import RagCall
+from ragtrace.instrument.conversations import Conversations
+from ragtrace.core.types import RagCall
 
 store = Conversations()
 store.follow(RagCall("Where?", None, "In Ghent.", conversation_id="one"))

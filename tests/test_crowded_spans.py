@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.model import Signals
+from ragtrace.core.types import Signals
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.spans import Watching
 from tests.support.watched import GOOD, WAIT_S, ask

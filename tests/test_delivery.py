@@ -17,9 +17,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import ragtrace
-from ragtrace import semconv
-from ragtrace.delivery import Backlog, BoundedSpans, PatientExporter
-from ragtrace.errors import SettingsError, faults
+from ragtrace.core import semconv
+from ragtrace.core.errors import SettingsError
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.export_queue import Backlog, BoundedSpans, PatientExporter
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import GOOD, WAIT_S, ask

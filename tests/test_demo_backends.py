@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ragtrace.cli import main
-from ragtrace.cli.terminal import FAILURE, INTERRUPTED, OK
 from ragtrace.demo.backends.interrupts import Interrupts
 from ragtrace.demo.outcome import Backend
 from ragtrace.demo.wording import backend
+from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK
 from tests.support.monitoring import wait_until
 
 TIMEOUT = 60.0

@@ -23,13 +23,14 @@ import pytest
 import ragtrace
 from ragtrace.alerts import Alertmanager, Webhook
 from ragtrace.cli import main
-from ragtrace.cli.terminal import FAILURE, OK, USAGE
-from ragtrace.endpoints import Endpoint
-from ragtrace.errors import JudgeError, faults
-from ragtrace.native import Refusal, ScoreRecord, ScoreSink
-from ragtrace.runtime.diagnosis import of_environment
-from ragtrace.runtime.diagnosis.asking import Answer, ask, shown
-from ragtrace.runtime.fates import Fate
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
+from ragtrace.doctor import of_environment
+from ragtrace.doctor.otlp_probe import Answer, ask, shown
+from ragtrace.pipeline.recent_outcomes import Fate
+from ragtrace.system.faults import faults
+from ragtrace.system.terminal import FAILURE, OK, USAGE
 from ragtrace.testing import FakeJudge
 from ragtrace_exporters.sinks.datadog import DatadogScores
 from ragtrace_exporters.sinks.http import JsonClient

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from ragtrace.labels import ChunkLabel, Citation, Claim, Entailments, Fact, Intention, Nugget, Turn
+from ragtrace.core.labels import ChunkLabel, Citation, Claim, Entailments, Fact, Intention, Nugget, Turn
+from ragtrace.core.types import Document, Judgement, RagCall, Result, Score
+from ragtrace.core.unscored_reasons import status_of
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, RagCall, Result, Score
-from ragtrace.reasons import status_of
 from tests.support.labelled import (
     CHUNK_METRICS,
     CITATION_METRICS,

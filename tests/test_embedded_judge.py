@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragtrace
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Document, Judge, Judgement, RagCall, Score
+from ragtrace.core.unscored_reasons import status_of
 from ragtrace.judges import EmbeddedJudge
-from ragtrace.judges.reading import MAX_ANSWER_CHARS, MAX_CONTEXT_CHARS, MAX_STATEMENTS, STEP_CHARS
-from ragtrace.labels import Claim
+from ragtrace.judges.llm.reading import MAX_ANSWER_CHARS, MAX_CONTEXT_CHARS, MAX_STATEMENTS, STEP_CHARS
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judge, Judgement, RagCall, Score
-from ragtrace.reasons import status_of
 from tests.support.languages import PARALLEL
 
 TOWER = "The Eiffel Tower is in Paris, France. It was finished in 1889 and is 330 metres tall."

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragtrace
-from ragtrace.errors import JudgeError
-from ragtrace.judges.embedder import Embeds, OpenAIEmbedder, cosines, embed
-from ragtrace.model import Score, Unscored
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Score, Unscored
+from ragtrace.judges.local.embedder import Embeds, OpenAIEmbedder, cosines, embed
 from ragtrace.testing import OpenAIServer
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from time import monotonic
 
 import ragtrace
-from ragtrace.model import EvaluatorType, Judge, Judgement, Metric, RagCall
+from ragtrace.core.types import EvaluatorType, Judge, Judgement, Metric, RagCall
 from tests.support.watched import GOOD, WAIT_S, ask, watch
 
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragtrace
-from ragtrace.errors import SettingsError, UnknownMetricError, faults
+from ragtrace.core.errors import SettingsError, UnknownMetricError
+from ragtrace.core.types import Evaluation, Judgement, RagCall, Score, Unscored
 from ragtrace.estimates import (
     NAMES,
     Estimate,
@@ -32,7 +33,7 @@ from ragtrace.estimates import (
 )
 from ragtrace.estimates.moments import OLDEST
 from ragtrace.estimates.running import MOST_SERIES
-from ragtrace.model import Evaluation, Judgement, RagCall, Score, Unscored
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.scored import EVERY, screen
 from tests.support.watched import CLAIMS, GOOD, ask, watch

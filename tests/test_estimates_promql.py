@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace.estimates import NAMES, Estimate, Method, Moments, Target, from_moments, of_judged, of_seen
 from ragtrace.estimates.moments import OLDEST
 from ragtrace.estimates.promql import LABELS, Rule, recording_rules

@@ -13,8 +13,9 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 import ragtrace
-from ragtrace.errors import JudgeError, faults
-from ragtrace.model import Judgement, Signals
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Judgement, Signals
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.scored import EVERY, SCREENED, event, events, scored_event, scores, screen
 from tests.support.watched import ANSWER, CLAIMS, GOOD, ask, watch

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.attach.details import MOST_CHARS, MOST_DETAILS, MOST_ITEMS, details
-from ragtrace.errors import faults
-from ragtrace.labels import ChunkLabel, Claim
-from ragtrace.model import Judgement, RagCall, Score
+from ragtrace.core.labels import ChunkLabel, Claim
+from ragtrace.core.types import Judgement, RagCall, Score
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.scores.details import MOST_CHARS, MOST_DETAILS, MOST_ITEMS, details
 from ragtrace.testing import Captured, FakeJudge
 from tests.support import scored
 from tests.support.watched import GOOD, HALF, ask, watch

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from ragtrace.executor import DaemonExecutor
+from ragtrace.system.bounded_calls import DaemonExecutor
 from tests.support.watched import WAIT_S
 
 ROOT: Final = Path(__file__).parents[1]

@@ -229,8 +229,8 @@ from opentelemetry.metrics import Observation
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 import ragtrace
-from ragtrace.model import Signals
-from ragtrace.renewal import OwnMeters, Renewal
+from ragtrace.core.types import Signals
+from ragtrace.telemetry.export.after_fork import OwnMeters, Renewal
 from tests.support.watched import ask
 
 parent = os.getpid()

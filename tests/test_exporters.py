@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 import ragtrace
-from ragtrace.errors import JudgeError, SettingsError
-from ragtrace.model import Signals
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.types import Signals
 from ragtrace.testing import FakeJudge
 from ragtrace_exporters.console import console, console_full
 from ragtrace_exporters.otlp import otlp

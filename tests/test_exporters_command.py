@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragtrace.cli import main
-from ragtrace.cli.terminal import FAILURE, OK, USAGE
+from ragtrace.system.terminal import FAILURE, OK, USAGE
 from tests.support.kits import KITS
 
 

@@ -13,8 +13,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 import ragtrace
-from ragtrace.errors import JudgeError, faults
-from ragtrace.model import Judgement, RagCall, Signals
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Judgement, RagCall, Signals
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, generate, watch
 

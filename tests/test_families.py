@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragtrace.errors import JudgeError
-from ragtrace.judges.chat import Chat
-from ragtrace.judges.entailing import read_rows
-from ragtrace.judges.facts import read_claims, read_facts
-from ragtrace.judges.families import FIELDS
-from ragtrace.judges.intentions import read as read_intentions
-from ragtrace.judges.nugget_replies import read_assignments, read_nuggets
-from ragtrace.judges.questions import read as read_questions
-from ragtrace.judges.rating import read as read_rating
-from ragtrace.judges.rating import read_steps
-from ragtrace.labels import Turn
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import Turn
+from ragtrace.core.types import Judgement, RagCall, Score, Unscored
+from ragtrace.judges.lexical.intentions import read as read_intentions
+from ragtrace.judges.llm.chat_types import Chat
+from ragtrace.judges.llm.facts import read_claims, read_facts
+from ragtrace.judges.llm.families import FIELDS
+from ragtrace.judges.llm.nugget_replies import read_assignments, read_nuggets
+from ragtrace.judges.llm.questions import read as read_questions
+from ragtrace.judges.llm.rating import read as read_rating
+from ragtrace.judges.llm.rating import read_steps
+from ragtrace.judges.local.entailing import read_rows
 from ragtrace.metrics import registry
 from ragtrace.metrics.g_eval import g_eval
-from ragtrace.model import Judgement, RagCall, Score, Unscored
 from tests.support.scripted_chat import (
     ASSIGNED,
     CALL,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ragtrace.errors import JudgeError
-from ragtrace.judges.chat import Spent
-from ragtrace.judges.embedder import Embedder
-from ragtrace.judges.facts import read_claims
-from ragtrace.judges.nugget_replies import read_nuggets
-from ragtrace.labels import ChunkLabel, Turn
-from ragtrace.model import Document, Judgement
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import ChunkLabel, Turn
+from ragtrace.core.types import Document, Judgement
+from ragtrace.judges.llm.chat_types import Spent
+from ragtrace.judges.llm.facts import read_claims
+from ragtrace.judges.llm.nugget_replies import read_nuggets
+from ragtrace.judges.local.embedder import Embedder
 from tests.support.scripted_chat import (
     CALL,
     CLAIMS,

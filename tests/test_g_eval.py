@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragtrace.errors import JudgeError, SettingsError
-from ragtrace.judges.completions import read_completion
-from ragtrace.judges.logprobs import expected, score_token, value_span, weighted
-from ragtrace.labels import Rating
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.labels import Rating
+from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.judges.llm.completions import read_completion
+from ragtrace.judges.llm.logprobs import expected, score_token, value_span, weighted
 from ragtrace.metrics.g_eval import g_eval
-from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Unscored
 from tests.support.scripted_chat import (
     CALL,
     RATING,

@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 import ragtrace
-from ragtrace.model import Signals
-from ragtrace.spans.light import LightSpan
+from ragtrace.core.types import Signals
+from ragtrace.telemetry.spans.fast import LightSpan
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask, watch
 

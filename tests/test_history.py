@@ -20,13 +20,14 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.errors import SettingsError, faults
-from ragtrace.model import RagCall
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import RagCall
+from ragtrace.history.history import BATCH_SECONDS, History
+from ragtrace.history.reading import Reader
+from ragtrace.history.schema import StoreError
+from ragtrace.history.writing import Writer
 from ragtrace.runtime import current
-from ragtrace.store.history import BATCH_SECONDS, History
-from ragtrace.store.reading import Reader
-from ragtrace.store.schema import StoreError
-from ragtrace.store.writing import Writer
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.history import BAD, GIB, SOURCE, Simulated, call_of, fill, made
 from tests.support.scored import screen

@@ -16,10 +16,10 @@ from typing import Final
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.sqlite_use import create_file
-from ragtrace.store.records import Offered
-from ragtrace.store.writing import Writer
+from ragtrace.history.records import Offered
+from ragtrace.history.writing import Writer
+from ragtrace.system.faults import faults
+from ragtrace.system.sqlite_files import create_file
 from tests.support.history import GIB, SOURCE, Simulated, made
 from tests.support.watched import WAIT_S, ask, watch
 
@@ -108,7 +108,7 @@ def test_what_was_written_while_the_file_was_deleted_is_written_again(path: Path
 
 def test_a_deleted_spool_is_made_again(path: Path) -> None:
     """With its tables, readable by its owner alone, and counted."""
-    from ragtrace.spool.store import Spool
+    from ragtrace.history.spool import Spool
 
     spool = Spool(str(path))
     spool.prepare("spool=")

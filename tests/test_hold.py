@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, Samp
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 import ragtrace
-from ragtrace.attach import holds
+from ragtrace.telemetry.spans.hold import holds
 from ragtrace.testing import FakeClock
 from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask
 

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, use_span
 
 import ragtrace
-from ragtrace.errors import faults
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.watched import ANSWER, GOOD, WAIT_S, ask, watch
 

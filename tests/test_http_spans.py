@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace_exporters.http_spans import Certificates, HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
 from tests.support.otlp import HttpReceiver

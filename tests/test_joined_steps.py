@@ -11,7 +11,7 @@ from time import monotonic
 import pytest
 
 import ragtrace
-from ragtrace.runtime.slot import current
+from ragtrace.runtime.current_runtime import current
 from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, generate, search, watch
 
 

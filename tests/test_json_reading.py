@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.errors import JudgeError
-from ragtrace.judges.jsonreading import parse_rating, parse_verdict, read_object
+from ragtrace.core.errors import JudgeError
+from ragtrace.judges.llm.jsonreading import parse_rating, parse_verdict, read_object
 
 VALUES = st.recursive(
     st.none()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from ragtrace.errors import JudgeError
-from ragtrace.judges.cost import PRICES, Price, Spent, Usage, price_of, read_usage, spent_in_vain, spent_on
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.price import PRICES, Price, Spent, Usage, price_of, read_usage, spent_in_vain, spent_on
+from ragtrace.core.types import RagCall
+from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
-from ragtrace.model import RagCall
-from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.testing import FakeJudge
 
 OPENAI = "https://api.openai.com/v1"

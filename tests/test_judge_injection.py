@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ragtrace.judges.chat import Ask
-from ragtrace.judges.modes import Mode
-from ragtrace.judges.openai import OpenAIJudge
+from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
+from ragtrace.judges.llm.chat_types import Ask
+from ragtrace.judges.llm.modes import Mode
+from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, RagCall, Score, Unscored
 from ragtrace.testing import OpenAIServer, Request
 from tests.support.chats import Data, Rule, ScriptedChat, honest
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 import ragtrace
+from ragtrace.core.types import Document, Evaluation, RagCall, Score
+from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Evaluation, RagCall, Score
-from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.testing import OpenAIServer, Reply
 from ragtrace.testing.replies import Request
 from tests.test_server_errors import UNSUPPORTED

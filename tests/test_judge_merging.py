@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.judges.controls import Control, controls
-from ragtrace.judges.merging import BEST_FIRST, Verification, extraction, verification, vote
-from ragtrace.judges.reply import Reply, Verdict
-from ragtrace.judges.sheet import Chunk
-from ragtrace.labels import Support
+from ragtrace.core.labels import Support
+from ragtrace.judges.llm.gold_checks import Control, controls
+from ragtrace.judges.llm.merging import BEST_FIRST, Verification, extraction, verification, vote
+from ragtrace.judges.llm.prompt_input import Chunk
+from ragtrace.judges.llm.reply import Reply, Verdict
 
 SUPPORTS: tuple[Support | None, ...] = ("supported", "contradicted", "partial", "not_found", None)
 

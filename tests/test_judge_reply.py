@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragtrace.judges.asked import Asked
-from ragtrace.judges.conclude import conclude
-from ragtrace.judges.merging import Extraction, Verification, extraction, verification
-from ragtrace.judges.modes import Labels
-from ragtrace.judges.prompts import Kind
-from ragtrace.judges.quotes import fold, lacking, occurs, overlaps, said_by
-from ragtrace.judges.reply import MOST_STATEMENTS, Reply, Stated, omitted, read
-from ragtrace.judges.schemas import SCHEMAS
-from ragtrace.judges.sheet import Chunk, Cited, Unit, prepare
+from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
+from ragtrace.judges.llm.build_judgement import conclude
+from ragtrace.judges.llm.merging import Extraction, Verification, extraction, verification
+from ragtrace.judges.llm.modes import Labels
+from ragtrace.judges.llm.prompt import Asked
+from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit, prepare
+from ragtrace.judges.llm.prompts import Kind
+from ragtrace.judges.llm.quotes import fold, lacking, occurs, overlaps, said_by
+from ragtrace.judges.llm.reply import MOST_STATEMENTS, Reply, Stated, omitted, read
+from ragtrace.judges.llm.schemas import SCHEMAS
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, RagCall, Score, Unscored
 
 Data = dict[str, Any]
 

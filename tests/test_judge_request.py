@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.judges.asked import Asked, ask_for, user_message
-from ragtrace.judges.citing import marks
-from ragtrace.judges.hidden import clean
-from ragtrace.judges.prompts import PARTS, VERSION, Kind, system_message
-from ragtrace.judges.schemas import NAMES, SCHEMAS
-from ragtrace.judges.sheet import MOST_CITATIONS, Sheet, prepare
-from ragtrace.judges.tripwires import suspicious
-from ragtrace.labels import CitedPart
-from ragtrace.model import Document, RagCall
+from ragtrace.core.labels import CitedPart
+from ragtrace.core.types import Document, RagCall
+from ragtrace.judges.llm.citing import marks
+from ragtrace.judges.llm.injection_signals import suspicious
+from ragtrace.judges.llm.invisible_chars import clean
+from ragtrace.judges.llm.prompt import Asked, ask_for, user_message
+from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, Sheet, prepare
+from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, system_message
+from ragtrace.judges.llm.schemas import NAMES, SCHEMAS
 
 KINDS: tuple[Kind, ...] = ("full", "extract", "verify", "contradicted")
 PROMPTS = {"1": "cd37259d667222ab", "2": "d7470f92b282123f"}

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from ragtrace.errors import JudgeError, faults
-from ragtrace.judging import Asker
-from ragtrace.labels import Claim, Fact, Nugget, Rating, Sentence
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import Claim, Fact, Nugget, Rating, Sentence
+from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.evaluation.judge_client import Asker
+from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.scoring import Evaluator, evaluate
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S
 

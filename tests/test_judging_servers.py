@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.errors import JudgeError, faults
-from ragtrace.judging import Asker
-from ragtrace.model import Document, Judgement, RagCall
-from ragtrace.runtime.slot import current
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Document, Judgement, RagCall
+from ragtrace.evaluation.judge_client import Asker
+from ragtrace.runtime.current_runtime import current
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.http_judge import HttpJudge
 from tests.support.judge_server import (

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from opentelemetry.metrics import NoOpMeter
 
-from ragtrace import semconv
 from ragtrace.alerts.state import State
-from ragtrace.attach.instruments import Instruments
+from ragtrace.core import semconv
+from ragtrace.core.settings import resolve
 from ragtrace.metrics import registry
-from ragtrace.settings import resolve
+from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace_exporters.openmetrics.naming import Kind, label_name, sample_names
 from tests.support.kits import KITS, dashboard, panels, queries
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, watch
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ragtrace.core.types import Judgement, RagCall, Score, Timing, Unscored, Usage
 from ragtrace.metrics.latency import duration_s, time_per_output_token_s, time_to_first_token_s
-from ragtrace.model import Judgement, RagCall, Score, Timing, Unscored, Usage
 
 
 def call(timing: Timing | None, tokens: int | None = None) -> RagCall:

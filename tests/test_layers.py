@@ -1,72 +1,38 @@
-"""The shape of the source: who may import whom, and where names are spelled."""
+"""The floors of the house: which room may import which, and where names are spelled."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
-from ragtrace import semconv
+from ragtrace.core import semconv
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "ragtrace"
 EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
 
-# A module imports only from layers before its own; a package may import within itself. `__init__` is what a user
-# imports, so what stands on the public API (the demo, the command line) comes after it.
-LAYERS: Final[tuple[frozenset[str], ...]] = (
-    frozenset(
-        {"ahead", "current", "endpoints", "errors", "forks", "labels", "native", "reasons", "semconv", "sqlite_use"}
-    ),
-    frozenset({"model"}),
-    frozenset({"settings", "steps", "meters"}),
-    frozenset(
-        {
-            "account",
-            "capture",
-            "redact",
-            "ledger",
-            "pacing",
-            "places",
-            "receipts",
-            "spare",
-            "spool",
-            "executor",
-            "lastturns",
-        }
-    ),
-    frozenset({"arguments", "drive", "system"}),
-    frozenset(
-        {
-            "estimates",
-            "sampling",
-            "worker",
-            "judging",
-            "judges",
-            "metrics",
-            "spans",
-            "assemble",
-            "intake",
-            "conversations",
-        }
-    ),
-    frozenset({"scoring", "choosing", "record", "attach", "alerts", "delivery"}),
-    frozenset({"renewal", "offline", "sinks", "store"}),
-    frozenset({"destinations", "report"}),
-    frozenset({"providers"}),
+# The floors of the house, from the ground up. A module imports only from floors below its own room's, and from its own
+# room. The face is what a user imports: `__init__`, `decorators`, `block`, `propagation`.
+FLOORS: Final[tuple[frozenset[str], ...]] = (
+    frozenset({"core", "system"}),
+    frozenset({"capture", "dialects", "estimates", "judges", "metrics"}),
+    frozenset({"evaluation", "telemetry", "testing"}),
+    frozenset({"alerts", "history", "instrument", "offline"}),
+    frozenset({"pipeline", "report"}),
     frozenset({"runtime"}),
-    frozenset({"decorators", "manual", "propagation", "testing", "checking"}),
-    frozenset({"__init__"}),
+    frozenset({"doctor"}),
+    frozenset({"face"}),
     frozenset({"demo"}),
     frozenset({"cli"}),
-    frozenset({"__main__"}),
 )
-EXPORTERS_MAY_IMPORT: Final = frozenset(
-    {"ahead", "endpoints", "errors", "forks", "labels", "meters", "model", "native", "reasons", "semconv"}
-)
+FACE: Final = frozenset({"__init__", "block", "decorators", "propagation"})
+EXPORTERS_MAY_IMPORT: Final = ("ragtrace.core", "ragtrace.system", "ragtrace.telemetry.meters")
+
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.
 PUBLIC_DESPITE_THEIR_NAME: Final = ("opentelemetry._logs", "opentelemetry.sdk._logs", "opentelemetry.sdk._logs.export")
@@ -74,35 +40,51 @@ PUBLIC_DESPITE_THEIR_NAME: Final = ("opentelemetry._logs", "opentelemetry.sdk._l
 
 @dataclass(frozen=True)
 class Module:
-    """One source file; `unit` is the module or package of the layer table that it belongs to."""
+    """One source file and the room it belongs to."""
 
     path: Path
-    unit: str
+    room: str
     tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """Dotted name, as it is imported."""
+        parts = self.path.relative_to(ROOT).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
     def __str__(self) -> str:
         return str(self.path.relative_to(ROOT))
 
 
 def _read(path: Path) -> Module:
-    top = path.relative_to(PACKAGE).parts[0] if path.is_relative_to(PACKAGE) else "exporters"
-    return Module(path, top.removesuffix(".py"), ast.parse(path.read_text(encoding="utf-8")))
+    if not path.is_relative_to(PACKAGE):
+        return Module(path, "exporters", ast.parse(path.read_text(encoding="utf-8")))
+    top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    room = {"__main__": "cli", **dict.fromkeys(FACE, "face")}.get(top, top)
+    return Module(path, room, ast.parse(path.read_text(encoding="utf-8")))
 
 
 OURS: Final = tuple(_read(path) for path in sorted(PACKAGE.rglob("*.py")))
 THEIRS: Final = tuple(_read(path) for path in sorted(EXPORTERS.rglob("*.py")))
 
 
-def _layer(unit: str) -> int:
-    for number, units in enumerate(LAYERS):
-        if unit in units:
+NAMES: Final = frozenset(module.name for module in OURS)
+
+
+def _floor(room: str) -> int:
+    for number, rooms in enumerate(FLOORS):
+        if room in rooms:
             return number
-    raise AssertionError(f"{unit} has no layer: give it one in tests/test_layers.py")
+    raise AssertionError(
+        f"{room} is no room: put the module into one, or give the room a floor in {Path(__file__).name}"
+    )
 
 
-def _imports(module: Module) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything *module* imports, anywhere in it, TYPE_CHECKING included."""
+def _imports(module: Module, skip: Container[int] = ()) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of everything *module* imports, except by nodes whose identity is in *skip*."""
     for node in ast.walk(module.tree):
+        if id(node) in skip:
+            continue
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -120,14 +102,29 @@ def _package_of(module: Module, level: int) -> tuple[str, ...]:
     return parts[: len(parts) - level]
 
 
-def _unit_of(name: str) -> str | None:
-    """The unit that importing *name* loads: None if it is not ours, `__init__` for the public API."""
+def _room_of(name: str) -> str | None:
+    """Return the room that importing *name* enters: None if it is not ours, `face` for the public API."""
     parts = name.split(".")
     if parts[0] != "ragtrace":
         return None
-    if len(parts) > 1 and ((PACKAGE / f"{parts[1]}.py").exists() or (PACKAGE / parts[1]).is_dir()):
-        return parts[1]
-    return "__init__"
+    return parts[1] if len(parts) > 1 and (PACKAGE / parts[1]).is_dir() else "face"
+
+
+def _module_of(name: str) -> str:
+    """Return the module that importing *name* executes: *name* itself, or what it is taken from."""
+    return name if name in NAMES else name.rpartition(".")[0]
+
+
+def _at_import_time(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield the imports of *module* that run with it, not those inside functions or for types alone."""
+    inside = {
+        id(child)
+        for node in ast.walk(module.tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for child in ast.walk(node)
+    }
+    yield from _imports(module, inside)
 
 
 def _docstrings(tree: ast.AST) -> set[int]:
@@ -146,35 +143,56 @@ def _literals(module: Module) -> Iterator[tuple[int, str]]:
 def _wire_prefixes() -> tuple[str, ...]:
     """The namespaces of semconv's names; of our own, one level more, as `ragtrace.` alone also starts other names."""
     dotted = [
-        name for name in vars(semconv).values() if isinstance(name, str) and re.fullmatch(r"[\w.{}]+\.[\w.{}]+", name)
+        name
+        for key, name in vars(semconv).items()
+        if key.isupper() and isinstance(name, str) and re.fullmatch(r"[\w.{}]+\.[\w.{}]+", name)
     ]
     return tuple({".".join(name.split(".")[: 2 if name.startswith("ragtrace.") else 1]) + "." for name in dotted})
 
 
-def test_every_module_has_a_layer() -> None:
-    """A new module is put into the layer table before it is used."""
-    units = frozenset().union(*LAYERS)
-    assert not [str(module) for module in OURS if module.unit not in units]
+def test_every_module_is_in_a_room() -> None:
+    """No module lies loose beside the face, and every room has a floor."""
+    rooms = frozenset().union(*FLOORS)
+    assert not [str(module) for module in OURS if module.room not in rooms]
 
 
-def test_imports_go_to_a_lower_layer() -> None:
-    """A module imports only from layers before its own, whether at run time or for types alone."""
+def test_the_house_has_few_rooms_and_floors() -> None:
+    """The house can be held in the head: at most 20 rooms beside the face, on at most 9 floors."""
+    floors = [rooms - {"face"} for rooms in FLOORS if rooms != {"face"}]
+    assert len(frozenset().union(*floors)) <= 20
+    assert len(floors) <= 9
+
+
+def test_imports_go_to_a_lower_floor() -> None:
+    """A module imports only from floors below its own, whether at run time or for types alone."""
     wrong = [
         f"{module}:{line}: {name}"
         for module in OURS
         for line, name in _imports(module)
-        if (unit := _unit_of(name)) is not None and unit != module.unit and _layer(unit) >= _layer(module.unit)
+        if (room := _room_of(name)) is not None and room != module.room and _floor(room) >= _floor(module.room)
     ]
     assert not wrong
 
 
+def test_no_two_modules_import_each_other() -> None:
+    """The imports that run with a module form no circle between files, inside a room either."""
+    graph = {
+        module.name: {_module_of(name) for _, name in _at_import_time(module)} & NAMES - {module.name}
+        for module in OURS
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" imports ".join(reversed(error.args[1]))) from None
+
+
 def test_exporters_know_only_the_contracts() -> None:
-    """An exporter uses what a third party's could use: errors, model and names."""
+    """An exporter uses what a third party's could use: types, names, errors and what the system asks of it."""
     wrong = [
         f"{module}:{line}: {name}"
         for module in THEIRS
         for line, name in _imports(module)
-        if (unit := _unit_of(name)) and unit not in EXPORTERS_MAY_IMPORT
+        if _room_of(name) is not None and not name.startswith(EXPORTERS_MAY_IMPORT)
     ]
     assert not wrong
 
@@ -185,7 +203,7 @@ def test_the_library_finds_exporters_by_entry_point_only() -> None:
         f"{module}:{line}: {name}"
         for module in OURS
         for line, name in _imports(module)
-        if name.split(".")[0] == "ragtrace_exporters" and _layer(module.unit) <= _layer("__init__")
+        if name.split(".")[0] == "ragtrace_exporters" and _floor(module.room) <= _floor("face")
     ]
     assert not wrong
 
@@ -216,6 +234,8 @@ def test_names_on_the_wire_are_spelled_in_semconv_only() -> None:
         f"{module}:{line}: {text!r}"
         for module in OURS + THEIRS
         for line, text in _literals(module)
-        if module.unit != "semconv" and text.startswith(prefixes) and re.fullmatch(r"[a-z_]+(\.[a-z0-9_{}]*)+", text)
+        if module.path.name != "semconv.py"
+        and text.startswith(prefixes)
+        and re.fullmatch(r"[a-z_]+(\.[a-z0-9_{}]*)+", text)
     ]
     assert not wrong

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ragtrace.ledger import OFFERED, Ledger, Outcome, Stats, Tally
+from ragtrace.core.ledger import OFFERED, Ledger, Outcome, Stats, Tally
 
 THREADS, CALLS = 6, 300
 ENDINGS: list[tuple[Outcome, str]] = [

@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.model import Signals
+from ragtrace.core.types import Signals
 from ragtrace.runtime import current
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import ANSWER, GOOD, WAIT_S, WaitingJudge, ask, watch

@@ -18,8 +18,8 @@ from typing import Any, Final
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.spool.store import Spool
+from ragtrace.history.spool import Spool
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, WaitingJudge, ask, watch

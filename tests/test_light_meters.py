@@ -19,9 +19,9 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from ragtrace.meters import Book, LightMeter
-from ragtrace.meters.book import MOST_SERIES
-from ragtrace.meters.reader import LightReader, usual
+from ragtrace.telemetry.meters.fast import LightMeter
+from ragtrace.telemetry.meters.metric_store import MOST_SERIES, Book
+from ragtrace.telemetry.meters.reader import LightReader, usual
 
 BOUNDS = (0.125, 0.5, 1.0)
 SPAN = set_span_in_context(NonRecordingSpan(SpanContext(7, 9, False, TraceFlags(TraceFlags.SAMPLED))))

@@ -33,9 +33,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from ragtrace.spans.borrowed import borrowed
-from ragtrace.spans.provider import OwnTracerProvider
-from ragtrace.spans.tracer import LightTracer
+from ragtrace.telemetry.spans.provider import OwnTracerProvider
+from ragtrace.telemetry.spans.tracer import LightTracer
+from ragtrace.telemetry.spans.user_provider import borrowed
 from tests.support.spans import LINKED, WAYS, Shape, annotated, both, identity, inside, record, remote, shapes
 from tests.support.watched import ask
 

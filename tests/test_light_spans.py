@@ -26,7 +26,7 @@ from opentelemetry.trace import (
 )
 
 import ragtrace
-from ragtrace.spans.light import LightSpan
+from ragtrace.telemetry.spans.fast import LightSpan
 from tests.support.application import QUESTION
 from tests.support.otlp import HttpReceiver
 from tests.support.spans import LINKED, WAYS, Shape, Way, annotated, both, identity, inside, record, remote
@@ -392,7 +392,7 @@ def test_a_processor_that_is_added_sees_sdk_spans(http_receiver: HttpReceiver) -
     """It might want to see spans start, and change them: from then on the SDK makes them, equal to the light ones."""
     light_by, light = _program("light", http_receiver)
     sdk_by, sdk = _program("sdk", http_receiver)
-    assert (light_by, sdk_by) == ("ragtrace.spans.light", "opentelemetry.sdk.trace")
+    assert (light_by, sdk_by) == ("ragtrace.telemetry.spans.fast", "opentelemetry.sdk.trace")
     assert len(light) == 4
     assert QUESTION in str(light)
     assert light == sdk
@@ -401,7 +401,7 @@ def test_a_processor_that_is_added_sees_sdk_spans(http_receiver: HttpReceiver) -
 FORKING: Final = """
 import os
 import ragtrace
-from ragtrace.model import Signals
+from ragtrace.core.types import Signals
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.support.application import QUESTION, ask
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.errors import JudgeError, SettingsError
-from ragtrace.judges.hhem import HHEM
-from ragtrace.judging import Asker
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.types import Document, RagCall, Score
+from ragtrace.evaluation.judge_client import Asker
+from ragtrace.judges.local.hhem import HHEM
 from ragtrace.metrics.bert_score import BertScoreTokens, match
 from ragtrace.metrics.runs import run_consistency
-from ragtrace.model import Document, RagCall, Score
 from ragtrace.testing import Captured
 
 WORDS = "the depot port is in ghent antwerp a of lies . ? : premise hypothesis determine if true given".split()

@@ -12,9 +12,10 @@ from typing import Any, Final
 import pytest
 
 import ragtrace
-from ragtrace.errors import JudgeError, faults
-from ragtrace.model import Judgement
-from ragtrace.runtime.diagnosis import of_environment
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Judgement
+from ragtrace.doctor import of_environment
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply
 from tests.support import watched

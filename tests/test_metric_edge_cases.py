@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ragtrace.errors import SettingsError
-from ragtrace.labels import ChunkLabel, Citation, Claim
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import ChunkLabel, Citation, Claim
+from ragtrace.core.types import Document, Judgement, RagCall
 from ragtrace.metrics import (
     Registry,
     average_precision_at,
@@ -19,7 +20,6 @@ from ragtrace.metrics import (
     reciprocal_rank_from,
     registry,
 )
-from ragtrace.model import Document, Judgement, RagCall
 from tests.support.labelled import (
     CHUNK_METRICS,
     CITATION_METRICS,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragtrace.labels import ChunkLabel, Citation, Claim, Sentence
+from ragtrace.core.labels import ChunkLabel, Citation, Claim, Sentence
+from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
 from ragtrace.metrics import precision_at, registry
-from ragtrace.model import Document, Judgement, RagCall, Score, Unscored
 from tests.support.labelled import (
     CHUNK_METRICS,
     CITATION_METRICS,

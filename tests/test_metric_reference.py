@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ragtrace.core.unscored_reasons import JUDGE_ERROR, NOT_APPLICABLE
 from ragtrace.metrics import registry
 from ragtrace.metrics.formula import Formula
 from ragtrace.metrics.reference import SECTIONS, formulas, reference, render
 from ragtrace.metrics.registry import FAMILIES
-from ragtrace.reasons import JUDGE_ERROR, NOT_APPLICABLE
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 OURS = formulas(FAMILIES)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ragtrace.labels import ChunkLabel
+from ragtrace.core.labels import ChunkLabel
+from ragtrace.core.types import Judgement, Metric, Score, Unscored
 from ragtrace.metrics import Formula, average_precision_at, combined_quality, precision_at
 from ragtrace.metrics.chunks import discounted_mean
 from ragtrace.metrics.quality import grade_of, quality_harmonic_of, quality_minimum_of, quality_weighted_of
-from ragtrace.model import Judgement, Metric, Score, Unscored
 from tests.support.labelled import (
     SHARE_METRICS,
     asked,

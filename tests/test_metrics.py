@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.errors import UnknownMetricError
-from ragtrace.labels import AnswerLabel, Claim, Support
+from ragtrace.core.errors import UnknownMetricError
+from ragtrace.core.labels import AnswerLabel, Claim, Support
+from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics import Formula, Registry, registry
-from ragtrace.model import Document, Judgement, Metric, RagCall, Result, Score, Unscored
 
 LABELS: Mapping[str, Support | None] = {
     "S": "supported", "C": "contradicted", "P": "partial", "F": "not_found", "?": None,

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 import ragtrace
-from ragtrace.model import Signals
+from ragtrace.core.types import Signals
 from tests.support.application import INVENTED, QUESTION, ask
 from tests.support.backends import Answer, Backend
 from tests.support.posting import ScriptedSink

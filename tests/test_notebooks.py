@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import ragtrace
+from ragtrace.core.types import Document, RagCall, Score, Unscored
+from ragtrace.doctor import Diagnosis
 from ragtrace.estimates.estimate import no_estimate
-from ragtrace.model import Document, RagCall, Score, Unscored
-from ragtrace.runtime.diagnosis import Diagnosis
 
 EVIL = "<script>alert(1)</script>"
 CALL = RagCall(EVIL, (Document(EVIL),), EVIL)

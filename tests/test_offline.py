@@ -14,10 +14,10 @@ import pytest
 from opentelemetry.context import get_value
 
 import ragtrace
-from ragtrace.errors import JudgeError, SettingsError
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.types import Judge, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics import registry
-from ragtrace.model import Judge, Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.offline.loops import apart
+from ragtrace.system.sync_bridge import apart
 from ragtrace.testing import FakeJudge
 from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, WaitingJudge, ask, watch
 

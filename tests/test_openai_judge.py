@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from ragtrace.errors import JudgeError, SettingsError
-from ragtrace.judges.cost import Spent
-from ragtrace.judges.openai import OpenAIJudge
-from ragtrace.labels import ChunkLabel, Citation, CitedPart
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.labels import ChunkLabel, Citation, CitedPart
+from ragtrace.core.price import Spent
+from ragtrace.core.types import Document, Judgement, Metric, RagCall, Score, Unscored
+from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.metrics import registry
 from ragtrace.metrics.formula import Formula
-from ragtrace.model import Document, Judgement, Metric, RagCall, Score, Unscored
 from tests.support.chats import Data, Rule, ScriptedChat, honest
 
 TOWER = "The Eiffel Tower is 330 metres high. It stands in Paris."

@@ -17,8 +17,8 @@ from typing import Any, Final
 import pytest
 
 import ragtrace
+from ragtrace.core.types import Judge, Metric, Result, Score
 from ragtrace.metrics import registry
-from ragtrace.model import Judge, Metric, Result, Score
 from ragtrace.testing import Captured, OpenAIServer, Reply
 from ragtrace.testing.replies import Request
 

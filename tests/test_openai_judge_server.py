@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.errors import JudgeError
-from ragtrace.judges.modes import Mode
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Document, Judgement, Metric, RagCall, Score
+from ragtrace.judges.llm.modes import Mode
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, Metric, RagCall, Score
 from ragtrace.testing import OpenAIServer, Reply
 from ragtrace.testing.honest import honest_answer
 from ragtrace.testing.replies import Request

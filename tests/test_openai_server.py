@@ -13,11 +13,11 @@ import openai
 import pytest
 
 import ragtrace
-from ragtrace.judges import ladder
-from ragtrace.judges.openai import OpenAIJudge
+from ragtrace.core.types import Document, RagCall, Score
+from ragtrace.evaluation.scoring import Evaluator, evaluate
+from ragtrace.judges.llm import response_format
+from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.metrics import registry
-from ragtrace.model import Document, RagCall, Score
-from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.testing import Captured, OpenAIServer, Reply
 
 CALL: Final = RagCall(
@@ -29,9 +29,9 @@ CALL: Final = RagCall(
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
-    ladder.forget()
+    response_format.forget()
     yield
-    ladder.forget()
+    response_format.forget()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
+from ragtrace.system.faults import faults
 from tests.support.application import ANSWER, INVENTED, PASSAGES, QUESTION, ask
 from tests.support.otlp import Receiver
 from tests.support.scored import without_id

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import ragtrace
-from ragtrace import semconv
-from ragtrace.errors import faults
+from ragtrace.core import semconv
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import WAIT_S, WaitingJudge, ask, watch

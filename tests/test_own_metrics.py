@@ -12,10 +12,10 @@ import numpy
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.labels import Claim
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Judgement, Metric, RagCall, Score, Unscored
 from ragtrace.metrics import Formula, Registry, registry
-from ragtrace.model import Judgement, Metric, RagCall, Score, Unscored
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.labelled import asked, outcome, scored, stated, unscored
 from tests.support.watched import ask, watch

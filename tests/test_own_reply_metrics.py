@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.labels import (
+from ragtrace.core.labels import (
     Claim,
     Entailments,
     Fact,
@@ -22,8 +22,8 @@ from ragtrace.labels import (
     NuggetSupport,
     Turn,
 )
+from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, Metric, RagCall, Result, Score, Unscored
 
 CALL = RagCall(
     "Where is the depot?",

@@ -9,7 +9,7 @@ from time import monotonic, thread_time
 
 import pytest
 
-from ragtrace.pacing import LONGEST_PAUSE_SECONDS, SLICE_SECONDS, Pace, run
+from ragtrace.pipeline.throttle import LONGEST_PAUSE_SECONDS, SLICE_SECONDS, Pace, run
 
 LONG: float = 60.0
 VARIABLE: ContextVar[str] = ContextVar("variable", default="default")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragtrace.places import Places
+from ragtrace.pipeline.admission import Places
 
 
 def test_what_has_been_weighed_leaves_no_room() -> None:

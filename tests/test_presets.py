@@ -13,9 +13,9 @@ from typing import Any, Final
 import pytest
 
 import ragtrace
-from ragtrace.endpoints import Endpoint
-from ragtrace.errors import SettingsError
-from ragtrace.model import Signals
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Signals
 from tests.support.application import QUESTION, ask
 from tests.support.backends import Backend
 

@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 import ragtrace
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace_exporters.openmetrics.folder import Folder
 from ragtrace_exporters.openmetrics.naming import Kind, metric_name, sample_names
 from ragtrace_exporters.openmetrics.page import begun

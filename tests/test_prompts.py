@@ -9,9 +9,9 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 import ragtrace
-from ragtrace import semconv
-from ragtrace.labels import Intention, Turn
-from ragtrace.model import Judgement, RagCall
+from ragtrace.core import semconv
+from ragtrace.core.labels import Intention, Turn
+from ragtrace.core.types import Judgement, RagCall
 from tests.support.watched import GOOD, watch
 
 OPENAI: Any = [

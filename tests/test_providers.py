@@ -18,10 +18,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.model import Signals
-from ragtrace.providers import Telemetry
-from ragtrace.spare import bounded
+from ragtrace.core.types import Signals
+from ragtrace.system.daemon_pool import bounded
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.providers import Telemetry
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.scored import screen
 from tests.support.watched import GOOD, WAIT_S, ask, generate, search, watch

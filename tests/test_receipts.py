@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from ragtrace import semconv
-from ragtrace.delivery import Backlog, PatientExporter
-from ragtrace.errors import faults
-from ragtrace.receipts import CARRIER, Receipts
+from ragtrace.core import semconv
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.export_queue import Backlog, PatientExporter
+from ragtrace.telemetry.export.receipts import CARRIER, Receipts
 
 CALL = (1, 2)
 OTHER = (3, 4)

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.errors import SettingsError, faults
-from ragtrace.model import Document, RagCall
-from ragtrace.redact import FAILED, MARGIN_CHARS, Redact, Redacted, encodable
+from ragtrace.capture.redact import FAILED, MARGIN_CHARS, Redact, Redacted
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.text import encodable
+from ragtrace.core.types import Document, RagCall
+from ragtrace.system.faults import faults
 
 CARD = r"\b\d{16}\b"
 NUMBER = "1234567890123456"

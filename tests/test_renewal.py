@@ -5,7 +5,7 @@ from __future__ import annotations
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.resources import Resource
 
-from ragtrace.renewal import OwnMeters
+from ragtrace.telemetry.export.after_fork import OwnMeters
 
 INSTANCE = "service.instance.id"
 

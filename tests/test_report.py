@@ -16,19 +16,19 @@ import pytest
 
 import ragtrace
 from ragtrace.cli import main
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Result, Score
 from ragtrace.estimates import Moments, difference, from_moments, of_judged, of_seen
-from ragtrace.model import Result, Score
+from ragtrace.history.records import Offered
+from ragtrace.history.source import Source
 from ragtrace.report import data, words
 from ragtrace.report.analysis import Wanted, report
 from ragtrace.report.html import page
-from ragtrace.report.marked import markdown
+from ragtrace.report.markdown import markdown
 from ragtrace.report.model import Period, Report, Spent
 from ragtrace.report.periods import divided, moment, period
 from ragtrace.report.problems import merged
 from ragtrace.report.terminal import Terminal
-from ragtrace.store.records import Offered
-from ragtrace.store.source import Source
 from ragtrace.testing import FakeJudge
 from tests.support import hostile
 from tests.support.browser import Parsed

@@ -16,7 +16,7 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 import ragtrace
-from ragtrace.errors import faults
+from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
 from tests.support.passed import WORDS, seen, span_of
 from tests.support.watched import WAIT_S

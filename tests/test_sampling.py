@@ -12,9 +12,9 @@ import pytest
 from opentelemetry.trace import SpanContext
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.model import Document, Evaluation, RagCall, Result, Score, Unscored
-from ragtrace.sampling import Decision, Sampler, included
+from ragtrace.core.types import Document, Evaluation, RagCall, Result, SamplingDecision, Score, Unscored
+from ragtrace.evaluation.sampler import Sampler, included
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 
 RANDOM = random.Random(1)
@@ -22,7 +22,7 @@ TRACES = [RANDOM.getrandbits(128) for _ in range(4_000)]
 
 
 CALL = RagCall("q", (Document("text"),), "a", span=SpanContext(TRACES[0], 1, is_remote=False))
-NEVER, ALWAYS = Decision(False, 0.0, "never_rule"), Decision(True, 1.0, "always_rule")
+NEVER, ALWAYS = SamplingDecision(False, 0.0, "never_rule"), SamplingDecision(True, 1.0, "always_rule")
 
 
 def screened(**results: Result) -> Evaluation:
@@ -159,7 +159,7 @@ def test_a_rule_that_raises_does_not_match() -> None:
     """It is counted as a fault; the rates and the other rules hold."""
     faults.clear()
     sampler = Sampler(ragtrace.Sampling(rate=0.0, never=[broken], always=[broken, "truncated"]))
-    assert sampler.decide(CALL, None) == Decision(False, 0.0, "not_sampled")
+    assert sampler.decide(CALL, None) == SamplingDecision(False, 0.0, "not_sampled")
     assert sampler.decide(replace(CALL, cut_chars=1), None) == ALWAYS
     assert faults.counts() == {"a sampling rule": 4}
 

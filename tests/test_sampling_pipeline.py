@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, HALF, ask, watch
 

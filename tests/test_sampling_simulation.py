@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 from opentelemetry.trace import SpanContext
 
 import ragtrace
-from ragtrace.model import Evaluation, RagCall, Score
-from ragtrace.sampling import Decision, Sampler
-from ragtrace.sampling.budget import Budget
+from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
+from ragtrace.evaluation.budget import Budget
+from ragtrace.evaluation.sampler import Sampler
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.watched import GOOD, ask, watch
 
@@ -63,9 +63,9 @@ class Run:
     def __init__(self, sampling: ragtrace.Sampling, seed: int) -> None:
         self.clock, self.chance = FakeClock(), random.Random(seed)
         self.sampler = Sampler(sampling, self.clock)
-        self.decisions: list[Decision] = []
+        self.decisions: list[SamplingDecision] = []
 
-    def send(self, at: float, consistency: float | None = None, *, error: str | None = None) -> Decision:
+    def send(self, at: float, consistency: float | None = None, *, error: str | None = None) -> SamplingDecision:
         self.clock.now = at
         screen = None if consistency is None else screened(consistency)
         self.decisions.append(self.sampler.decide(call(self.chance.getrandbits(128) | 1, error=error), screen))

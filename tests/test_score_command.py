@@ -19,9 +19,9 @@ import pytest
 
 from ragtrace.cli import main
 from ragtrace.cli.score import OUT_OF_BOUNDS
-from ragtrace.cli.terminal import FAILURE, INTERRUPTED, OK, USAGE
 from ragtrace.offline.calls import recorded
 from ragtrace.offline.tables import harmless
+from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK, USAGE
 from tests.support.judge_server import JudgeServer, Reply, Request, labels
 from tests.support.offline_judge import WordyJudge
 

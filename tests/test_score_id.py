@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.trace import SpanContext, TraceFlags
 
 import ragtrace
-from ragtrace.attach.identity import score_id
+from ragtrace.core.score_id import score_id
 from ragtrace.testing import FakeJudge
 from tests.support.scored import EVERY
 from tests.support.watched import GOOD, HALF, ask, watch

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from ragtrace.errors import faults
-from ragtrace.ledger import Posted
-from ragtrace.model import Score, Unscored
-from ragtrace.native import Refusal, ScoreRecord
-from ragtrace.sinks import ScorePoster
-from ragtrace.system.outbox import Outbox
+from ragtrace.core.ledger import Posted
+from ragtrace.core.score_sink import Refusal, ScoreRecord
+from ragtrace.core.types import Score, Unscored
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.outbox import Outbox
+from ragtrace.telemetry.export.sink_poster import ScorePoster
 from tests.support.posting import ScriptedSink, a_score, call_of, evaluation_of
 
 AWAY = Refusal("unavailable", again=True, busy=True)

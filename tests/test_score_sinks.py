@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from ragtrace.native import Refusal, ScoreRecord, ScoreSink
+from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace_exporters.sinks.datadog import DatadogScores, label_of
 from ragtrace_exporters.sinks.http import JsonClient
 from ragtrace_exporters.sinks.langfuse import LangfuseScores

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragtrace
-from ragtrace.errors import JudgeError, SettingsError
-from ragtrace.judges.scorer import ScorerJudge
-from ragtrace.judges.windows import windows
-from ragtrace.judging import Asker
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.types import Document, Judge, Judgement, RagCall, Result, Score, Unscored
+from ragtrace.evaluation.judge_client import Asker
+from ragtrace.judges.llm.windows import windows
+from ragtrace.judges.local.scorer import ScorerJudge
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judge, Judgement, RagCall, Result, Score, Unscored
 
 CALL = RagCall("q", (Document("The depot is in Ghent."), Document("The port is in Antwerp.")), "It is in Ghent.")
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy
 import pytest
 
-from ragtrace.errors import JudgeError, faults
-from ragtrace.labels import Claim
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Document, Evaluation, Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Evaluation, Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.scoring import Evaluator, evaluate
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, WaitingJudge
 

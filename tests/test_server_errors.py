@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.judges.server_errors import ServerError, rejected, server_error
-from ragtrace.reasons import JUDGE_ERROR
+from ragtrace.core.unscored_reasons import JUDGE_ERROR
+from ragtrace.judges.llm.server_errors import ServerError, rejected, server_error
 
 SENT = ("model", "messages", "temperature", "response_format", "max_tokens", "logprobs", "top_logprobs", "n")
 WANTED = SENT[2:]

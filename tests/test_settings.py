@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.model import Judgement
+from ragtrace.core.settings import CONTENT_MODES, CONTENT_VARIABLE, Settings, resolve
+from ragtrace.core.types import Judgement
 from ragtrace.runtime import current
-from ragtrace.settings import CONTENT_MODES, CONTENT_VARIABLE, Settings, resolve
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.watched import ask, watch
 

@@ -15,15 +15,15 @@ import pytest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 import ragtrace
-from ragtrace.errors import faults
-from ragtrace.ledger import Ledger
-from ragtrace.runtime.ending import end_spans
-from ragtrace.runtime.fates import Fates
-from ragtrace.runtime.finished import Finished
-from ragtrace.runtime.leaving import Leaving
-from ragtrace.runtime.limits import Time, kept_for_after
-from ragtrace.spool.codec import decode
-from ragtrace.steps import Step
+from ragtrace.core.ledger import Ledger
+from ragtrace.core.step import Step
+from ragtrace.history.spool_codec import decode
+from ragtrace.pipeline.recent_outcomes import Fates
+from ragtrace.pipeline.shutdown_budget import Time, kept_for_after
+from ragtrace.pipeline.shutdown_spooling import Leaving
+from ragtrace.pipeline.span_drain import end_spans
+from ragtrace.pipeline.work_item import Finished
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.scored import EVERY

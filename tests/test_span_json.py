@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from ragtrace.model import Document
-from ragtrace.spans.otel import document_records, documents_json, message_records, messages_json
-from ragtrace.steps import Message
+from ragtrace.core.step import Message
+from ragtrace.core.types import Document
+from ragtrace.dialects.otel_genai import document_records, documents_json, message_records, messages_json
 
 TEXTS = (
     "",

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from ragtrace import OpenAIJudge
-from ragtrace.account import Account, enter, opened
-from ragtrace.errors import JudgeError
-from ragtrace.judges.cost import Price, Spent
+from ragtrace.core.cost import Account, enter, opened
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.price import Price, Spent
+from ragtrace.core.types import Document, Evaluation, Judgement, RagCall
+from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Evaluation, Judgement, RagCall
-from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.testing import FakeJudge, OpenAIServer, Reply
 from tests.support.watched import GOOD, WAIT_S
 

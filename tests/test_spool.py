@@ -18,11 +18,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.attach import passing_by
-from ragtrace.errors import JudgeError, faults
+from ragtrace.core.errors import JudgeError
+from ragtrace.history.spool import Spool
+from ragtrace.history.spool_codec import decode
 from ragtrace.runtime import current
-from ragtrace.spool.codec import decode
-from ragtrace.spool.store import Spool
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.spans.hold import passing_by
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.scored import EVERY

@@ -18,9 +18,9 @@ from time import monotonic
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
+from ragtrace.history.spool import Spool
 from ragtrace.runtime import current
-from ragtrace.spool.store import Spool
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.scored import EVERY

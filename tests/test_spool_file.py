@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
-from ragtrace.errors import SettingsError, faults
-from ragtrace.labels import CitedPart, Turn
-from ragtrace.model import Document, RagCall, Timing, Usage
-from ragtrace.spool import Claimed, Kept
-from ragtrace.spool.codec import decode, encode
-from ragtrace.spool.store import Spool
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import CitedPart, Turn
+from ragtrace.core.types import Document, RagCall, Timing, Usage
+from ragtrace.history.spool import Spool
+from ragtrace.history.spool_codec import decode, encode
+from ragtrace.history.spool_records import Claimed, Kept
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 
 ROOT = Path(__file__).parents[1]
@@ -179,7 +180,7 @@ def test_a_claim_that_is_not_renewed_ends(path: str) -> None:
 
 CLAIM_AND_WAIT = """
 import sys
-from ragtrace.spool.store import Spool
+from ragtrace.history.spool import Spool
 print(len(Spool(sys.argv[1]).claim(int(sys.argv[2]))), flush=True)
 sys.stdin.read()
 """
@@ -259,7 +260,7 @@ def test_calls_that_may_have_caused_two_crashes_are_tried_one_by_one(path: str) 
 
 CLAIM_ALL = """
 import sys
-from ragtrace.spool.store import Spool
+from ragtrace.history.spool import Spool
 spool, mine = Spool(sys.argv[1]), []
 sys.stdin.readline()
 while taken := spool.claim(3, timeout=10):
@@ -341,6 +342,6 @@ def test_a_line_that_nobody_can_read_is_counted_and_goes(path: str) -> None:
 def test_processes_that_start_at_once_share_the_file_they_make(tmp_path: Path) -> None:
     """None of them takes the half-made file for another program's, or fails for a lock of the others."""
     path = tmp_path / "spool.db"
-    code = f"from ragtrace.spool.store import Spool; Spool({str(path)!r}).prepare('spool=')"
+    code = f"from ragtrace.history.spool import Spool; Spool({str(path)!r}).prepare('spool=')"
     started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(6)]
     assert [process.communicate(timeout=60)[1].decode() for process in started] == [""] * 6

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from ragtrace.attach.identity import id_of
-from ragtrace.errors import faults
-from ragtrace.labels import Claim
-from ragtrace.model import Evaluation, RagCall, Score, Unscored
-from ragtrace.receipts import CARRIER, Receipts
-from ragtrace.runtime.handover import Handover
-from ragtrace.spool import Claimed, Kept
-from ragtrace.spool.codec import encode
-from ragtrace.spool.scores import decode_scores, encode_scores
-from ragtrace.spool.store import Spool
+from ragtrace.core.labels import Claim
+from ragtrace.core.score_id import id_of
+from ragtrace.core.types import Evaluation, RagCall, Score, Unscored
+from ragtrace.history.spool import Spool
+from ragtrace.history.spool_codec import encode
+from ragtrace.history.spool_records import Claimed, Kept
+from ragtrace.history.spool_scores import decode_scores, encode_scores
+from ragtrace.pipeline.handover import Handover
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.receipts import CARRIER, Receipts
 from ragtrace.testing import FakeClock
 from tests.test_receipts import event
 

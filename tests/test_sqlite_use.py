@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from ragtrace.sqlite_use import Gate
+from ragtrace.system.sqlite_files import Gate
 from tests.support.watched import WAIT_S
 
 ROOT: Final = Path(__file__).parents[1]
@@ -100,7 +100,7 @@ def test_whoever_is_inside_may_go_in_again() -> None:
 
 FORKING: Final = """
 import os, signal, sys, threading
-from ragtrace.spool.database import Database
+from ragtrace.history.spool_database import Database
 
 folder, over = sys.argv[1], threading.Event()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ragtrace.errors import faults
-from ragtrace.worker import Worker
+from ragtrace.pipeline.worker import Worker
+from ragtrace.system.faults import faults
 from tests.support.watched import WAIT_S
 
 Make = Callable[..., "Worker[int]"]

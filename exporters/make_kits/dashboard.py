@@ -13,7 +13,7 @@ from exporters.make_kits import operation, quality
 from exporters.make_kits.names import ALERT_STATE, CALLS, EVALUATOR, JOB, METRIC, MOMENTS, OUTCOME, SCORE, WORKFLOW
 from exporters.make_kits.panels import FULL, HERE, SERVICE, SOURCE, Panel, query
 from exporters.make_kits.rules import ACTIVE, FRESH, Timing
-from ragtrace import semconv
+from ragtrace.core import semconv
 from ragtrace_exporters.openmetrics.naming import label_name
 
 _READ_ME: Final = """\

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ragtrace import semconv
+from ragtrace.core import semconv
 from ragtrace_exporters.openmetrics.naming import label_name
 
 JOB: Final = "job"

@@ -21,7 +21,7 @@ from exporters.make_kits.names import (
     WORKFLOW_SECONDS,
 )
 from exporters.make_kits.panels import CALLS_A_SECOND, HERE, RATE, SERVICE, Panel, fixed, lines, query, stacked, style
-from ragtrace import semconv
+from ragtrace.core import semconv
 from ragtrace_exporters.openmetrics.naming import label_name
 
 _WHO = f"{{{{{EVALUATOR}}}}}"

@@ -37,7 +37,7 @@ from exporters.make_kits.panels import (
     style,
 )
 from exporters.make_kits.rules import FRESH, LEAST, MOST, WEEK, Timing, label_of_state
-from ragtrace import semconv
+from ragtrace.core import semconv
 from ragtrace_exporters.openmetrics.naming import label_name
 
 _BY: Final = ", ".join(SERIES)

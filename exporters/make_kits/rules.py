@@ -271,7 +271,7 @@ def _judge_failing(timing: Timing) -> Rule:
 
 def label_of_state() -> str:
     """The label with the state of a circuit breaker."""
-    from ragtrace import semconv
+    from ragtrace.core import semconv
     from ragtrace_exporters.openmetrics.naming import label_name
 
     return label_name(semconv.JUDGE_STATE)
@@ -295,7 +295,7 @@ def _dropped(timing: Timing) -> Rule:
 
 
 def _not_posted(timing: Timing) -> Rule:
-    from ragtrace import semconv
+    from ragtrace.core import semconv
     from ragtrace_exporters.openmetrics.naming import label_name
 
     sink = label_name(semconv.SINK)

@@ -1,9 +1,10 @@
 """Where telemetry can go, one module a destination, found through the entry-point group `ragtrace.exporters`.
 
-An entry point is a callable that takes the environment, a `Mapping[str, str]`, and returns `ragtrace.model.Signals`. It
-raises `ragtrace.errors.SettingsError` for a bad value and imports its exporter only when called. Beside it a module may
-have `endpoints(environ)`, by which `ragtrace doctor` finds out where each signal goes.
+An entry point is a callable that takes the environment, a `Mapping[str, str]`, and returns
+`ragtrace.core.types.Signals`. It raises `ragtrace.core.errors.SettingsError` for a bad value and imports its exporter
+only when called. Beside it a module may have `endpoints(environ)`, by which `ragtrace doctor` finds out where each
+signal goes.
 
 `otlp` and `console` are for any backend and for none; the others are presets (`preset` is what they share), and those
-whose backend does not read scores from OTLP add a `ragtrace.native.ScoreSink` (`sinks`).
+whose backend does not read scores from OTLP add a `ragtrace.core.score_sink.ScoreSink` (`sinks`).
 """

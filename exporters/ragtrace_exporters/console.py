@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from opentelemetry.trace import StatusCode
 
-from ragtrace import semconv
-from ragtrace.model import Signals
+from ragtrace.core import semconv
+from ragtrace.core.types import Signals
 
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs import ReadableLogRecord

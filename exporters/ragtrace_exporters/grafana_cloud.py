@@ -11,8 +11,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Final
 
-from ragtrace.endpoints import Endpoint
-from ragtrace.model import Signals
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.types import Signals
 from ragtrace_exporters.preset import ALL, Preset, required, url
 
 _ADVICE: Final = "copy it from the OpenTelemetry tile of your stack"

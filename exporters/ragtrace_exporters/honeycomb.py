@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragtrace.endpoints import Endpoint
-from ragtrace.model import Signals
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.types import Signals
 from ragtrace_exporters.preset import ALL, Preset, required, text, url
 
 

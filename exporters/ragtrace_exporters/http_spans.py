@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from ragtrace import ahead
-from ragtrace.errors import SettingsError, hide_credentials, printable, say
+from ragtrace.core.errors import SettingsError
+from ragtrace.system import preload
+from ragtrace.system.faults import hide_credentials, printable, say
 from ragtrace_exporters.wire import SDK_ENCODER, encode
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class HttpSpanExporter(SpanExporter):
     ) -> None:
         import requests
 
-        ahead.load(SDK_ENCODER)
+        preload.load(SDK_ENCODER)
         self._endpoint, self._timeout = endpoint, timeout or _DEFAULT_TIMEOUT_S
         self._compress = _COMPRESS.get(compression)
         self._closing = threading.Event()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping
 
-from ragtrace import semconv
-from ragtrace.endpoints import Endpoint
-from ragtrace.model import Signals
+from ragtrace.core import semconv
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.types import Signals
 from ragtrace_exporters.preset import OPENINFERENCE, Preset, client, required, text, url
 from ragtrace_exporters.sinks.langfuse import LangfuseScores
 

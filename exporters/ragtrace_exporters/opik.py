@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ragtrace.endpoints import Endpoint
-from ragtrace.model import Signals
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.types import Signals
 from ragtrace_exporters.preset import OPENINFERENCE, Preset, client, required, text, url
 from ragtrace_exporters.sinks.opik import OpikScores
 

@@ -16,10 +16,11 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from ragtrace import ahead
-from ragtrace.endpoints import Endpoint
-from ragtrace.errors import SettingsError, faults
-from ragtrace.model import Signals
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Signals
+from ragtrace.system import preload
+from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
@@ -95,7 +96,7 @@ def _exporter(environ: Mapping[str, str], signal: Signal) -> Any | None:
     if protocol is None or endpoint is None:
         return None
     if protocol == "http/protobuf":
-        ahead.load("netrc")  # which requests imports at its first request
+        preload.load("netrc")  # which requests imports at its first request
     # A session that signs requests is made by OpenTelemetry's own exporter only.
     if signal == "traces" and protocol == "http/protobuf" and not any(map(environ.get, _credentials(signal))):
         return _spans_over_http(environ, endpoint)
@@ -188,7 +189,7 @@ def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
 def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    from ragtrace.meters.reader import LightReader, usual
+    from ragtrace.telemetry.meters.reader import LightReader, usual
 
     return (LightReader if usual(environ) else PeriodicExportingMetricReader)(
         exporter,

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from ragtrace import semconv
-from ragtrace.endpoints import Endpoint
-from ragtrace.errors import SettingsError
-from ragtrace.model import Signals
+from ragtrace.core import semconv
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Signals
 from ragtrace_exporters.preset import OPENINFERENCE, Preset, client, text, url
 from ragtrace_exporters.sinks.phoenix import PhoenixScores
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote, urlsplit
 
-from ragtrace.endpoints import Endpoint
-from ragtrace.errors import SettingsError
-from ragtrace.model import Signals
-from ragtrace.native import ScoreSink
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.score_sink import ScoreSink
+from ragtrace.core.types import Signals
 from ragtrace_exporters import otlp
 from ragtrace_exporters.sinks.http import JsonClient
 

@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from ragtrace.endpoints import Endpoint, Page
-from ragtrace.errors import SettingsError
-from ragtrace.model import Signals
+from ragtrace.core.endpoints import Endpoint, Page
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Signals
 from ragtrace_exporters import otlp
 from ragtrace_exporters.openmetrics.folder import is_private, prepared
 from ragtrace_exporters.preset import text

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ragtrace.endpoints import Endpoint
-from ragtrace.errors import SettingsError
-from ragtrace.model import Signals
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Signals
 from ragtrace_exporters.preset import ALL, Preset, required, text, url
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragtrace import semconv
-from ragtrace.endpoints import Endpoint
-from ragtrace.model import Signals
+from ragtrace.core import semconv
+from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.types import Signals
 from ragtrace_exporters.preset import OPENINFERENCE, Preset, required, url
 
 

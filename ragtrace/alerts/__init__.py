@@ -2,10 +2,10 @@
 
 from ragtrace.alerts.alert import Alert, Notify, Per
 from ragtrace.alerts.detector import Detector
+from ragtrace.alerts.evaluator import Alerting, StateRow
 from ragtrace.alerts.notice import Example, Notice
 from ragtrace.alerts.notifiers import Alertmanager, Notifier, Slack, UndeliveredError, Webhook
 from ragtrace.alerts.state import STATES, State
-from ragtrace.alerts.watching import Alerting, StateRow
 
 __all__ = [
     "STATES",

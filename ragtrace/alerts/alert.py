@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
 from ragtrace.alerts.notifiers.function import Function
 from ragtrace.alerts.notifiers.notifier import Notifier
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from ragtrace.alerts.notice import Notice

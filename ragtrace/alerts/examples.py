@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ragtrace.alerts.notice import Example
-from ragtrace.errors import printable
-from ragtrace.labels import LABELLING, Claim
-from ragtrace.model import Evaluation, RagCall, Result, Score
+from ragtrace.core.labels import LABELLING, Claim
+from ragtrace.core.types import Evaluation, RagCall, Result, Score
+from ragtrace.system.faults import printable
 
 _MOST_STATEMENTS: Final = 2
 _QUESTION_CHARS: Final = 200

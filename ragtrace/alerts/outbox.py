@@ -7,9 +7,9 @@ from typing import Final
 
 from ragtrace.alerts.notice import Notice
 from ragtrace.alerts.notifiers.notifier import Notifier, UndeliveredError
-from ragtrace.errors import faults
-from ragtrace.native import Refusal
-from ragtrace.system.outbox import Outbox
+from ragtrace.core.score_sink import Refusal
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.outbox import Outbox
 
 _CAPACITY: Final = 100
 """Notices are a few kilobytes each."""

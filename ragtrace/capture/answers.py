@@ -23,7 +23,7 @@ from ragtrace.capture.reading import (
     values_of,
 )
 from ragtrace.capture.report import failed
-from ragtrace.model import Document
+from ragtrace.core.types import Document
 
 _MAX_BYTES: Final = 1_000_000
 _MAX_OUTPUT_ITEMS: Final = 1_000

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ragtrace.capture import names
 from ragtrace.capture.reading import Get, Looks, first_label, getter, items_of, label_of, whole_of
-from ragtrace.model import Document
+from ragtrace.core.types import Document
 
 MAX_CHOICES: Final = 128
 _LOCAL_IDS: Final = ("run-", "lc_run-", "run--")

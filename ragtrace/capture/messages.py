@@ -8,7 +8,7 @@ from typing import Final
 from ragtrace.capture import names
 from ragtrace.capture.reading import Get, getter, items_of, label_of, last_items, peel, shape_of, text_of
 from ragtrace.capture.report import failed, warn
-from ragtrace.steps import Message, Prompt, Role
+from ragtrace.core.step import Message, Prompt, Role
 
 _MAX_PARTS: Final = 1_000
 _MAX_MESSAGES: Final = 100

@@ -28,7 +28,7 @@ from ragtrace.capture.reading import (
 )
 from ragtrace.capture.records import document, flat_passage, flat_passages, scored_passage
 from ragtrace.capture.report import describe, failed, foreign, warn, warn_unread
-from ragtrace.model import Document
+from ragtrace.core.types import Document
 
 MAX_DOCUMENTS: Final = 1_000
 MAX_SECONDS = 0.004

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from ragtrace.capture import names
 from ragtrace.capture.reading import MAX_LABEL_CHARS, label_of, number_of, plain_fields
-from ragtrace.model import Document
+from ragtrace.core.types import Document
 
 _MAX_KEYS = 32
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Literal, TypeAlias, cast
 
 from ragtrace.capture.reading import shape_of, type_name_of
-from ragtrace.errors import faults
+from ragtrace.system.faults import faults
 
 What: TypeAlias = Literal["query", "documents", "contexts", "answer"]
 

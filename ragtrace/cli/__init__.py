@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from ragtrace.cli import baseline, demo, doctor, exporters, report, score
-from ragtrace.cli.terminal import INTERRUPTED, READER_GONE, USAGE, complain, discard, flush, never_fail_to_print
+from ragtrace.cli import baseline, doctor, exporters, report, score
+from ragtrace.demo import command as demo
+from ragtrace.system.terminal import INTERRUPTED, READER_GONE, USAGE, complain, discard, flush, never_fail_to_print
 
 __all__ = ["main"]
 

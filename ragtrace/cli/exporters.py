@@ -12,8 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.cli.terminal import FAILURE, OK, USAGE, complain
-from ragtrace.destinations import ENTRY_POINTS
+from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
+from ragtrace.telemetry.export.destinations import ENTRY_POINTS
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

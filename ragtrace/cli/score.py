@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.cli.terminal import FAILURE, OK, USAGE, complain
+from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
 
 if TYPE_CHECKING:
-    from ragtrace.model import Judge, Metric
+    from ragtrace.core.types import Judge, Metric
     from ragtrace.offline.files import FileOutcome
     from ragtrace.offline.summary import MetricSummary
 
@@ -132,7 +132,7 @@ def _seconds(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Score the file and say what came of it; returns the exit status."""
-    from ragtrace.errors import JudgeError, SettingsError
+    from ragtrace.core.errors import JudgeError, SettingsError
 
     try:
         outcome = _scored(options)
@@ -173,7 +173,7 @@ def _crossed(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
 
 def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> None:
     """Raise `SettingsError` for a bound on a metric that is not computed, or on its good side."""
-    from ragtrace.errors import SettingsError
+    from ragtrace.core.errors import SettingsError
 
     computed = {metric.name: metric for metric in metrics}
     for option, bounds, better in (("under", options.fail_under, True), ("over", options.fail_over, False)):
@@ -190,7 +190,7 @@ def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> Non
 
 
 def _scored(options: argparse.Namespace) -> FileOutcome:
-    from ragtrace.choosing import chosen
+    from ragtrace.evaluation.metric_selection import chosen
     from ragtrace.metrics import registry
     from ragtrace.offline.files import score_file
 
@@ -218,7 +218,7 @@ def _scored(options: argparse.Namespace) -> FileOutcome:
 
 
 def _judge(options: argparse.Namespace) -> Judge:
-    from ragtrace.offline.naming import judge_named
+    from ragtrace.offline.judge_spec import judge_named
 
     if os.getcwd() not in sys.path:  # as with `python -m`: a judge of one's own lies beside the calls
         sys.path.insert(0, os.getcwd())

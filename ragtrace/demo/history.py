@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ragtrace.core.errors import RagtraceError, SettingsError
 from ragtrace.demo.outcome import Outcome
 from ragtrace.demo.passages import DemoError
 from ragtrace.demo.run import Options, renamed
-from ragtrace.errors import RagtraceError, SettingsError
 
 if TYPE_CHECKING:
     from ragtrace.report.model import Report

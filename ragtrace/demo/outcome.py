@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from statistics import fmean
 
-from ragtrace import semconv
+from ragtrace.core import semconv
 from ragtrace.demo.regression import Invention
 
 NO_SPAN = "no_span"

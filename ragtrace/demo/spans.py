@@ -10,10 +10,10 @@ from threading import Lock
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from ragtrace import semconv
 from ragtrace.alerts import Notifier
+from ragtrace.core import semconv
+from ragtrace.core.types import Signals
 from ragtrace.demo.outcome import Destination
-from ragtrace.model import Signals
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, cast
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 
 CALLS: Final = 500
 """Calls that a baseline is learned from, unless told otherwise."""

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, get_args
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import html_table
 from ragtrace.estimates.arithmetic import Floats
 from ragtrace.estimates.formulas import Method, Target, bounds
 from ragtrace.estimates.moments import NAMES, Moments
-from ragtrace.model import html_table
 
 CONFIDENCE: Final = 0.95
 NOTHING_JUDGED: Final = "nothing_judged"

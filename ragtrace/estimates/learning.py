@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from time import monotonic, time
 from typing import Final, NamedTuple
 
-from ragtrace.errors import SettingsError, faults, say
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates.baseline import CALLS, Baseline, Calls, Distribution, Key, alone
 from ragtrace.estimates.observer import Plan
-from ragtrace.model import Evaluation, RagCall, Score
-from ragtrace.spare import bounded
+from ragtrace.system.daemon_pool import bounded
+from ragtrace.system.faults import faults, say
 
 MOST_KEYS: Final = 200
 """Combinations of workflow, metric and evaluator that are learned; about 20 kB of memory each."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from ragtrace.core.types import Evaluation, Metric, RagCall, Score
 from ragtrace.estimates.moments import of_judged, of_seen
 from ragtrace.estimates.running import RunningMoments, Series
-from ragtrace.model import Evaluation, Metric, RagCall, Score
 
 NEVER_RULE: Final = "never_rule"
 """Reason of a decision: calls of that kind are never judged, so no estimate speaks of them."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ragtrace import semconv
-from ragtrace.errors import SettingsError
+from ragtrace.core import semconv
+from ragtrace.core.errors import SettingsError
 from ragtrace.estimates.formulas import Method, Target, bounds
 from ragtrace.estimates.moments import NAMES, OLDEST
 

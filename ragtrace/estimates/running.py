@@ -10,9 +10,10 @@ from operator import add
 from time import monotonic
 from typing import Final, NamedTuple
 
-from ragtrace.errors import SettingsError, faults
+from ragtrace.core.errors import SettingsError
 from ragtrace.estimates.moments import NAMES, Moments
-from ragtrace.forks import in_child
+from ragtrace.system.faults import faults
+from ragtrace.system.forks import in_child
 
 SLICE_SECONDS: Final = 30.0
 KEPT_SECONDS: Final = 3600.0

@@ -1,5 +1,5 @@
 """Judges: what labels a call."""
 
-from ragtrace.judges.embedded import EmbeddedJudge
+from ragtrace.judges.lexical.embedded import EmbeddedJudge
 
 __all__ = ["EmbeddedJudge"]

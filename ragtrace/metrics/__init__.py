@@ -1,8 +1,8 @@
 """Metrics: arithmetic over a judge's labels."""
 
 from ragtrace.metrics.chunks import context_relevance_decaying, contextual_accuracy_from
+from ragtrace.metrics.custom_metric import metric
 from ragtrace.metrics.formula import Formula
-from ragtrace.metrics.own import metric
 from ragtrace.metrics.quality import combined_quality
 from ragtrace.metrics.rank import average_precision_at, precision_at, reciprocal_rank_from
 from ragtrace.metrics.registry import Registry, registry

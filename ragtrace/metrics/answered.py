@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import Formula
-from ragtrace.metrics.situations import any_text, declined, no_answer, no_query, why_missing
-from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import any_text, declined, no_answer, no_query, why_missing
 
 _VALUES: Final[Mapping[str | None, float]] = MappingProxyType({"answered": 1.0, "abstained": 0.0})
 

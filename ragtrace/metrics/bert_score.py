@@ -8,8 +8,8 @@ from importlib import import_module
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from ragtrace.errors import SettingsError
-from ragtrace.model import Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 
 if TYPE_CHECKING:
     import numpy as np

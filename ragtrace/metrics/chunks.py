@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import (
+from ragtrace.metrics.preconditions import (
     BEST_GRADE,
     RELEVANT_GRADE,
     about_chunks,
@@ -22,7 +23,6 @@ from ragtrace.metrics.situations import (
     too_many,
     why_ungraded,
 )
-from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Unscored
 
 DECAY: Final = 0.9
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from ragtrace.labels import Citation
+from ragtrace.core.labels import Citation
+from ragtrace.core.types import Document, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import any_text, blank, declined, no_answer, too_many, why_missing
-from ragtrace.model import Document, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import any_text, blank, declined, no_answer, too_many, why_missing
 
 _WORTH: Final = MappingProxyType({"full": 1.0, "partial": 0.5, "none": 0.0})
 

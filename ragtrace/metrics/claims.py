@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from ragtrace.labels import Claim
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import any_text, declined, no_answer, too_many, why_missing
-from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import any_text, declined, no_answer, too_many, why_missing
 
 _SUPPORTS: Final = ("supported", "contradicted", "partial", "not_found")
 _UNSUPPORTED: Final = ("contradicted", "partial", "not_found")

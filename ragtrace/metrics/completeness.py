@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import too_many, why_missing
-from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import too_many, why_missing
 
 _COUNTED: Final = ("satisfied", "unsatisfied", "pending", "blocked")
 _STATES: Final = (*_COUNTED, "withdrawn")

@@ -8,9 +8,9 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final, Protocol
 
+from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import Formula
-from ragtrace.metrics.situations import any_text, declined, no_answer
-from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import any_text, declined, no_answer
 
 
 def consistency_of(call: RagCall, judgement: Judgement) -> Result:

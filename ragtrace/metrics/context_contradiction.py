@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ragtrace.labels import Claim
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Document, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import any_text, blank, declined, no_answer, too_many, why_missing
-from ragtrace.model import Document, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import any_text, blank, declined, no_answer, too_many, why_missing
 
 _FIELDS: Final = ("chunks", "reference_contexts_contradicted")  # without and with reference contexts
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from ragtrace.labels import Fact
+from ragtrace.core.labels import Fact
+from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import no_answer, too_many, why_missing
-from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import no_answer, too_many, why_missing
 
 _LABELS: Final = ("entailment", "neutral", "contradiction")
 _NEEDS: Final = frozenset({"answer_facts", "reference_facts"})

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from ragtrace.errors import SettingsError
-from ragtrace.model import Judgement, RagCall, Result, Score, Unscored
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
 
 SLACK: Final = 1e-9
 """How far a value may lie beyond a boundary before it counts as beyond it."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import SLACK
-from ragtrace.metrics.situations import any_text
-from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import any_text
 
 Method = Literal["logprobs", "samples", "single"]
 FIELDS: Final = ("query", "answer", "contexts", "reference", "turns")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
-from ragtrace.errors import SettingsError
-from ragtrace.model import Metric
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Metric
 
 ENTRY_POINTS: Final = "ragtrace.metrics"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Timing, Unscored
 from ragtrace.metrics.formula import Formula
-from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Timing, Unscored
 
 
 def time_to_first_token_of(call: RagCall, _: Judgement) -> Result:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ragtrace.labels import Entailments
+from ragtrace.core.labels import Entailments
+from ragtrace.core.types import Document, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import any_text, no_answer, too_many, why_missing
-from ragtrace.model import Document, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import any_text, no_answer, too_many, why_missing
 
 _LABELS: Final = ("entailment", "neutral", "contradiction")
 _NEEDS: Final = frozenset({"answer_facts", "reference_facts", "entailments"})

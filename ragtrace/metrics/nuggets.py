@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from ragtrace.labels import Nugget
+from ragtrace.core.labels import Nugget
+from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import any_text, declined, no_answer, no_query, too_many
-from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import any_text, declined, no_answer, no_query, too_many
 
 _VALUES: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
 _OKAY_WEIGHT: Final = 0.5

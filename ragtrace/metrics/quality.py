@@ -13,12 +13,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.chunks import context_relevance
 from ragtrace.metrics.claims import faithfulness
 from ragtrace.metrics.formula import SLACK, Formula
 from ragtrace.metrics.relevancy import answer_relevancy
-from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 
 WEIGHTS: Final = (0.3, 0.4, 0.3)
 """Of context relevance, faithfulness and answer relevancy."""

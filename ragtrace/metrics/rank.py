@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import Formula
-from ragtrace.metrics.situations import (
+from ragtrace.metrics.preconditions import (
     RELEVANT_GRADE,
     about_chunks,
     grades,
@@ -19,7 +20,6 @@ from ragtrace.metrics.situations import (
     relevance_threshold,
     why_ungraded,
 )
-from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Unscored
 
 DEFAULT_K: Final = 5
 """A usual number of chunks to show a model."""

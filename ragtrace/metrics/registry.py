@@ -7,7 +7,8 @@ from itertools import chain
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from ragtrace.errors import SettingsError, UnknownMetricError, faults
+from ragtrace.core.errors import SettingsError, UnknownMetricError
+from ragtrace.core.types import Metric
 from ragtrace.metrics import (
     answered,
     chunks,
@@ -24,11 +25,11 @@ from ragtrace.metrics import (
     quality,
     rank,
     relevancy,
+    run_statistics,
     runs,
-    scatter,
     similarity,
 )
-from ragtrace.model import Metric
+from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -52,7 +53,7 @@ FAMILIES: Final[tuple[ModuleType, ...]] = (
     noise,
     factual,
     runs,
-    scatter,
+    run_statistics,
 )
 
 USUAL: Final = frozenset({

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.situations import declined, no_answer, no_query, too_many, why_missing
-from ragtrace.model import Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import declined, no_answer, no_query, too_many, why_missing
 
 _RELEVANT: Final = ("yes", "background")
 _BEST_RATING: Final = 3

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 from typing import Final, Literal, NamedTuple
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 
 Variant = Literal["rouge1", "rouge2", "rougeL"]
 Tokens = Literal["unicode", "ascii", "stemmed"]

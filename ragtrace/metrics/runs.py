@@ -8,11 +8,11 @@ from functools import partial
 from itertools import combinations
 from typing import Final, Literal
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.bert_score import TokenEmbedder, bert_score_of
 from ragtrace.metrics.formula import Formula
 from ragtrace.metrics.rouge import TOKENS, VARIANTS, Tokens, Variant, rouge, tokens_of
-from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 
 Part = Literal["precision", "recall", "f1"]
 PARTS: Final[tuple[Part, ...]] = ("precision", "recall", "f1")

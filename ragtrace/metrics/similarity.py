@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import SLACK, Formula
-from ragtrace.metrics.situations import declined, no_answer, no_query
-from ragtrace.model import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.preconditions import declined, no_answer, no_query
 
 _COSINES = (-1.0, 1.0)
 

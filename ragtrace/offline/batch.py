@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final, TypeVar, overload
 
-from ragtrace.choosing import check_type, chosen, embedded
-from ragtrace.errors import SettingsError
-from ragtrace.model import Evaluation, Judge, Metric, Plain, RagCall, Result, Score, html_table
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Evaluation, Judge, Metric, Plain, RagCall, Result, Score, html_table
+from ragtrace.evaluation.metric_selection import check_type, chosen, embedded
 from ragtrace.offline.calls import ensured
-from ragtrace.offline.loops import apart
-from ragtrace.offline.panel import CONCURRENCY, TIMEOUT_S, Panel
+from ragtrace.offline.evaluator import CONCURRENCY, TIMEOUT_S, Panel
 from ragtrace.offline.progress import Progress, shown
 from ragtrace.offline.summary import Cost, Summary, Tallier
+from ragtrace.system.sync_bridge import apart
 
 T = TypeVar("T")
 _CONTEXTS: Final = 20

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar, cast
 
 from ragtrace.capture import documents, mark_duplicates
-from ragtrace.errors import SettingsError
-from ragtrace.labels import CitedPart, Turn
-from ragtrace.model import Document, RagCall
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import CitedPart, Turn
+from ragtrace.core.types import Document, RagCall
 
 T = TypeVar("T")
 

@@ -9,18 +9,18 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from ragtrace.choosing import chosen
-from ragtrace.errors import JudgeError, SettingsError
-from ragtrace.model import Judge, Metric
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.types import Judge, Metric
+from ragtrace.evaluation.metric_selection import chosen
 from ragtrace.offline.batch import in_turn, panelled
+from ragtrace.offline.evaluator import CONCURRENCY, PASSING, TIMEOUT_S, Panel
 from ragtrace.offline.journal import Journal
 from ragtrace.offline.lines import Line, Lines
-from ragtrace.offline.loops import unwatched
-from ragtrace.offline.panel import CONCURRENCY, PASSING, TIMEOUT_S, Panel
 from ragtrace.offline.progress import Progress, shown
 from ragtrace.offline.rows import Row, copy_of, cost_of_row, row_of, values_of_row
 from ragtrace.offline.summary import Summary, Tallier
 from ragtrace.offline.tables import FORMS, publish
+from ragtrace.system.sync_bridge import unwatched
 
 _FORMAT: Final = 1
 """Of the journal's entries: one more whenever what is in a row changes."""

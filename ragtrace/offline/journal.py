@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any, Final
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace.offline.rows import Row, encoded
 
 _SYNC_EVERY_S: Final = 1.0

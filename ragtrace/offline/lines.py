@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
 
-from ragtrace.errors import SettingsError
-from ragtrace.judges.jsonreading import finite, without_repeats
-from ragtrace.model import RagCall
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import RagCall
+from ragtrace.judges.llm.jsonreading import finite, without_repeats
 from ragtrace.offline.calls import KEYS, recorded, renamed
 
 MOST_LINE_BYTES: Final = 64 * 2**20

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from ragtrace.judging.recall import CACHED
-from ragtrace.labels import Claim
-from ragtrace.model import Evaluation, Result, Score
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Evaluation, Result, Score
+from ragtrace.evaluation.cache import CACHED
 from ragtrace.offline.summary import Cost
 
 Row: TypeAlias = "dict[str, Any]"

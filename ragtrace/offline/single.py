@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from ragtrace.choosing import check_type, chosen, embedded
-from ragtrace.model import Evaluation, Judge, Metric, RagCall, Result, Results
+from ragtrace.core.types import Evaluation, Judge, Metric, RagCall, Result, Results
+from ragtrace.evaluation.metric_selection import check_type, chosen, embedded
 from ragtrace.offline.calls import made
-from ragtrace.offline.loops import apart, unwatched
-from ragtrace.offline.panel import Panel
+from ragtrace.offline.evaluator import Panel
+from ragtrace.system.sync_bridge import apart, unwatched
 
 
 def score(

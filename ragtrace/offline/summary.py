@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ragtrace.reasons import status_of
+from ragtrace.core.unscored_reasons import status_of
 
 
 @dataclass(frozen=True, slots=True)

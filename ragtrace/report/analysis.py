@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import LABELLING
 from ragtrace.estimates import Baseline
-from ragtrace.labels import LABELLING
+from ragtrace.history.reading import Columns, Reader
+from ragtrace.report.breakdown import MOST_PARTS, parts
 from ragtrace.report.comparing import Sides, compared, latest, recent, releases, sides
 from ragtrace.report.model import Measured, Period, Point, Report, Rollout, Spent
-from ragtrace.report.parts import MOST_PARTS, parts
 from ragtrace.report.periods import MOST_POINTS, before, divided
 from ragtrace.report.problems import worst
-from ragtrace.report.tracks import Track, parts_of, tracks
-from ragtrace.store.reading import Columns, Reader
+from ragtrace.report.series import Track, parts_of, tracks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

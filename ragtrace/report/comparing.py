@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace.estimates import Estimate, difference
+from ragtrace.history.reading import Columns
 from ragtrace.report.model import Change, Compared, Comparison, Direction, Period, Point, Recent
-from ragtrace.report.tracks import Track, mask
+from ragtrace.report.series import Track, mask
 from ragtrace.report.words import span
-from ragtrace.store.reading import Columns
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from numpy.typing import NDArray
 
-    from ragtrace.store.reading import Ints
+    from ragtrace.history.reading import Ints
 
     _Kind: TypeAlias = tuple[Literal["releases", "models"], dict[int, str], Ints]
 

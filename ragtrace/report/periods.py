@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Final
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace.report.model import Period
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}

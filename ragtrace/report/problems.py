@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ragtrace.history.reading import Columns, Reader, Texts
 from ragtrace.report.model import Passage, Problem
-from ragtrace.report.tracks import Track
-from ragtrace.store.reading import Columns, Reader, Texts
+from ragtrace.report.series import Track
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from ragtrace.errors import SettingsError
-from ragtrace.labels import Claim
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Evaluation, RagCall, Result, Score, Unscored
+from ragtrace.core.unscored_reasons import JUDGE_ERROR, JUDGE_SUSPECT
+from ragtrace.history.records import Offered
+from ragtrace.history.source import Source
+from ragtrace.history.writing import Writer
 from ragtrace.metrics import registry
-from ragtrace.model import Evaluation, RagCall, Result, Score, Unscored
 from ragtrace.offline.lines import Lines
-from ragtrace.reasons import JUDGE_ERROR, JUDGE_SUSPECT
-from ragtrace.store.records import Offered
-from ragtrace.store.source import Source
-from ragtrace.store.writing import Writer
 
 _BATCH: Final = 500
 _MOST_BYTES: Final = 1 << 40

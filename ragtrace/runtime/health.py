@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from ragtrace.errors import faults, printable, say
-from ragtrace.judges.stopwatch import Stopwatch
-from ragtrace.model import Evaluation, RagCall, Score
-from ragtrace.runtime.fates import detail_of
+from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.judges.llm.stopwatch import Stopwatch
+from ragtrace.pipeline.recent_outcomes import detail_of
+from ragtrace.system.faults import faults, printable, say
 
 LATELY_SECONDS: Final = 300.0
 _FIRST_CALLS: Final = 10

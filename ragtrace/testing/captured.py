@@ -9,8 +9,8 @@ from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from ragtrace import semconv
-from ragtrace.model import Signals
+from ragtrace.core import semconv
+from ragtrace.core.types import Signals
 
 if TYPE_CHECKING:
     from opentelemetry.sdk._logs import ReadableLogRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 
 _USUAL: Final = ("hallucinated", "faithfulness", "hallucination", "consistency", "answered")
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from ragtrace.judges.quotes import lacking, said_by
-from ragtrace.judges.sentences import sentences
+from ragtrace.judges.lexical.sentences import sentences
+from ragtrace.judges.llm.quotes import lacking, said_by
 from ragtrace.testing.instances import arguments_of, instance, schema_in
 from ragtrace.testing.replies import Request
 

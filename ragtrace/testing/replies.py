@@ -9,7 +9,7 @@ from email.utils import formatdate
 from time import time
 from typing import Any, cast
 
-from ragtrace.judges.ladder import SCHEMA_FOLLOWS
+from ragtrace.judges.llm.response_format import SCHEMA_FOLLOWS
 
 
 @dataclass(frozen=True)

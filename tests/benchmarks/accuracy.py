@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragtrace.core.types import Document, RagCall, Result, Score
 from ragtrace.judges import EmbeddedJudge
 from ragtrace.metrics import registry
-from ragtrace.model import Document, RagCall, Result, Score
 
 Floats = NDArray[np.float64]
 SEED = 20_251

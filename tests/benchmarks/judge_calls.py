@@ -128,9 +128,9 @@ async def _run(score: Scorer, calls: int, chunks: int) -> dict[str, Any]:
 
 
 def _ours(url: str) -> Scorer:
-    from ragtrace.judges.openai import OpenAIJudge
+    from ragtrace.core.types import Document, RagCall, Score
+    from ragtrace.judges.llm.openai import OpenAIJudge
     from ragtrace.metrics import registry
-    from ragtrace.model import Document, RagCall, Score
 
     judge = OpenAIJudge("local", base_url=url, api_key="none")
     metrics = [metric for metric in registry.defaults() if metric.needs and judge.offers(metric)]

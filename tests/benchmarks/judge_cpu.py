@@ -27,11 +27,11 @@ from typing import Any, Final
 
 import openai
 
-from ragtrace.judges.chat import Ask, Chat
-from ragtrace.judges.openai import OpenAIJudge
+from ragtrace.core.types import Document, RagCall
+from ragtrace.evaluation.scoring import Evaluator, evaluate
+from ragtrace.judges.llm.chat_types import Ask, Chat
+from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.metrics import registry
-from ragtrace.model import Document, RagCall
-from ragtrace.scoring import Evaluator, evaluate
 from ragtrace.testing import OpenAIServer, Reply
 
 LATENCY_S: Final = 0.2

@@ -31,9 +31,9 @@ from time import monotonic
 from typing import Final
 
 import ragtrace
-from ragtrace.errors import JudgeError
-from ragtrace.judging import Asker
-from ragtrace.model import Document, RagCall
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import Document, RagCall
+from ragtrace.evaluation.judge_client import Asker
 from ragtrace.testing import Captured
 from tests.support.http_judge import HttpJudge
 from tests.support.judge_server import JudgeServer, Limiter, Reply, Request, Rule, labels, too_many

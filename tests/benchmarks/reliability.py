@@ -40,9 +40,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # so that it also runs by it
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
-from ragtrace import semconv
-from ragtrace.labels import Claim
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.core import semconv
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from tests.benchmarks.support import ROOT
 
 OUTAGE_RATE: Final = 150.0
@@ -190,8 +190,8 @@ def ending(folder: str) -> None:
 def scoring(folder: str) -> None:
     """A process that scores what is in the spool, until it is killed or nothing is left."""
     import ragtrace
-    from ragtrace.model import Signals
-    from ragtrace.spool.store import Spool
+    from ragtrace.core.types import Signals
+    from ragtrace.history.spool import Spool
     from tests.support.scored import EVERY
 
     path, journal = Path(folder, "spool.db"), Journal(Path(folder, "journal"))

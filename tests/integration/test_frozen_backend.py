@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 
 import ragtrace
-from ragtrace.errors import faults
+from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.services import Server, rotel

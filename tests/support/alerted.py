@@ -9,10 +9,9 @@ from typing import Any, Final
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.alerts import Alert, Alerting, Example, Notice
+from ragtrace.core.settings import resolve
+from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score, Unscored
 from ragtrace.estimates import Plan
-from ragtrace.model import Evaluation, RagCall, Score, Unscored
-from ragtrace.sampling import Decision
-from ragtrace.settings import resolve
 from ragtrace.testing import FakeClock
 from tests.support.watched import ANSWER, CLAIMS
 
@@ -55,7 +54,7 @@ class Board:
         self.clock.advance(1.0)
         self.alerting(call_of(**changes), [Evaluation("screen", "1", "model", results)])
 
-    def judge(self, value: float, probability: float, decision: Decision | None) -> None:
+    def judge(self, value: float, probability: float, decision: SamplingDecision | None) -> None:
         """A call that the judge scores."""
         evaluation = Evaluation("judge", "1", "llm_judge", {"faithfulness": Score(value)}, probability=probability)
         self.alerting(call_of(), [evaluation], decision)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ragtrace.errors import JudgeError
-from ragtrace.judges.chat import Answer, Ask
-from ragtrace.judges.cost import Spent
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.price import Spent
+from ragtrace.judges.llm.chat_types import Answer, Ask
 
 Data = dict[str, Any]
 Rule = Callable[[Ask, Data], "Data | JudgeError"]

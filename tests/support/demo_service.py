@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import ragtrace
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.demo.application import ExtractiveModel, Hit, build
 from ragtrace.demo.corpus import standard_library
 from ragtrace.demo.questions import library_questions
 from ragtrace.demo.regression import Release
 from ragtrace.demo.search import Index
-from ragtrace.errors import JudgeError
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
 
 _PAUSE_S = 0.09
 _ASKED_AGAIN = 0.15

@@ -11,7 +11,7 @@ import sys
 import threading
 
 import ragtrace
-from ragtrace.model import Metric
+from ragtrace.core.types import Metric
 from tests.support.application import QUESTION, ask
 from tests.support.offline_judge import WordyJudge
 

@@ -10,11 +10,11 @@ from typing import Final
 
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from ragtrace.labels import Claim
-from ragtrace.model import Document, Evaluation, RagCall, Result, Score, Unscored
-from ragtrace.store.records import Offered
-from ragtrace.store.source import Source
-from ragtrace.store.writing import Writer
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
+from ragtrace.history.records import Offered
+from ragtrace.history.source import Source
+from ragtrace.history.writing import Writer
 
 GIB: Final = 2**30
 SOURCE: Final = Source(

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from ragtrace.store.history import History
+from ragtrace.history.history import History
 from tests.support.history import SOURCE, Simulated, made
 
 

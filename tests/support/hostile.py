@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 from typing import Final
 
-from ragtrace.labels import Claim
-from ragtrace.model import Document, Evaluation, RagCall, Result, Score, Unscored
-from ragtrace.redact import encodable
-from ragtrace.store.records import Offered
-from ragtrace.store.source import Source
+from ragtrace.core.labels import Claim
+from ragtrace.core.text import encodable
+from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
+from ragtrace.history.records import Offered
+from ragtrace.history.source import Source
 from tests.support.history import call_of, fill
 
 PROOF: Final = "pwned"

@@ -10,9 +10,9 @@ from typing import Final
 
 import httpx
 
-from ragtrace.errors import JudgeError
-from ragtrace.labels import Claim
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 
 _MOST_BYTES: Final = 1_000_000
 _SUPPORTS: Final = ("supported", "contradicted", "partial", "not_found")

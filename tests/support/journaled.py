@@ -21,9 +21,9 @@ from opentelemetry.sdk._logs import LoggerProvider, ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult, SimpleLogRecordProcessor
 
 import ragtrace
-from ragtrace import semconv
-from ragtrace.labels import Claim
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.core import semconv
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from tests.support.application import QUESTION, ask
 
 METRIC = "hallucination"

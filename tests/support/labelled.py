@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ragtrace.labels import (
+from ragtrace.core.labels import (
     AnswerLabel,
     ChunkLabel,
     Citation,
@@ -16,8 +16,8 @@ from ragtrace.labels import (
     SentenceRelevance,
     Support,
 )
+from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, Metric, RagCall, Result, Score, Unscored
 
 SUPPORT: Final[Mapping[str, Support | None]] = {
     "S": "supported", "C": "contradicted", "P": "partial", "F": "not_found", "?": None,

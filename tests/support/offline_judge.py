@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from ragtrace.errors import JudgeError
-from ragtrace.labels import Claim, Support
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import Claim, Support
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from tests.support.http_judge import HttpJudge
 
 

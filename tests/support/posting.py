@@ -10,8 +10,8 @@ from typing import Final
 
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from ragtrace.model import Evaluation, RagCall, Score, Unscored
-from ragtrace.native import Refusal, ScoreRecord
+from ragtrace.core.score_sink import Refusal, ScoreRecord
+from ragtrace.core.types import Evaluation, RagCall, Score, Unscored
 
 TRACE: Final = 0x0AF7651916CD43DD8448EB211C80319C
 SPAN: Final = 0xB7AD6B7169203331

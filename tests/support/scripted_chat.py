@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from math import log
 from typing import Any
 
-from ragtrace.errors import JudgeError
-from ragtrace.judges.chat import Answer, Ask, Spent, TokenChoice
-from ragtrace.judges.embedder import Embedder
-from ragtrace.judges.families import more
-from ragtrace.labels import ChunkLabel, Turn
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import ChunkLabel, Turn
+from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.judges.llm.chat_types import Answer, Ask, Spent, TokenChoice
+from ragtrace.judges.llm.families import more
+from ragtrace.judges.local.embedder import Embedder
 from ragtrace.metrics import registry
-from ragtrace.model import Document, Judgement, Metric, RagCall, Result, Score, Unscored
 
 ZERO_WIDTH = "\u200b"
 CALL = RagCall(

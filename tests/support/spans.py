@@ -22,8 +22,8 @@ from opentelemetry.trace import (
 )
 
 import ragtrace
-from ragtrace import semconv
-from ragtrace.model import Signals
+from ragtrace.core import semconv
+from ragtrace.core.types import Signals
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, WAIT_S
 

@@ -7,8 +7,8 @@ import threading
 from typing import Any, Final
 
 import ragtrace
-from ragtrace.labels import Claim
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.testing import Captured
 
 WAIT_S: Final = 10.0

@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 import ragtrace
-from ragtrace.ledger import Tally
-from ragtrace.model import Document, RagCall
+from ragtrace.core.ledger import Tally
+from ragtrace.core.types import Document, RagCall
 from tests.support.http_judge import HttpJudge
 
 ACTS: Final = 60

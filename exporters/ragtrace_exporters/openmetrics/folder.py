@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace_exporters.openmetrics.snapshot import Snapshot, from_json, lasting, to_json, total
 
 try:

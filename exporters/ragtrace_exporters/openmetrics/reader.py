@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from ragtrace import semconv
-from ragtrace.errors import faults, guarded
-from ragtrace.forks import in_child
+from ragtrace.core import semconv
+from ragtrace.system.faults import faults, guarded
+from ragtrace.system.forks import in_child
 from ragtrace_exporters.openmetrics.folder import Folder
 from ragtrace_exporters.openmetrics.page import begun, is_openmetrics, render
 from ragtrace_exporters.openmetrics.snapshot import Snapshot, read, with_exemplars

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ragtrace.native import Refusal, ScoreRecord
+from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace_exporters.sinks.http import JsonClient, all_of
 
 _LABEL_CHARS: Final = 200

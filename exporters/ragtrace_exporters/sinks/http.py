@@ -14,8 +14,8 @@ from email.utils import parsedate_to_datetime
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace import ahead
-from ragtrace.native import Refusal, ScoreRecord
+from ragtrace.core.score_sink import Refusal, ScoreRecord
+from ragtrace.system import preload
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response, Session
@@ -52,7 +52,7 @@ class JsonClient:
 
     def __init__(self, base: str, headers: Mapping[str, str], certificate: str | None = None) -> None:
         self._base, self._headers, self._certificate = base.rstrip("/"), dict(headers), certificate
-        ahead.load("requests")
+        preload.load("requests")
         self._session: Session | None = None
         self._pid = 0
 

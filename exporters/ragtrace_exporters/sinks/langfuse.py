@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any
 
-from ragtrace.native import Refusal, ScoreRecord
+from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace_exporters.sinks.http import JsonClient, metadata_of
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
-from ragtrace.native import Refusal, ScoreRecord
+from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace_exporters.sinks.http import JsonClient, Reply, metadata_of
 
 _SOURCE: Final = {"LLM": "LLM_JUDGE", "CODE": "CODE", "HUMAN": "HUMAN"}

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any, Final, cast
 from uuid import UUID
 
-from ragtrace.native import Refusal, ScoreRecord
+from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace_exporters.sinks.http import JsonClient, all_of, metadata_of
 
 _UNKNOWN_TRACE: Final = Refusal("unknown_trace", again=True, detail="the trace has not arrived")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
-from ragtrace.native import Refusal, ScoreRecord
+from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace_exporters.sinks.http import JsonClient, all_of, metadata_of
 
 _RESERVED: Final = "note"

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from ragtrace import ahead
 from ragtrace.alerts.notifiers.notifier import UndeliveredError
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.system import preload
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -25,7 +25,7 @@ def checked_url(url: object, what: str) -> str:
     Raises:
         SettingsError: if it is no http or https URL with a host; the message shows no path, which may be a secret.
     """
-    ahead.load("urllib.request", "encodings.idna")  # which the first post would
+    preload.load("urllib.request", "encodings.idna")  # which the first post would
     if isinstance(url, str):
         try:
             parts = urlsplit(url)

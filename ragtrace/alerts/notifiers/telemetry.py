@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry._logs import SeverityNumber
 
-from ragtrace import semconv
+from ragtrace.core import semconv
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.alerts.notifiers.http import checked_url, encoded, host_of, post
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from ragtrace.alerts.notice import Notice

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Final
 
 from ragtrace.alerts import Alertmanager
+from ragtrace.core.types import Signals
 from ragtrace.demo.backends.interrupts import Interrupts
 from ragtrace.demo.backends.process import Server, ServerError, free_ports
 from ragtrace.demo.backends.servers import ALERTMANAGER, PHOENIX, PROGRAMS, PROMETHEUS, Ports, Program, found, missing
 from ragtrace.demo.outcome import Backend
 from ragtrace.demo.run import SERVICE, Progress
 from ragtrace.demo.spans import Servers
-from ragtrace.model import Signals
 
 _STAGE: Final = "Starting backends"
 

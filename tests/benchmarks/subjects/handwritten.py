@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanKind, Tracer
 
-from ragtrace import semconv
+from ragtrace.core import semconv
 from tests.benchmarks.subjects import application
 from tests.benchmarks.subjects.application import MODEL, PROVIDER, SOURCE, WORKFLOW, Subject
 

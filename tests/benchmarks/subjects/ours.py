@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 import ragtrace
-from ragtrace.model import EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from tests.benchmarks.subjects import application
 from tests.benchmarks.subjects.application import MODEL, PROVIDER, SOURCE, WORKFLOW, Subject
 from tests.benchmarks.subjects.handwritten import Forgetting, provider

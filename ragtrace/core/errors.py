@@ -1,0 +1,53 @@
+"""Exceptions that a user of ragtrace can meet."""
+
+from __future__ import annotations
+
+
+class RagtraceError(Exception):
+    """Any error raised by ragtrace itself."""
+
+
+class SettingsError(RagtraceError, ValueError):
+    """A setting is wrong: says what was wrong, where it came from and what to write instead."""
+
+
+class UnknownMetricError(SettingsError):
+    """No metric has that name; the message lists near misses and the known names."""
+
+
+class JudgeError(RagtraceError):
+    """A judge could not judge a call. `reason` is one of the `judge_error` reasons of `ragtrace.core.types.Reason`.
+
+    Args:
+        reason: "unavailable", "timeout", "refused" ...
+        detail: what was seen, for whoever looks into it.
+        retry_after: seconds in which the judge wants to be left alone (its Retry-After); no call of the process is put
+            to it before.
+        retryable: whether the same call may go well a moment later; default: if `retry_after` is given, or the reason
+            is "unavailable" or "timeout".
+        n_calls: requests made to the model before it failed.
+        input_tokens: tokens those read.
+        output_tokens: tokens those wrote.
+        cost_usd: what those cost in US dollars; None: not known.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        detail: str = "",
+        *,
+        retry_after: float | None = None,
+        retryable: bool | None = None,
+        n_calls: int = 0,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_usd: float | None = None,
+    ) -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+        self.retry_after = retry_after
+        passing = retry_after is not None or reason in ("unavailable", "timeout")
+        self.retryable = passing if retryable is None else retryable
+        self.n_calls, self.input_tokens, self.output_tokens = n_calls, input_tokens, output_tokens
+        self.cost_usd = cost_usd

@@ -1,0 +1,164 @@
+"""What model calls cost: token counts as the server reports them, and the list prices of those we know."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from ragtrace.core.errors import SettingsError
+
+_MILLION: Final = 1_000_000
+_MOST_TOKENS: Final = 10**9
+"""More in one call is a mistake of the server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens.
+
+    Args:
+        input: tokens that the model reads.
+        output: tokens that it writes; 0 for embeddings.
+        cached_input: tokens that it has read lately; None: as `input`.
+    """
+
+    input: float
+    output: float = 0.0
+    cached_input: float | None = None
+
+    def of(self, usage: Usage) -> float:
+        """What *usage* costs, in US dollars."""
+        cached = min(usage.cached_tokens, usage.input_tokens)
+        again = self.input if self.cached_input is None else self.cached_input
+        fresh = usage.input_tokens - cached
+        return (fresh * self.input + cached * again + usage.output_tokens * self.output) / _MILLION
+
+
+def check_price(price: object) -> None:
+    """Raise `SettingsError` if *price*, as an argument of that name, is neither None nor a `Price` of numbers."""
+    if price is None:
+        return
+    amounts = (price.input, price.output, price.cached_input or 0.0) if isinstance(price, Price) else ()
+    if not amounts or not all(isinstance(each, (int, float)) and 0 <= each < math.inf for each in amounts):
+        raise SettingsError(
+            f"price= must be a ragtrace.Price, got {price!r:.80}; write for instance "
+            "price=ragtrace.Price(input=0.15, output=0.6), in US dollars for a million tokens"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call, as the server counted them."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    """Those of `input_tokens` that were cached."""
+    reasoning_tokens: int = 0
+    """Those of `output_tokens` that the reply does not show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What some calls cost; add them up with `+`."""
+
+    n_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    """None: the price, or the number of tokens, is not known."""
+
+    def __add__(self, other: Spent) -> Spent:
+        """Both together; the cost is known if both are, or one of them spent nothing."""
+        if other == _NOTHING:
+            return self
+        if self == _NOTHING:
+            return other
+        known = self.cost_usd is not None and other.cost_usd is not None
+        return Spent(
+            self.n_calls + other.n_calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+        )
+
+
+_NOTHING: Final = Spent()
+
+PRICES_AS_OF: Final = "2026-11"
+PRICES: Final[Mapping[str, Price]] = MappingProxyType(
+    {
+        "gpt-4o": Price(2.50, 10.00, 1.25),
+        "gpt-4o-mini": Price(0.15, 0.60, 0.075),
+        "gpt-4.1": Price(2.00, 8.00, 0.50),
+        "gpt-4.1-mini": Price(0.40, 1.60, 0.10),
+        "gpt-4.1-nano": Price(0.10, 0.40, 0.025),
+        "o3": Price(2.00, 8.00, 0.50),
+        "o4-mini": Price(1.10, 4.40, 0.275),
+        "gpt-5": Price(1.25, 10.00, 0.125),
+        "gpt-5-mini": Price(0.25, 2.00, 0.025),
+        "gpt-5-nano": Price(0.05, 0.40, 0.005),
+        "gpt-5.2": Price(1.75, 14.00, 0.175),
+        "gpt-5.4": Price(2.50, 15.00, 0.25),
+        "gpt-5.4-mini": Price(0.75, 4.50, 0.075),
+        "text-embedding-3-small": Price(0.02),
+        "text-embedding-3-large": Price(0.13),
+        "text-embedding-ada-002": Price(0.10),
+    }
+)
+"""List prices of OpenAI's own API, standard tier, as of `PRICES_AS_OF`. Source: openai.com/api/pricing.
+
+They hold for that API alone: the same name on another server is another price, or none.
+"""
+_DATED: Final = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+_DEARER: Final = frozenset({"gpt-4o-2024-05-13"})
+"""Dated versions whose price is not that of the name without the date."""
+_PRICED_HOSTS: Final = ("api.openai.com", "eu.api.openai.com", "us.api.openai.com")
+
+
+def price_of(model: str, base_url: str) -> Price | None:
+    """The list price of *model* on the server at *base_url*; None: not known, and never guessed."""
+    if urlsplit(base_url).hostname not in _PRICED_HOSTS or model in _DEARER:
+        return None
+    return PRICES.get(model) or PRICES.get(_DATED.sub("", model))
+
+
+def read_usage(reply: Mapping[str, object]) -> Usage | None:
+    """The token counts of a reply; None if the server does not say, or says nonsense."""
+    usage = reply.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    counts = cast("dict[str, object]", usage)
+    read, written = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens", 0))
+    if read is None or written is None:
+        return None
+    cached = _detail(counts, "prompt_tokens_details", "cached_tokens")
+    return Usage(read, written, cached, _detail(counts, "completion_tokens_details", "reasoning_tokens"))
+
+
+def _detail(counts: Mapping[str, object], part: str, name: str) -> int:
+    details: Any = counts.get(part)
+    return (_count(cast("dict[str, object]", details).get(name)) or 0) if isinstance(details, dict) else 0
+
+
+def _count(value: object) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 <= cast(int, value) <= _MOST_TOKENS else None  # type: ignore[return-value]
+
+
+def spent_on(usage: Usage | None, price: Price | None) -> Spent:
+    """One call that was answered."""
+    if usage is None:
+        return Spent(1)
+    cost = None if price is None else price.of(usage)
+    return Spent(1, usage.input_tokens, usage.output_tokens, cost)
+
+
+def spent_in_vain(price: Price | None) -> Spent:
+    """One call that the server turned down: providers charge nothing for these."""
+    return Spent(1, 0, 0, None if price is None else 0.0)

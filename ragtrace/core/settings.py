@@ -1,0 +1,343 @@
+"""One frozen `Settings`: keyword argument > environment variable > default, validated once.
+
+A wrong value stops `configure` with what was wrong, where it came from and what to write instead; nothing is read from
+the environment afterwards.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar, cast
+
+from ragtrace.core.errors import SettingsError
+
+log = logging.getLogger("ragtrace")
+T = TypeVar("T")
+
+CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+CONTENT_MODES: Final = ("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT")
+DIALECTS: Final = ("otel", "openinference", "langfuse")
+DEFAULT: Final = "default"
+"""Origin of a setting that nobody set."""
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off", ""})
+_REPLICAS: Final = "RAGTRACE_REPLICAS"
+_SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
+# Read by `Sampling`; by an exporter; and by the test suite and the benchmarks, not by the library.
+_OTHER_VARIABLES: Final = frozenset(
+    {_REPLICAS, "RAGTRACE_LABELLED_DATA", "RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR"}
+    | {"RAGTRACE_PROMETHEUS_DIR", "RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every scalar setting, resolved. Objects (judges, exporters, redaction) are handed to `configure` itself."""
+
+    service: str
+    enabled: bool
+    exporter: str
+    metrics: tuple[str, ...] | None
+    """None: all that the configured evaluators offer."""
+    dialects: tuple[str, ...]
+    capture_content: str
+    evidence: bool
+    hold_seconds: float
+    capacity: int
+    """Finished calls that may wait for their scores before new ones go unscored."""
+    queue_bytes: int
+    """Memory that calls and spans may take from the end of a call to its delivery."""
+    judge_timeout: float
+    """Seconds."""
+    judge_concurrency: int
+    max_chars: int
+    sample_rate: float
+    """Probability with which the judge sees an ordinary call, where `sampling=` is not given."""
+    spool: str = ""
+    """File that keeps calls which were not scored at shutdown; empty: they are dropped."""
+    store: str = ""
+    """File that keeps every call with its scores; empty: none does."""
+    store_days: float = 30.0
+    """Age at which it forgets a call."""
+    store_bytes: int = 1 << 30
+    """Size that it may have."""
+    set_global: bool = False
+    """Whether our own providers become those of the process."""
+    baseline: str = ""
+    """File that keeps the baseline of the application's scores; empty: it is kept in memory."""
+    baseline_calls: int = 500
+    """Calls of each workflow that it is learned from."""
+    trace_url: str = ""
+    """Address of a trace in the backend's user interface, with `{trace_id}`; empty: alerts have no links."""
+    origins: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    """Where each setting came from, by its name: `service=` (the keyword), a variable, or `default`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A raw value and where it came from."""
+
+    raw: object
+    origin: str
+
+    def error(self, wanted: str, advice: str) -> SettingsError:
+        return SettingsError(f"{wanted}, got {self.raw!r} (from {self.origin}); {advice}")
+
+
+class _Source:
+    """Looks a setting up: keyword, then the environment variables in order, then the default."""
+
+    def __init__(self, keywords: Mapping[str, object], environ: Mapping[str, str]) -> None:
+        self._keywords, self._environ = keywords, environ
+        self.origins: dict[str, str] = {}
+
+    def value(self, name: str, default: object, *variables: str) -> _Value:
+        value = self._find(name, default, *variables)
+        self.origins[name] = DEFAULT if value.raw is default else value.origin
+        return value
+
+    def _find(self, name: str, default: object, *variables: str) -> _Value:
+        if self._keywords.get(name) is not None:
+            return _Value(self._keywords[name], f"{name}=")
+        own = (f"RAGTRACE_{name.upper()}",) if name else ()
+        for variable in (*own, *variables):
+            if self._environ.get(variable, "") != "":
+                return _Value(self._environ[variable], variable)
+        return _Value(default, f"the default of {name}=")
+
+    def read(self, name: str, default: object, parse: Callable[[_Value], T], *variables: str) -> T:
+        return parse(self.value(name, default, *variables))
+
+
+def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+    """Resolve and validate all settings.
+
+    Args:
+        keywords: what the user passed to `configure`, by name; None counts as not passed.
+        environ: the environment.
+
+    Raises:
+        SettingsError: for the first wrong value, naming it, its origin and what to write instead.
+    """
+    source = _Source(keywords, environ)
+    _warn_of_unknown_variables(environ)
+    store = source.read("store", "", _path)
+    return Settings(
+        service=source.read("service", "", _text, "OTEL_SERVICE_NAME"),
+        enabled=_enabled(source),
+        exporter=source.read("exporter", "otlp", _text),
+        metrics=source.read("metrics", None, _names),
+        dialects=source.read("dialects", ("otel",), _dialects),
+        capture_content=source.read("capture_content", "SPAN_ONLY", _content_mode, CONTENT_VARIABLE),
+        evidence=source.read("evidence", False, _flag),
+        hold_seconds=source.read("hold_seconds", 10.0, _seconds),
+        capacity=source.read("capacity", 2048, _count),
+        queue_bytes=source.read("queue_bytes", 64 << 20, _count),
+        judge_timeout=source.read("judge_timeout", 30.0, _seconds),
+        judge_concurrency=source.read("judge_concurrency", 16, _count),
+        max_chars=source.read("max_chars", 20_000, _count),
+        sample_rate=source.read("sample_rate", 0.05, lambda value: _rate(value, "sample_rate")),
+        spool=source.read("spool", "", _path),
+        store=store,
+        store_days=source.read("store_days", 30.0, _days),
+        store_bytes=source.read("store_bytes", 1 << 30, _count),
+        set_global=source.read("set_global", False, _flag),
+        baseline=_baseline(source, store),
+        baseline_calls=source.read("baseline_calls", 500, _count),
+        trace_url=source.read("trace_url", "", _trace_url),
+        origins=source.origins,
+    )
+
+
+def _baseline(source: _Source, store: str) -> str:
+    """The file of the baseline: beside the history, where there is one and nothing else is said."""
+    given = source.value("baseline", None)
+    if given.raw is not None:
+        return _path(given)
+    if not store:
+        return ""
+    source.origins["baseline"] = source.origins["store"]
+    return f"{store}.baseline.json"
+
+
+def _enabled(source: _Source) -> bool:
+    if _flag(source.value("enabled", True)) is False:
+        return False
+    # The SDK's own switch turns every signal into a no-op: then there is nothing to score either.
+    disabled = _flag(source.value("", False, _SDK_DISABLED))
+    del source.origins[""]
+    if disabled:
+        source.origins["enabled"] = _SDK_DISABLED
+    return not disabled
+
+
+def _text(value: _Value) -> str:
+    if not isinstance(value.raw, str):
+        raise value.error("expected a string", "write a name in quotes")
+    return value.raw.strip()
+
+
+def _path(value: _Value) -> str:
+    raw = cast("object", os.fspath(cast("str", value.raw))) if hasattr(value.raw, "__fspath__") else value.raw
+    if not isinstance(raw, str) or "\0" in raw:
+        raise value.error("expected the path of a file", "write for instance '/var/lib/my-app/ragtrace.db'")
+    return raw.strip()
+
+
+def _trace_url(value: _Value) -> str:
+    url = value.raw
+    if url == "":
+        return ""
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")) or "{trace_id}" not in url:
+        raise value.error(
+            "expected an http or https URL with {trace_id} in it",
+            "write for instance 'https://phoenix.example.com/redirects/traces/{trace_id}'",
+        )
+    return url
+
+
+def _flag(value: _Value) -> bool:
+    if isinstance(value.raw, bool):
+        return value.raw
+    word = str(value.raw).strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise value.error("expected true or false", "write true or false")
+
+
+def _number(value: _Value) -> float:
+    try:
+        number = float(value.raw)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise value.error("expected a number", "write a number such as 10") from None
+    if isinstance(value.raw, bool) or not math.isfinite(number):
+        raise value.error("expected a finite number", "write a number such as 10")
+    return number
+
+
+def _seconds(value: _Value) -> float:
+    number = _number(value)
+    if number <= 0:
+        raise value.error("expected seconds above 0", "write for instance 10")
+    return number
+
+
+def _days(value: _Value) -> float:
+    number = _number(value)
+    if number <= 0:
+        raise value.error("expected days above 0", "write for instance 30")
+    return number
+
+
+def _count(value: _Value) -> int:
+    number = _number(value)
+    if number < 1 or number != int(number):
+        raise value.error("expected a whole number of at least 1", "write for instance 2048")
+    return int(number)
+
+
+def flag(value: object, name: str) -> bool:
+    """A switch given as *value* for the setting *name*.
+
+    Raises:
+        SettingsError: if it is neither true nor false.
+    """
+    return _flag(_Value(value, f"{name}="))
+
+
+def rate(value: object, name: str) -> float:
+    """A probability given as *value* for the setting *name*.
+
+    Raises:
+        SettingsError: if it is not a number in [0, 1].
+    """
+    return _rate(_Value(value, f"{name}="), name)
+
+
+def _rate(seen: _Value, name: str) -> float:
+    number = _number(seen)
+    if not 0 <= number <= 1:
+        advice = f"for {number:g}% write {number / 100:g}" if 1 < number <= 100 else "write for instance 0.05"
+        raise seen.error(f"{name} must be between 0 and 1", advice)
+    return number
+
+
+def amount(value: object, name: str) -> float:
+    """A limit given as *value* for the setting *name*.
+
+    Raises:
+        SettingsError: if it is not a number above 0.
+    """
+    seen = _Value(value, f"{name}=")
+    number = _number(seen)
+    if number <= 0:
+        raise seen.error(f"{name} must be above 0", "leave it out for no limit")
+    return number
+
+
+def replicas(value: object, environ: Mapping[str, str]) -> int:
+    """How many processes share a budget: *value*, or if that is None, what the environment says, or 1.
+
+    Raises:
+        SettingsError: if it is not a whole number of at least 1.
+    """
+    seen = _Source({"replicas": value}, environ).value("replicas", 1)
+    number = _number(seen)
+    if number < 1 or number != int(number):
+        raise seen.error("replicas must be a whole number of at least 1", "write how many processes share the budget")
+    return int(number)
+
+
+def _words(value: _Value) -> tuple[str, ...]:
+    raw = value.raw
+    if isinstance(raw, str):
+        return tuple(word.strip() for word in raw.split(",") if word.strip())
+    if isinstance(raw, Sequence):
+        return tuple(str(word) for word in cast("Sequence[object]", raw))
+    raise value.error("expected a list of names", "write for instance ['consistency', 'answered'], or 'all'")
+
+
+def _names(value: _Value) -> tuple[str, ...] | None:
+    return None if value.raw is None else _words(value)
+
+
+def choose(value: str, known: Sequence[str], what: str, origin: str) -> str:
+    """*value* if it is one of *known*.
+
+    Raises:
+        SettingsError: with the nearest known name, if any, and all of them.
+    """
+    if value in known:
+        return value
+    near = difflib.get_close_matches(value, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise SettingsError(f"no {what} named {value!r} (from {origin}); {hint}known: {', '.join(known)}")
+
+
+def _dialects(value: _Value) -> tuple[str, ...]:
+    words = _words(value)
+    if not words:
+        raise value.error("expected at least one dialect", f"known: {', '.join(DIALECTS)}")
+    return tuple(choose(word, DIALECTS, "dialect", value.origin) for word in words)
+
+
+def _content_mode(value: _Value) -> str:
+    word = _text(value).upper()
+    # Older instrumentations read the same variable as a switch.
+    legacy = {"TRUE": "SPAN_ONLY", "FALSE": "NO_CONTENT"}
+    return choose(legacy.get(word, word), CONTENT_MODES, "content-capture mode", value.origin)
+
+
+def _warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
+    names = (name for name in Settings.__dataclass_fields__ if name != "origins")
+    known = {f"RAGTRACE_{name.upper()}" for name in names} | _OTHER_VARIABLES
+    for variable in environ:
+        if variable.startswith("RAGTRACE_") and variable not in known:
+            near = difflib.get_close_matches(variable, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            log.warning("environment variable %s means nothing to ragtrace%s", variable, hint)

@@ -1,0 +1,433 @@
+"""The data that flows through ragtrace, and the protocols of what a user can plug in.
+
+What we give is a frozen, slotted dataclass; what we take is a Protocol. No policy lives here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
+
+from ragtrace.core.labels import (
+    AnswerLabel,
+    ChunkLabel,
+    Citation,
+    CitedPart,
+    Claim,
+    Entailments,
+    Fact,
+    Intention,
+    Nugget,
+    Rating,
+    Sentence,
+    Turn,
+)
+from ragtrace.core.score_sink import ScoreSink
+from ragtrace.core.unscored_reasons import Status, status_of
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import SpanContext
+
+EvaluatorType: TypeAlias = Literal["llm_judge", "deterministic", "model", "human"]
+Plain: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
+"""A value that fits into an OpenTelemetry attribute."""
+
+
+def _no_attributes() -> dict[str, Plain]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One retrieved passage, as it was given to the model."""
+
+    text: str
+    id: str | None = None
+    score: float | None = None
+    duplicate: bool = False
+    """True if an earlier passage of the call has the same text after whitespace folding."""
+    cut_chars: int = 0
+    """How many characters redaction's limit took off its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts as the provider reported them; None where it did not."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Monotonic times of a generation, in seconds since its submit; None where there was no such moment."""
+
+    duration_s: float
+    first_s: float | None = None
+    """First piece of a stream; None if it was not streamed."""
+    last_s: float | None = None
+    consumer_wait_s: float = 0.0
+    """Time the caller held the stream between two pieces: not the model's time."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RagCall:
+    """One finished RAG call: what was asked, retrieved and answered.
+
+    `contexts` is None when retrieval was not captured and () when it returned nothing: the two differ in every metric.
+    """
+
+    query: str | None
+    contexts: tuple[Document, ...] | None
+    answer: str | None
+    reference: str | None = None
+    workflow: str = ""
+    conversation_id: str | None = None
+    model: str | None = None
+    timing: Timing | None = None
+    usage: Usage = field(default_factory=Usage)
+    error: str | None = None
+    """Type name of the exception that ended the call, None if none did."""
+    streamed: bool = False
+    abandoned: bool = False
+    """The reader left the stream early: the answer is what was read so far."""
+    cut_chars: int = 0
+    """Characters taken off query, answer and contexts by `Redact(max_chars=...)`; 0 means the judge saw everything."""
+    span: SpanContext | None = None
+    """Context of the span the scores belong to."""
+    reference_contexts: tuple[Document, ...] | None = None
+    """The passages a right answer rests on, where the caller knows them."""
+    turns: tuple[Turn, ...] | None = None
+    """The conversation up to and including this answer; None: not known."""
+    runs: tuple[str, ...] | None = None
+    """Answers of repeated runs of the same query, in order."""
+    parts: tuple[CitedPart, ...] | None = None
+    """The answer's parts and their citations, where the application gives them; None: markers are read."""
+
+    def __repr__(self) -> str:
+        contexts = "None" if self.contexts is None else f"<{len(self.contexts)}>"
+        return f"RagCall(query={_start(self.query)}, contexts={contexts}, answer={_start(self.answer)})"
+
+    def _repr_html_(self) -> str:
+        """A table of the texts, for notebooks."""
+        given = [("query", self.query or ""), ("answer", "(not captured)" if self.answer is None else self.answer)]
+        given += [(f"context {rank}", each.text) for rank, each in enumerate((self.contexts or ())[:20], 1)]
+        return html_table(("", self.workflow), given)
+
+    answer_captured: bool = True
+    """False: the application answered, or may have, and the answer was not found; `answer` is None then, and nothing is
+    scored (`answer_not_captured`). An answer of None or "" that was captured is an empty one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Labels a judge gave one call. Metrics turn them into numbers; a judge never does that arithmetic.
+
+    A field that is None was not judged; `reasons` may say why, keyed by field name, with one of the reasons above
+    ("abstained", "no_claims", ...). `reasons[""]` holds for the whole judgement.
+    """
+
+    claims: tuple[Claim, ...] | None = None
+    answer_label: AnswerLabel | None = None
+    consistency: float | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict[str, str])
+    sentences: tuple[Sentence, ...] | None = None
+    chunks: tuple[ChunkLabel, ...] | None = None
+    """One a retrieved document, in rank order."""
+    citations: tuple[Citation, ...] | None = None
+    """() when the answer cites nothing."""
+    parts: int | None = None
+    """Parts of the answer that may cite (its non-filler sentences, or those the application gave)."""
+    answer_rating: int | None = None
+    """0 to 3."""
+    reference_contexts_contradicted: tuple[bool | None, ...] | None = None
+    """One a distinct non-blank reference context."""
+    questions: tuple[str, ...] | None = None
+    """Distinct questions that the answer would answer."""
+    question_cosines: tuple[float, ...] | None = None
+    """Cosine of the query's embedding with that of each question."""
+    noncommittal: bool | None = None
+    nuggets: tuple[Nugget, ...] | None = None
+    intentions: tuple[Intention, ...] | None = None
+    answer_facts: tuple[Fact, ...] | None = None
+    """Claims of the answer held against the reference."""
+    reference_facts: tuple[Fact, ...] | None = None
+    """Claims of the reference held against the answer."""
+    entailments: Entailments | None = None
+    reference_cosine: float | None = None
+    """Cosine of the embeddings of answer and reference."""
+    ratings: Mapping[str, Rating] = field(default_factory=dict[str, Rating])
+    """By name of the g_eval metric."""
+    mode: str = ""
+    n_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
+
+
+_SHOWN_CHARS: Final = 300
+"""Of a text in a notebook."""
+_LINE_CHARS: Final = 40
+"""Of a text in one line."""
+
+
+def _start(text: str | None) -> str:
+    """The beginning of *text*, for one line."""
+    return repr(text if text is None or len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]}...")
+
+
+def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table for a notebook; all texts are escaped, and cut where they are long."""
+
+    def cells(tag: str, texts: Sequence[str]) -> str:
+        shown = (text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..." for text in texts)
+        return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in shown) + "</tr>"
+
+    return f"<table>{cells('th', header)}{''.join(cells('td', row) for row in rows)}</table>"
+
+
+def _line(result: Result) -> tuple[str, str, str]:
+    """Metric, value or reason, and what there is to say about it."""
+    value = f"{result.value:.4g}" if isinstance(result, Score) else result.reason
+    label = result.label if isinstance(result, Score) else "unscored"
+    return result.metric, value, result.explanation or label or ""
+
+
+class Results(dict[str, "Result"]):
+    """Results by metric name; in a notebook a table."""
+
+    def _repr_html_(self) -> str:
+        return html_table(("metric", "score", ""), [(name, *_line(each)[1:]) for name, each in self.items()])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Score:
+    """A number a metric computed: always finite."""
+
+    value: float
+    metric: str = ""
+    metric_version: str = ""
+    higher_is_better: bool = True
+    label: str | None = None
+    explanation: str | None = None
+    evaluator: str = ""
+    """id@version of the judge whose labels were used."""
+    mode: str = ""
+    n_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
+    claims: tuple[Claim, ...] = ()
+    """The evidence, for metrics that rest on claims."""
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise ValueError(f"a score must be finite, got {self.value!r}; return Unscored(...) instead")
+
+    def __repr__(self) -> str:
+        label = f", label={self.label!r}" if self.label else ""
+        return f"Score({self.value:.6g}, metric={self.metric!r}{label})"
+
+    def _repr_html_(self) -> str:
+        return html_table(("metric", "score", ""), [_line(self)])
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Unscored:
+    """Why a metric has no number. Never replaced by 0, NaN or any other default."""
+
+    reason: str
+    metric: str = ""
+    metric_version: str = ""
+    higher_is_better: bool = True
+    explanation: str | None = None
+    evaluator: str = ""
+    mode: str = ""
+    n_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    attributes: Mapping[str, Plain] = field(default_factory=_no_attributes)
+
+    def __post_init__(self) -> None:
+        status_of(self.reason)
+
+    def __repr__(self) -> str:
+        return f"Unscored({self.reason!r}, metric={self.metric!r})"
+
+    def _repr_html_(self) -> str:
+        return html_table(("metric", "score", ""), [_line(self)])
+
+    @property
+    def status(self) -> Status:
+        """not_applicable, judge_error, judge_suspect or skipped."""
+        return status_of(self.reason)
+
+
+Result: TypeAlias = "Score | Unscored"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What one evaluator made of one call."""
+
+    evaluator: str  # id of the judge
+    version: str
+    type: EvaluatorType
+    results: Mapping[str, Result]
+    """By metric name."""
+    probability: float = 1.0
+    """How probable it was that this call was evaluated: a score stands for 1 / probability calls."""
+    duration_s: float = 0.0
+    n_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    error: str | None = None
+    """Reason of the judge's failure, None if it gave labels."""
+    cached: bool = False  # the labels are those of an identical call: nobody was asked
+
+    @property
+    def failures(self) -> list[str]:
+        """Reasons of metrics that a fault left unscored, in the order of `results`."""
+        faulty = ("judge_error", "judge_suspect")
+        return [r.reason for r in self.results.values() if isinstance(r, Unscored) and r.status in faulty]
+
+    @property
+    def outcome(self) -> tuple[Literal["scored", "partial", "failed"], str]:
+        """The outcome for the accounts, and the first reason of what is missing.
+
+        A call to which no metric applies (an abstention, no contexts captured) is decided, so it is "scored" too, with
+        the reason why there is no number.
+        """
+        if any(isinstance(result, Score) for result in self.results.values()):
+            return ("partial", self.failures[0]) if self.failures else ("scored", "")
+        if self.failures:
+            return "failed", self.failures[0]
+        return "scored", next((r.reason for r in self.results.values() if isinstance(r, Unscored)), "")
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """Arithmetic over a judge's labels.
+
+    It is called in threads, several at a time, and may take its time. One that only computes may have an attribute
+    `computes = True`: it is called directly, and holds up all others for as long as it takes.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def higher_is_better(self) -> bool: ...
+    @property
+    def range(self) -> tuple[float, float]: ...
+    @property
+    def needs(self) -> frozenset[str]:
+        """Names of the `Judgement` fields it reads."""
+        ...
+
+    def __call__(self, call: RagCall, judgement: Judgement) -> Result: ...
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Labels one call. A failure it foresees is a `JudgeError` with a reason.
+
+    `judge` may be a plain function too: it is then called in threads, several at a time. Identical calls (query,
+    contexts, answer, reference) are put to it once. A judge that only computes, without waiting for anything, may have
+    an attribute `computes = True`: it is asked directly, without time limit, memory or threads.
+    """
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def type(self) -> EvaluatorType: ...
+    def offers(self, metric: Metric) -> bool:
+        """Whether its labels are good enough for *metric*."""
+        ...
+
+    def judge(self, call: RagCall) -> Awaitable[Judgement] | Judgement: ...
+
+
+@runtime_checkable
+class Askable(Protocol):
+    """A judge that asks only what the metrics need: it is told them once, before its first call."""
+
+    def asking(self, metrics: Sequence[Metric]) -> Judge:
+        """A judge like this one that gives the labels that *metrics* need, and asks for no others."""
+        ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """A judge that holds connections or threads."""
+
+    async def aclose(self) -> None:
+        """Let go of them; called once, on the event loop the judge was asked on, after its last call."""
+        ...
+
+
+@runtime_checkable
+class Probed(Protocol):
+    """A judge that can be asked whether it would answer: used by `ragtrace.doctor`."""
+
+    async def probe(self) -> str:
+        """What answered and how, in a few words without secrets: "gpt-4o-mini at https://... with a JSON schema".
+
+        Called on the event loop the judge is asked on, within a few seconds. A failure is a `JudgeError`, or any other
+        exception; its text is shown.
+        """
+        ...
+
+
+class Observer(Protocol):
+    """Told in the background of every call that was looked at and of the decision about it; returns at once."""
+
+    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Where telemetry goes: what an entry point of the group `ragtrace.exporters` returns. None: not sent."""
+
+    spans: SpanExporter | None = None
+    metrics: MetricReader | None = None
+    logs: object | None = None
+    """A `LogRecordExporter` of the OpenTelemetry logs SDK."""
+    immediate: bool = False
+    """Pass every item on at once instead of in batches: for consoles and tests."""
+    scores: ScoreSink | None = None
+    """Takes the scores where the backend does not read them from the other signals."""
+    dialects: tuple[str, ...] = ()
+    """Attribute conventions that the backend reads, used unless the user names some."""
+    resource: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Resource attributes that the backend wants; the user's go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDecision:
+    """Whether the judge sees a call, with which probability and why."""
+
+    included: bool
+    probability: float
+    """With which it was included, whatever came of it; 0 only by a rule or a rate of 0."""
+    reason: str
+    """Included: `sampled`, `suspicious`, `always_rule`. Not: `not_sampled`, `never_rule`, or `budget` where the rate
+    alone would have included it."""
+    least: float = field(default=0.0, compare=False)
+    """The smallest probability, not 0, that any call could have had at that moment; 0: not known."""
+
+
+BreakerState: TypeAlias = Literal["closed", "open", "half_open"]
+"""closed: calls are let through; open: none is; half_open: one at a time, to see whether the judge is back."""
+
+BREAKER_STATES: Final[tuple[BreakerState, ...]] = ("closed", "open", "half_open")

@@ -1,0 +1,35 @@
+"""Attributes by which Langfuse names a trace in its list and shows its input and output, on the root span of a call.
+
+Langfuse takes them from any span; without them it shows those of the trace's root span, which may be a web framework's.
+Source: langfuse.com/integrations/native/opentelemetry, "Property mapping".
+"""
+
+from __future__ import annotations
+
+from ragtrace.core import semconv
+from ragtrace.core.step import Step
+from ragtrace.dialects.otel_genai import Attributes
+
+
+def add_start(attributes: Attributes, step: Step) -> None:
+    """Add nothing: what is known when a step starts says nothing of its trace."""
+
+
+def add_end(attributes: Attributes, step: Step) -> None:
+    """Add the name of the trace: the workflow's."""
+    if _is_root(step) and step.workflow:
+        attributes[semconv.LANGFUSE_TRACE_NAME] = step.workflow
+
+
+def add_content(attributes: Attributes, step: Step) -> None:
+    """Add query and answer of the call."""
+    if not _is_root(step):
+        return
+    if step.query is not None:
+        attributes[semconv.LANGFUSE_TRACE_INPUT] = step.query
+    if step.answer is not None:
+        attributes[semconv.LANGFUSE_TRACE_OUTPUT] = step.answer
+
+
+def _is_root(step: Step) -> bool:
+    return step.kind != "retrieve" and step.parent is None

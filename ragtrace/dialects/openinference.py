@@ -1,0 +1,56 @@
+"""Attributes of a step in the OpenInference conventions, as Phoenix and its kin read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ragtrace.core import semconv
+from ragtrace.core.step import Step
+from ragtrace.core.types import Document
+from ragtrace.dialects.otel_genai import Attributes
+
+
+def add_start(attributes: Attributes, step: Step) -> None:
+    """The kind of span."""
+    if step.kind == "retrieve":
+        attributes[semconv.OI_KIND] = semconv.OI_RERANKER if step.rerank else semconv.OI_RETRIEVER
+    else:
+        attributes[semconv.OI_KIND] = semconv.OI_CHAIN if step.kind == "trace" else semconv.OI_LLM
+
+
+def add_end(attributes: Attributes, step: Step) -> None:
+    """Session, model and tokens."""
+    if step.conversation_id:
+        attributes[semconv.OI_SESSION] = step.conversation_id
+    if step.user_id:
+        attributes[semconv.OI_USER] = step.user_id
+    if step.kind != "generate":
+        return
+    model = step.response_model or step.request_model
+    if model:
+        attributes[semconv.OI_MODEL] = model
+    tokens = (step.usage.input_tokens, step.usage.output_tokens)
+    for key, count in zip((semconv.OI_TOKENS_PROMPT, semconv.OI_TOKENS_COMPLETION), tokens, strict=True):
+        if count is not None:
+            attributes[key] = count
+    if tokens[0] is not None and tokens[1] is not None:
+        attributes[semconv.OI_TOKENS_TOTAL] = tokens[0] + tokens[1]
+
+
+def add_content(attributes: Attributes, step: Step) -> None:
+    """Query, documents and answer."""
+    if step.query is not None:
+        attributes[semconv.OI_INPUT] = step.query
+    if step.kind != "retrieve" and step.answer is not None:
+        attributes[semconv.OI_OUTPUT] = step.answer
+    _add_documents(attributes, (step.documents if step.kind == "retrieve" else step.contexts_here) or ())
+
+
+def _add_documents(attributes: Attributes, documents: Sequence[Document]) -> None:
+    # The best last: of more attributes than a span may have, the SDK keeps those that were set last.
+    for rank, document in reversed(tuple(enumerate(documents))):
+        if document.id is not None:
+            attributes[semconv.oi_document(rank, "id")] = document.id
+        if document.score is not None:
+            attributes[semconv.oi_document(rank, "score")] = document.score
+        attributes[semconv.oi_document(rank, "content")] = document.text

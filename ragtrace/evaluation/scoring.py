@@ -1,0 +1,201 @@
+"""One call and one judge to results: labels from the judge, arithmetic from the metrics, a reason for any failure."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.text import encodable
+from ragtrace.core.types import Closable, Evaluation, Judge, Judgement, Metric, RagCall, Result, Score, Unscored
+from ragtrace.evaluation.cache import was_cached
+from ragtrace.evaluation.judge_client import Asker
+from ragtrace.system.fair_semaphore import LateError, within
+from ragtrace.system.faults import faults
+from ragtrace.system.judge_loops import NoThreadError, Threads
+
+_SLACK = 1e-9
+_TURNS = 4
+"""Of the event loop, until a judge whose place came free has been asked the next question."""
+
+
+class Evaluator:
+    """A judge, how it is asked, and the metrics that are computed from its labels.
+
+    Args:
+        timeout: seconds a call may be judged for, and a metric of a user's may take; None: no limit.
+        concurrency: calls the judge sees at a time.
+    """
+
+    def __init__(
+        self, judge: Judge, metrics: tuple[Metric, ...], timeout: float | None = None, *, concurrency: int = 16
+    ) -> None:
+        self.judge, self.metrics, self.timeout = judge, metrics, timeout
+        self._concurrency = concurrency
+        self.asker = Asker(judge, timeout=timeout, concurrency=concurrency)
+        self.reset()
+
+    def reset(self) -> None:
+        """Start afresh: after a fork, what is under way is the parent's."""
+        self.asker.reset()
+        self.threads = Threads(self._concurrency, f"metrics of {self.judge.id}")
+
+    async def aclose(self) -> None:
+        """After the last call: let the judge let go of what it holds."""
+        if isinstance(self.judge, Closable):
+            try:
+                await self.judge.aclose()
+            except Exception as error:
+                faults.record(f"closing judge {self.id}", error)
+
+    @property
+    def id(self) -> str:
+        """The judge's id."""
+        return self.judge.id
+
+    @property
+    def identity(self) -> str:
+        """The judge's id and version: whose labels a result rests on."""
+        return f"{self.judge.id}@{self.judge.version}"
+
+
+class Evaluators(NamedTuple):
+    """Who looks at a call, in this order; None: nobody does."""
+
+    measure: Evaluator | None
+    """The stopwatch: metrics that need no judge."""
+    screen: Evaluator | None
+    judge: Evaluator | None
+
+    async def aclose(self) -> None:
+        """After the last call: let all judges let go of what they hold."""
+        for evaluator in self:
+            if evaluator is not None:
+                await evaluator.aclose()
+
+
+async def evaluate(
+    evaluator: Evaluator, call: RagCall, probability: float = 1.0, begun: Callable[[], object] | None = None
+) -> Evaluation:
+    """Judge *call* and compute all metrics of *evaluator*. Whatever goes wrong is a reason, not an exception.
+
+    Args:
+        begun: called when it is the call's turn.
+    """
+    if not call.answer_captured:
+        return await _of_an_unseen_answer(evaluator, call, probability)
+    if evaluator.asker.computes:
+        return await _evaluate(evaluator, call, probability, begun)
+    async with evaluator.asker.line:  # in a burst, calls wait here, where it costs them none of their time
+        return await _evaluate(evaluator, call, probability, begun)
+
+
+async def _evaluate(
+    evaluator: Evaluator, call: RagCall, probability: float, begun: Callable[[], object] | None
+) -> Evaluation:
+    if begun is not None:
+        begun()
+    began = perf_counter()
+    failed: JudgeError | None = None
+    try:
+        judgement = await evaluator.asker.ask(call)
+    except JudgeError as error:
+        judgement, failed = _spent(error), error
+    took = perf_counter() - began
+    if not evaluator.asker.computes:
+        # Many judgements come at the same time, and what we make of them takes ours: first the next are asked for.
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+    if failed is None:
+        results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
+    else:
+        why, detail = failed.reason, failed.detail
+        results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
+    return Evaluation(
+        evaluator=evaluator.judge.id,
+        version=evaluator.judge.version,
+        type=evaluator.judge.type,
+        results=results,
+        probability=probability,
+        duration_s=took,
+        n_calls=judgement.n_calls,
+        input_tokens=judgement.input_tokens,
+        output_tokens=judgement.output_tokens,
+        cost_usd=judgement.cost_usd,
+        error=None if failed is None else failed.reason,
+        cached=was_cached(judgement),
+    )
+
+
+async def _of_an_unseen_answer(evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
+    """Return why there are no scores, and the times of the generation, which need no answer. Nobody is asked."""
+    results: dict[str, Result] = {}
+    for metric in evaluator.metrics:
+        if not metric.needs and getattr(metric, "computes", False):
+            results[metric.name] = await _result(evaluator, metric, call, Judgement())
+        else:
+            results[metric.name] = _unscored(evaluator, metric, "answer_not_captured", "")
+    judge = evaluator.judge
+    return Evaluation(judge.id, judge.version, judge.type, results, probability, cost_usd=0.0)
+
+
+def _spent(error: JudgeError) -> Judgement:
+    """No labels, but what was spent in vain."""
+    return Judgement(
+        n_calls=error.n_calls,
+        input_tokens=error.input_tokens,
+        output_tokens=error.output_tokens,
+        cost_usd=error.cost_usd,
+    )
+
+
+def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) -> Unscored:
+    return Unscored(
+        reason,
+        metric=metric.name,
+        metric_version=metric.version,
+        higher_is_better=metric.higher_is_better,
+        explanation=encodable(detail) or None,
+        evaluator=evaluator.identity,
+    )
+
+
+async def _result(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
+    """What *metric* makes of *judgement*: directly if it only computes, else in a thread and within its time."""
+    try:
+        if getattr(metric, "computes", False):
+            return _checked(evaluator, metric, metric(call, judgement))
+        work = evaluator.threads.run(metric, call, judgement)
+        return _checked(evaluator, metric, await within(evaluator.timeout, work))
+    except (LateError, NoThreadError) as error:
+        return _unscored(evaluator, metric, "metric_error", str(error))
+    except Exception as error:
+        faults.record(f"metric {metric.name}", error)
+        return _unscored(evaluator, metric, "metric_error", type(error).__name__)
+
+
+def _checked(evaluator: Evaluator, metric: Metric, result: object) -> Result:
+    if not isinstance(result, (Score, Unscored)):  # a user's metric may return anything
+        wrong = f"it returned {type(result).__name__}, not a Score or an Unscored"
+        return _unscored(evaluator, metric, "metric_error", wrong)
+    changes: dict[str, Any] = {}
+    if isinstance(result, Score):
+        low, high = metric.range
+        value = float(result.value)  # also of an int or a numpy number: a double goes out
+        if not (low - _SLACK <= value <= high + _SLACK):
+            reason = "out_of_range" if math.isfinite(value) else "non_finite"
+            return _unscored(evaluator, metric, reason, f"{value!r} is outside [{low:g}, {high:g}]")
+        changes = {"value": value}
+    return replace(  # once: it costs more than most metrics
+        result,
+        evaluator=evaluator.identity,
+        metric=metric.name,
+        metric_version=metric.version,
+        higher_is_better=metric.higher_is_better,
+        explanation=None if result.explanation is None else encodable(result.explanation),
+        **changes,
+    )

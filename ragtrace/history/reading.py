@@ -1,0 +1,277 @@
+"""What is in the file, as columns: one pass over it, whatever its size."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from ragtrace.estimates import NOT_LEARNED, Baseline, Calls, Key
+from ragtrace.history.schema import connect_to_read
+from ragtrace.history.source import Source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats: TypeAlias = "NDArray[np.float64]"
+    Ints: TypeAlias = "NDArray[np.int64]"
+
+_CALLS: Final = [("number", "i8"), ("at", "f8"), ("source", "i4"), ("workflow", "i4"), ("model", "i4"), ("why", "i4")]
+_RESULTS: Final = [("number", "i8"), ("series", "i4"), ("score", "f8")]
+_EVALUATIONS: Final = [
+    ("number", "i8"), ("evaluator", "i4"), ("probability", "f8"), ("duration", "f8"), ("requests", "i8"),
+    ("input", "i8"), ("output", "i8"), ("cost", "f8"), ("failed", "i1"),
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A metric as one evaluator gave it."""
+
+    metric: str
+    version: str
+    evaluator: int
+    """Its number among `Columns.evaluators`."""
+    higher_is_better: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The calls of a time as columns, oldest first; a row of `results` and `evaluations` knows its call by position."""
+
+    number: Ints
+    at: Floats
+    """Seconds since the epoch."""
+    source: Ints
+    workflow: Ints
+    model: Ints
+    why: Ints
+    """The decision about the judge, as a position in `decisions`."""
+    sources: Mapping[int, Source]
+    workflows: Sequence[str]
+    models: Sequence[str]
+    decisions: Sequence[str]
+    evaluators: Mapping[int, str]
+    """id@version by number."""
+    series: Mapping[int, Series]
+    scored_call: Ints
+    scored_series: Ints
+    score: Floats
+    evaluation_call: Ints
+    evaluator: Ints
+    probability: Floats
+    duration_s: Floats
+    requests: Ints
+    input_tokens: Ints
+    output_tokens: Ints
+    cost_usd: Floats
+    """NaN: the price is not known."""
+    failed: Ints
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What is shown of one call."""
+
+    number: int
+    trace_id: str
+    body: Mapping[str, Any]
+    evidence: Mapping[int, Mapping[str, Any]]
+    """By number of the evaluator."""
+    labels: Mapping[int, str]
+    """By number of the series."""
+
+
+class Reader:
+    """Reads one file, of one moment.
+
+    Raises:
+        StoreError: it is no history.
+        sqlite3.Error: it cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._database = connect_to_read(path)
+        self._database.execute("BEGIN")  # everything read from here on is of one moment, whoever writes meanwhile
+
+    def close(self) -> None:
+        """Close the file."""
+        with closing(self._database):
+            self._database.rollback()
+
+    def bounds(self) -> tuple[float, float] | None:
+        """Times of the oldest and the newest call; None: there is none."""
+        low, high = self._database.execute("SELECT min(at), max(at) FROM calls").fetchone()
+        return None if low is None else (low, high)
+
+    def columns(self, start: float, end: float, workflow: str | None = None) -> Columns:
+        """The calls from *start* until before *end* (seconds since the epoch), of one workflow or of all."""
+        where, chosen = _chosen(start, end, workflow)
+        names = _Codes(), _Codes(), _Codes()
+        rows = self._database.execute(
+            f"SELECT number, at, source, workflow, model, coalesce(decision, '') FROM calls WHERE {where}", chosen
+        )
+        coded = ((n, at, s, names[0][w], names[1][m], names[2][d]) for n, at, s, w, m, d in rows)
+        calls = np.fromiter(coded, dtype=_CALLS)
+        calls = calls[np.argsort(calls["number"], kind="stable")]
+        scored_call, scored = self._of_calls(calls["number"], _RESULTS, "results", "series, score", "score IS NOT NULL")
+        what = "evaluator, probability, duration_s, n_calls, input_tokens, output_tokens, cost_usd, error IS NOT NULL"
+        evaluation_call, looked = self._of_calls(calls["number"], _EVALUATIONS, "evaluations", what, "1")
+        return Columns(
+            calls["number"], calls["at"], calls["source"], calls["workflow"], calls["model"], calls["why"],
+            self._sources(), names[0].names, names[1].names, names[2].names, self._evaluators(), self._series(),
+            scored_call, scored["series"], scored["score"],
+            evaluation_call, looked["evaluator"], looked["probability"], looked["duration"], looked["requests"],
+            looked["input"], looked["output"], looked["cost"], looked["failed"],
+        )  # fmt: skip
+
+    def _of_calls(
+        self, numbers: Ints, dtype: Sequence[tuple[str, str]], table: str, what: str, condition: str
+    ) -> tuple[Ints, Any]:
+        """Rows of *table* that belong to the calls with these sorted *numbers*, with the positions of the calls."""
+        least, most = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, -1)
+        rows = self._database.execute(
+            f"SELECT number, {what} FROM {table} WHERE number BETWEEN ? AND ? AND {condition}", (least, most)
+        )
+        found = np.fromiter(_without_nulls(rows) if table == "evaluations" else rows, dtype=list(dtype))
+        if not len(numbers):
+            return np.zeros(0, dtype=np.int64), found
+        at = np.minimum(np.searchsorted(numbers, found["number"]), len(numbers) - 1)
+        ours = numbers[at] == found["number"]
+        return at[ours], found[ours]
+
+    def _sources(self) -> dict[int, Source]:
+        return {number: Source.decode(body) for number, body in self._database.execute("SELECT id, body FROM sources")}
+
+    def _evaluators(self) -> dict[int, str]:
+        rows = self._database.execute("SELECT id, name, version FROM evaluators")
+        return {number: f"{name}@{version}" for number, name, version in rows}
+
+    def _series(self) -> dict[int, Series]:
+        rows = self._database.execute("SELECT id, metric, version, evaluator, higher_is_better FROM series")
+        return {number: Series(metric, version, by, bool(better)) for number, metric, version, by, better in rows}
+
+    def unscored(self, start: float, end: float, workflow: str | None = None) -> list[tuple[int, str, int]]:
+        """Series, reason and number of the results of that time that are no scores."""
+        where, chosen = _chosen(start, end, workflow)
+        return self._database.execute(
+            f"SELECT series, reason, count(*) FROM calls JOIN results USING (number) WHERE {where} AND score IS NULL"
+            " GROUP BY series, reason",
+            chosen,
+        ).fetchall()
+
+    def baseline(self, start: float, end: float, *, release: str | None, calls: int, least: int) -> Baseline:
+        """Return the baseline of the scores in [0, 1] from *start* until before *end* (seconds since the epoch).
+
+        Args:
+            start: time of the first call.
+            end: time after the last.
+            release: of calls of that `service.version` alone; None: of all.
+            calls: the first so many scored calls of each workflow, metric and evaluator.
+            least: with fewer it is no baseline yet: they are what a running process goes on learning from.
+        """
+        columns = self.columns(start, end)
+        probability = {
+            (call, columns.evaluators[evaluator]): chance
+            for call, evaluator, chance in zip(
+                columns.evaluation_call.tolist(),
+                columns.evaluator.tolist(),
+                columns.probability.tolist(),
+                strict=True,
+            )
+        }
+        rows = zip(columns.scored_call.tolist(), columns.scored_series.tolist(), columns.score.tolist(), strict=True)
+        found: dict[Key, list[tuple[int, float, float]]] = {}
+        for call, number, score in sorted(rows):
+            series, source = columns.series[number], columns.sources[int(columns.source[call])]
+            evaluator = columns.evaluators[series.evaluator]
+            of_screen = evaluator == source.screen and series.metric in source.screened
+            of_judge = evaluator == source.judge and series.metric in source.judged
+            if release not in (None, source.release) or not (of_screen or of_judge):
+                continue
+            if series.metric in NOT_LEARNED or not 0.0 <= score <= 1.0:
+                continue
+            key = Key(columns.workflows[int(columns.workflow[call])], series.metric, evaluator)
+            mine = found.setdefault(key, [])
+            if len(mine) < calls:
+                mine.append((call, score, probability.get((call, evaluator), 1.0)))
+        questions = self._questions({int(columns.number[call]) for mine in found.values() for call, *_ in mine})
+        begun = {
+            key: Calls.sum(
+                Calls.of(
+                    score,
+                    chance,
+                    questions.get(int(columns.number[call])),
+                    float(columns.at[call]),
+                    columns.sources[int(columns.source[call])].release,
+                )
+                for call, score, chance in mine
+            )
+            for key, mine in found.items()
+        }
+        return Baseline(
+            {key: mine.first(len(mine)) for key, mine in begun.items() if len(mine) >= least},
+            {key: mine for key, mine in begun.items() if len(mine) < least},
+        )
+
+    def _questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
+        """What was asked in the calls of these *numbers*; None where no texts are kept."""
+        found: dict[int, str | None] = {}
+        for number in sorted(numbers):
+            row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+            found[number] = None if row is None else json.loads(row[0]).get("query") or None
+        return found
+
+    def texts(self, numbers: Iterable[int]) -> dict[int, Texts]:
+        """What was asked, retrieved and answered in the calls of these *numbers*, with the evidence."""
+        return {number: self._texts(number) for number in numbers}
+
+    def _texts(self, number: int) -> Texts:
+        (identity,) = self._database.execute("SELECT identity FROM calls WHERE number = ?", (number,)).fetchone()
+        row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
+        shown = self._database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,)).fetchall()
+        labels = self._database.execute(
+            "SELECT series, label FROM results WHERE number = ? AND label IS NOT NULL", (number,)
+        ).fetchall()
+        return Texts(
+            number,
+            "" if identity is None else identity[:16].hex(),
+            {} if row is None else json.loads(row[0]),
+            {evaluator: json.loads(body) for evaluator, body in shown},
+            dict(labels),
+        )
+
+
+def _chosen(start: float, end: float, workflow: str | None) -> tuple[str, list[object]]:
+    """The condition that chooses calls, and its values."""
+    where, values = "at >= ? AND at < ?", [start, end]
+    return (where, [*values]) if workflow is None else (f"{where} AND workflow = ?", [*values, workflow])
+
+
+class _Codes:
+    """Gives every name a number, in the order of their appearance."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    def __getitem__(self, name: str) -> int:
+        code = self._codes.get(name)
+        if code is None:
+            code = self._codes[name] = len(self.names)
+            self.names.append(name)
+        return code
+
+
+def _without_nulls(rows: sqlite3.Cursor) -> Iterable[tuple[Any, ...]]:
+    """An unknown price is NaN in a column."""
+    for row in rows:
+        yield row if row[7] is not None else (*row[:7], float("nan"), *row[8:])

@@ -1,0 +1,104 @@
+"""A call as text, and back: everything an evaluator may look at, and which span the scores belong to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+from ragtrace.core.labels import CitedPart, Turn
+from ragtrace.core.types import Document, RagCall, Timing, Usage
+from ragtrace.history.spool_records import Kept
+
+# Looked up once: a process that ends has a moment for thousands of calls.
+_NAMES: Final[Mapping[type, tuple[str, ...]]] = {
+    kind: tuple(each.name for each in fields(kind)) for kind in (Document, Timing, Usage, Turn, CitedPart)
+}
+_OF_A_CALL: Final = tuple(each.name for each in fields(RagCall) if each.name != "span")
+
+
+def encode(kept: Kept) -> str:
+    """*kept* as one line of JSON in ASCII: lone surrogates included, which SQLite would refuse."""
+    record = {
+        "call": {name: _plain(getattr(kept.call, name)) for name in _OF_A_CALL},
+        "span": _span_record(kept.call.span),
+        "open": kept.open,
+        "response_id": kept.response_id,
+        "probability": kept.probability,
+    }
+    return json.dumps(record)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    names = _NAMES.get(type(value))  # pyright: ignore[reportUnknownArgumentType]
+    return value if names is None else {name: _plain(getattr(value, name)) for name in names}
+
+
+def decode(text: str) -> Kept:
+    """What `encode` made a text of, also where another version of ragtrace knew more or fewer fields.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is no such text.
+    """
+    record = json.loads(text)
+    given: dict[str, Any] = {name: _READERS.get(name, _same)(value) for name, value in record["call"].items()}
+    known = {each.name for each in fields(RagCall)}
+    call = RagCall(**{name: value for name, value in given.items() if name in known}, span=_span(record["span"]))
+    return Kept(call, tuple(record["open"]), record["response_id"], record["probability"])
+
+
+def _span_record(span: SpanContext | None) -> dict[str, Any] | None:
+    if span is None:
+        return None
+    state = span.trace_state.to_header()
+    return {"trace": f"{span.trace_id:x}", "span": f"{span.span_id:x}", "flags": int(span.trace_flags), "state": state}
+
+
+def _span(record: Mapping[str, Any] | None) -> SpanContext | None:
+    if record is None:
+        return None
+    return SpanContext(
+        int(record["trace"], 16),
+        int(record["span"], 16),
+        is_remote=True,  # it is no span of this process
+        trace_flags=TraceFlags(record["flags"]),
+        trace_state=TraceState.from_header([record["state"]] if record["state"] else []),
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _one(kind: Callable[..., Any]) -> Callable[[Any], Any]:
+    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
+
+    def read(value: Any) -> Any:
+        return None if value is None else kind(**{name: _tupled(item) for name, item in value.items() if name in names})
+
+    return read
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _many(kind: Callable[..., Any]) -> Callable[[Any], Any]:
+    read = _one(kind)
+    return lambda value: None if value is None else tuple(read(item) for item in value)
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "contexts": _many(Document),
+    "reference_contexts": _many(Document),
+    "turns": _many(Turn),
+    "parts": _many(CitedPart),
+    "runs": _tupled,
+    "timing": _one(Timing),
+    "usage": _one(Usage),
+}

@@ -1,0 +1,290 @@
+"""Runs a decorated function of any kind just as it would run undecorated: a small driver per kind says only *when*."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import types
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast
+
+from opentelemetry.context import attach, detach, get_current
+
+from ragtrace.capture.reading import holds_stream, is_late, is_mock, peel, shape_of
+from ragtrace.instrument.awaiting import steps
+from ragtrace.instrument.invocation import Invocation, Recorder
+from ragtrace.instrument.streams import ObservedResponse, observed_stream
+from ragtrace.system.faults import faults
+
+Kind: TypeAlias = Literal["plain", "coroutine", "generator", "async_generator"]
+
+
+def bare(function: Any) -> Any:
+    """The function inside partials, static methods and class methods."""
+    wrappers: Any = (partial, staticmethod, classmethod)
+    while isinstance(function, wrappers):
+        function = function.func if isinstance(function, partial) else function.__func__
+    return function
+
+
+def kind_of(function: Any) -> Kind:
+    """What calling *function* returns, seen through partials, static and class methods and callable objects."""
+    function = bare(function)
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        function = getattr(cast("type[object]", type(function)), "__call__", function)
+    if inspect.iscoroutinefunction(function):
+        return "coroutine"
+    if inspect.isasyncgenfunction(function):
+        return "async_generator"
+    return "generator" if inspect.isgeneratorfunction(function) else "plain"
+
+
+Driver: TypeAlias = "Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
+"""Calls a function of one kind with arguments and returns what it returns, with the recorder told about it."""
+
+
+def driver_of(function: Any) -> Driver:
+    """Runs *function* as it would run undecorated."""
+    kind = kind_of(function)
+    if kind == "coroutine" and type(function) is _FUNCTION:
+        return _named_after(function)
+    return _DRIVERS.get(kind, _drive_lazy)
+
+
+def _named_after(function: Any) -> Driver:
+    """What drives coroutines under the user's name, which "coroutine 'x' was never awaited" and debuggers print.
+
+    A coroutine takes over the name of the function that makes it, at no cost: so this is a function of that name.
+    """
+    driver = types.FunctionType(_drive_coroutine.__code__, globals(), function.__name__)
+    driver.__qualname__ = function.__qualname__
+    return driver
+
+
+def _drive_lazy(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A generator's body runs at its first next(): so does our span."""
+    return _settle(Invocation(recorder), wrapped(*args, **kwargs))
+
+
+def _drive_async(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _named(_drive_coroutine(recorder, wrapped, args, kwargs), wrapped)
+
+
+def _named(driver: Any, function: Any) -> Any:
+    """Give *driver*, of a function that comes some other way, the user's name, as `_named_after` does."""
+    with suppress(Exception):  # of a callable object that answers for its attributes itself
+        name = getattr(function, "__name__", None)
+        if type(name) is str:
+            driver.__name__ = name
+            driver.__qualname__ = getattr(function, "__qualname__", name)
+    return driver
+
+
+def _drive_plain(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    context = recorder.begin()
+    if context is None:
+        return wrapped(*args, **kwargs)
+    token = attach(context)
+    try:
+        result = wrapped(*args, **kwargs)
+    except BaseException as error:  # Ctrl-C ends spans too
+        detach(token)
+        Invocation(recorder).failed(error)
+        raise
+    kind = _class_of(result)
+    if kind is str or kind is list or id(kind) in _FINISHED:
+        detach(token)
+        recorder.done(result)
+        return result
+    recorder.current = get_current()
+    detach(token)
+    return _settle(Invocation(recorder), result)
+
+
+async def _drive_coroutine(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if recorder.begin() is None:
+        return await wrapped(*args, **kwargs)
+    try:
+        result = await steps(recorder, wrapped(*args, **kwargs))
+    except BaseException as error:  # cancellation ends spans too
+        Invocation(recorder).failed(error)
+        raise
+    kind = _class_of(result)
+    if kind is str or kind is list or id(kind) in _FINISHED:
+        recorder.done(result)
+        return result
+    return _settle(Invocation(recorder), result)
+
+
+_DRIVERS: Mapping[Kind, Driver] = {"plain": _drive_plain, "coroutine": _drive_async}
+
+
+async def _drive_awaitable(call: Invocation, awaitable: Awaitable[Any]) -> Any:
+    """What a plain function returned to be awaited."""
+    try:
+        result = await steps(call, awaitable)
+    except BaseException as error:
+        call.failed(error)
+        raise
+    return _settle(call, result)
+
+
+def _drive_generator(call: Invocation, source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    call.begin()
+    resume: Callable[[], Any] = source.__next__
+    leaving = False
+    while True:
+        try:
+            with call:
+                piece = resume()
+        except StopIteration as stop:
+            if leaving:
+                call.abandoned()
+            call.done(stop.value)
+            return stop.value
+        except BaseException as error:
+            call.failed(error)
+            raise
+        finally:
+            resume = source.__next__  # else an error that was thrown in would keep itself alive
+        call.add(piece)
+        try:
+            sent = yield piece
+        except BaseException as error:  # GeneratorExit too: the source may clean up, answer it, or ignore it
+            resume, leaving = partial(source.throw, error), issubclass(type(error), GeneratorExit)
+        else:
+            leaving = False
+            if sent is not None:
+                resume = partial(source.send, sent)
+        call.resumed()
+
+
+async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+    call.begin()
+    resume: Callable[[], Awaitable[Any]] = partial(_first, source)
+    leaving = False
+    while True:
+        try:
+            piece = await steps(call, resume())
+        except StopAsyncIteration:
+            if leaving:
+                call.abandoned()
+            call.done(None)
+            return
+        except BaseException as error:
+            call.failed(error)
+            raise
+        finally:
+            resume = partial(source.asend, None)
+        call.add(piece)
+        try:
+            sent = yield piece
+        except BaseException as error:
+            resume, leaving = partial(source.athrow, error), issubclass(type(error), GeneratorExit)
+        else:
+            leaving = False
+            if sent is not None:
+                resume = partial(source.asend, sent)
+        call.resumed()
+
+
+def _first(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
+    """Start *source* unknown to the event loop, which then finalises only our driver, and the driver its source.
+
+    Were both registered, the loop would close both at once when it shuts down, and one of them would be running.
+    """
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
+    try:
+        return source.asend(None)
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+
+# Typed as Any: narrowing an unknown result to these generic types would leave their parameters unknown.
+_FUNCTION: Any = types.FunctionType
+_GENERATOR: Any = types.GeneratorType
+_ASYNC_GENERATOR: Any = types.AsyncGeneratorType
+_COROUTINE: Any = types.CoroutineType
+_class_of: Callable[[object], type[object]] = type
+"""`type`, of which the type checker knows what it returns: `typing.cast` would be another call."""
+_FUTURES: Any = (asyncio.Future, Future)
+_FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, int, float, bool, type(None))))
+"""By identity: a metaclass may make its classes unhashable."""
+
+
+def _settle(call: Invocation, result: Any) -> Any:
+    """A plain value ends the call; a stream or an awaitable takes it over, as the same kind of object."""
+    if id(cast("type[object]", type(result))) in _FINISHED:
+        call.done(result)
+        return result
+    try:
+        return _taken_over(call, result)
+    except Exception as error:  # a hostile object: it goes back as it came
+        faults.record("returned object", error)
+        call.done(result)
+        return result
+
+
+def _taken_over(call: Invocation, result: Any) -> Any:
+    # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
+    kind = type(peel(result))
+    if is_mock(kind):
+        call.done(result)
+        return result
+    if kind is _GENERATOR:
+        if result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
+            return _renamed(_finishing(call, result), result)
+        call.streams()
+        return _renamed(_drive_generator(call, result), result)
+    if kind is _ASYNC_GENERATOR:
+        call.streams()
+        return _renamed(_drive_async_generator(call, result), result)
+    if kind is _COROUTINE:
+        return _renamed(_drive_awaitable(call, result), result)
+    return _settle_object(call, result)
+
+
+def _settle_object(call: Invocation, result: Any) -> Any:
+    kind = cast("type[object]", type(result))
+    if issubclass(kind, _FUTURES):
+        result.add_done_callback(partial(_on_future, call))
+        return result
+    if holds_stream(result):
+        call.returned(result)
+        result.response_gen = _settle(call, result.response_gen)
+        return result
+    if is_late(result):
+        call.returned(result)
+        call.streams()
+        return ObservedResponse(result, partial(_settle, call))
+    shape = shape_of(kind)
+    if shape.is_stream:
+        call.streams()
+        return observed_stream(result, call)
+    call.done(result)
+    return result
+
+
+def _renamed(driver: Any, source: Any) -> Any:
+    driver.__name__, driver.__qualname__ = source.__name__, source.__qualname__
+    return driver
+
+
+@types.coroutine
+def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
+    """An awaitable generator (`types.coroutine`) stays one."""
+    return (yield from _drive_awaitable(call, source).__await__())
+
+
+def _on_future(call: Invocation, future: Any) -> None:
+    # exception() would mark the error as seen, and asyncio would no longer warn about one that nobody retrieved.
+    error = asyncio.CancelledError() if future.cancelled() else getattr(future, "_exception", None)
+    if error is not None:
+        call.failed(error)
+    else:
+        call.done(future.result())

@@ -1,0 +1,145 @@
+"""Returned iterators that are no generators: observed by a proxy that passes for the original."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from ragtrace.capture.reading import shape_of
+from ragtrace.instrument.awaiting import steps
+from ragtrace.instrument.invocation import Invocation
+from ragtrace.instrument.proxy import Proxy
+
+
+class ObservedStream(Proxy):
+    """Stands in for a returned iterator: same type to `isinstance`, same methods, and the call sees each piece."""
+
+    def __init__(self, wrapped: Any, call: Invocation) -> None:
+        Proxy.__init__(self, wrapped)
+        self._self_call = call
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        call: Invocation = self._self_call
+        call.resumed()
+        try:
+            with call:
+                piece = next(self.__wrapped__)
+        except StopIteration as stop:
+            call.done(stop.value)
+            raise
+        except BaseException as error:
+            call.failed(error)
+            raise
+        call.add(piece)
+        return piece
+
+    def __enter__(self) -> Any:
+        entered = self.__wrapped__.__enter__()
+        return self if entered is self.__wrapped__ else entered
+
+    def __exit__(self, *error: Any) -> Any:
+        try:
+            return self.__wrapped__.__exit__(*error)
+        finally:
+            self._self_call.abandoned()
+
+    @property
+    def close(self) -> Any:
+        return _closing(self._self_call, self.__wrapped__.close)
+
+
+class ObservedAsyncStream(Proxy):
+    """The same for an asynchronous iterator."""
+
+    def __init__(self, wrapped: Any, call: Invocation) -> None:
+        Proxy.__init__(self, wrapped)
+        self._self_call = call
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        call: Invocation = self._self_call
+        call.resumed()
+        try:
+            piece = await steps(call, self.__wrapped__.__anext__())
+        except StopAsyncIteration:
+            call.done(None)
+            raise
+        except BaseException as error:
+            call.failed(error)
+            raise
+        call.add(piece)
+        return piece
+
+    async def __aenter__(self) -> Any:
+        entered = await self.__wrapped__.__aenter__()
+        return self if entered is self.__wrapped__ else entered
+
+    async def __aexit__(self, *error: Any) -> Any:
+        try:
+            return await self.__wrapped__.__aexit__(*error)
+        finally:
+            self._self_call.abandoned()
+
+    @property
+    def close(self) -> Any:
+        return _closing(self._self_call, self.__wrapped__.close)
+
+    @property
+    def aclose(self) -> Any:
+        return _closing(self._self_call, self.__wrapped__.aclose)
+
+
+class ObservedEitherStream(ObservedStream, ObservedAsyncStream):
+    """The same for an iterator of both kinds, as instrumentations make them: it is driven as its reader drives it."""
+
+
+class ObservedResponse(Proxy):
+    """Stands in for a response whose text is read from it later, as LlamaIndex's chat engines return it.
+
+    Args:
+        wrapped: the response: it has `response_gen`, a generator, or `async_response_gen`, which makes one.
+        settle: has the call observe such a generator, and returns it.
+    """
+
+    def __init__(self, wrapped: Any, settle: Callable[[Any], Any]) -> None:
+        Proxy.__init__(self, wrapped)
+        self._self_settle = settle
+
+    @property
+    def response_gen(self) -> Any:
+        return self._self_settle(self.__wrapped__.response_gen)
+
+    @property
+    def async_response_gen(self) -> Any:
+        start: Any = self.__wrapped__.async_response_gen
+        settle = self._self_settle
+
+        def started(*args: Any, **kwargs: Any) -> Any:
+            return settle(start(*args, **kwargs))
+
+        return started if callable(start) else settle(start)
+
+
+def observed_stream(source: Any, call: Invocation) -> Any:
+    """*source*, a plain or asynchronous iterator or both, observed by *call* as that kind of iterator."""
+    shape = shape_of(cast("type[object]", type(source)))
+    if not shape.is_async:
+        return ObservedStream(source, call)
+    return ObservedEitherStream(source, call) if shape.is_both else ObservedAsyncStream(source, call)
+
+
+def _closing(call: Invocation, close: Any) -> Any:
+    """*close*, which also ends *call*. What it returns is the user's: a plain value, or something to await."""
+
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return close(*args, **kwargs)
+        finally:
+            call.abandoned()
+
+    return observed

@@ -1,0 +1,1 @@
+"""The embedded judge: evidence found by words, without a model."""

@@ -1,0 +1,252 @@
+"""The statements of an answer: its sentences with their words, and which of them state a fact at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from ragtrace.judges.lexical.lexicon import Lexicon, Token, telling_tokens, tokens
+from ragtrace.judges.lexical.sentences import SOURCES, parts, sentences
+from ragtrace.judges.lexical.text import IS_UNSPACED, fold_light, stem
+from ragtrace.judges.lexical.words import CLOSINGS, CONTEXT_NOUNS, DENIALS
+
+# A sentence declines when, close together, it denies that a speaker or the context knows or tells something.
+_SPEAKERS: Final = frozenset("i i'm i've we we've".split())
+_THE_CONTEXT: Final = frozenset(
+    "passage passages context contexts document documents source sources text texts article articles excerpt excerpts"
+    " snippet snippets paragraph paragraphs information results material materials reference references"
+    " documentation docs".split()
+)
+_TELLING: Final = frozenset(
+    "know answer answered find found locate located identify see mention mentioned mentions mentioning contain contains"
+    " contained include includes included provide provides provided providing specify specifies specified state states"
+    " stated say says address addresses addressed discuss discusses discussed determine determined confirm give gives"
+    " given tell cover covers covered indicate indicates indicated describe describes described define defines defined"
+    " explain explains explained available enough sufficient specific explicitly information details data knowledge"
+    " access sure aware".split()
+)
+_NOTHING_TOLD: Final = frozenset("information mention data details evidence indication answer reference".split())
+# A subject of which one of these is denied is one that somebody writes of: nothing is denied about the subject itself.
+_WRITTEN: Final = frozenset("mentioned specified stated discussed addressed covered described documented".split())
+_CONDITIONS: Final = frozenset("if when unless where whenever".split())
+_NEAR_WORDS: Final = 6
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][a-z]+)?")
+_FIRST_WORDS: Final = 24
+_FIRST_CHARS: Final = 400
+# What follows such a word is an attempt, and may be false.
+_CONTRAST = re.compile(
+    r"\b(?:but|however|although|though|aber|jedoch|pero|sin embargo|mais|cependant|tuttavia|porém|maar|echter|однако)\b"
+    r"|但|しかし|لكن|लेकिन",
+    re.IGNORECASE,
+)
+# What an answer that declines goes on with: where else to look.
+_REFERRAL = re.compile(
+    r"(?:please|kindly|you (?:may|might|can|could|should)|i(?:'d| would)? (?:recommend|suggest|advise)|if you|feel free"
+    r"|try|for (?:more|further|additional)|it (?:may|might|would) be (?:best|helpful)|perhaps|consider)"
+    r"\b[^\n]{0,120}?\b"
+    r"(?:contact|visit|check|consult|refer|reach|ask|see|provide|share|clarify|rephrase|specify|search|look|speak|call"
+    r"|consulting|contacting|checking|visiting|reaching|referring|asking|providing)\b"
+    r"|(?:bitte|wenden sie sich|por favor|veuillez|merci de|si prega|per favore|neem|raadpleeg|пожалуйста"
+    r"|يرجى|कृपया|请)",
+    re.IGNORECASE,
+)
+_SOURCE_WORD: Final = (
+    r"(?:sources?|references?|citations?|docs?|documents?|refs?|chunks?|passages?|contexts?|quellen?|fuentes?|fontes?"
+    r"|fonti|bron(?:nen)?|источник[аи]?)"
+)
+_CITATION = re.compile(
+    r"\[\^?[^\W_]{0,12} ?\d{1,3}(?:[,;\u2013-] ?\d{1,3}){0,8}\]|\u3010[^\u3011]{0,24}\u3011"
+    rf"|[(\[](?:see |cf\.? )?{_SOURCE_WORD}\b[^()\[\]\n]{{0,80}}[)\]]|\]\([^()\s]{{1,200}}\)|https?://[^\s)\]]{{1,200}}",
+    re.IGNORECASE,
+)
+_MAY_CITE = re.compile(r"[\[(\u3010]|://")
+# Declining in other languages, as its verb and its negation stand together there.
+_DECLINES_ELSEWHERE = re.compile(
+    r"没有(?:找到|提供|提到|提及|相关|足够|任何信息|说明)|未(?:提及|提供|提到|找到|说明)|无法(?:回答|确定|提供|找到)|不知道|找不到"
+    r"|(?:わ|分)かりません|情報(?:が|は)(?:ありません|含まれていません|見つかりません)|見つかりませんでした|お答えできません"
+    r"|(?:記載|言及)(?:が|は)?(?:ありません|されていません|見当たりません)|알 수 없|정보가 없"
+    r"|no (?:lo )?sé\b|no (?:puedo|podemos) (?:responder|encontrar)|no (?:he|hemos) (?:podido )?encontra|no encontr[éa]"
+    r"|no (?:hay|tengo|tenemos|dispongo de) (?:\w+ )?(?:información|mención|datos)"
+    r"|no se (?:menciona|especifica|indica|encontr|proporciona)"
+    r"|ne sais pas|je n'ai (?:pas|rien) (?:pu )?(?:trouv|d'information)|(?:pas d'|aucune )(?:information|mention)"
+    r"|je ne (?:peux|trouve|dispose) pas|n'est pas (?:mentionn|précis|abord)"
+    r"|weiß (?:\w+ ){0,2}nicht|keine (?:\w+ )?(?:information|angabe|hinweis|auskunft)"
+    r"|nicht (?:\w+ )?(?:erwähnt|angegeben)"
+    r"|(?:konnte|kann) (?:\w+ ){0,8}(?:nichts|nicht) (?:\w+ ){0,3}(?:finden|beantworten)"
+    r"|não sei\b|não (?:encontrei|tenho|há|existem) (?:\w+ )?(?:informaç|menç|dados|nada)|nenhuma (?:informação|menção)"
+    r"|não (?:posso|consigo|consegui) (?:responder|encontrar)|não (?:é|são|foi|está) (?:mencionad|especificad|abordad)"
+    r"|non (?:lo )?so\b|non (?:ho|abbiamo) (?:trovato|informazion)|non ci sono informazion"
+    r"|nessuna (?:informazion|menzion)"
+    r"|non (?:posso|riesco a) (?:rispondere|trovare)|non (?:è|sono|viene|vengono) (?:menzionat|specificat|indicat)"
+    r"|weet (?:ik )?het niet|geen (?:\w+ )?(?:informatie|gegevens|vermelding)"
+    r"|niet (?:\w+ )?(?:vermeld|genoemd|gevonden)"
+    r"|(?:kan|kon) (?:\w+ ){0,8}(?:niets|niet) (?:\w+ ){0,3}(?:beantwoorden|vinden)"
+    r"|не (?:знаю|наш[её]л|нашла|удалось найти|могу (?:найти|ответить))"
+    r"|нет (?:\w+ ){0,2}(?:информации|сведений|упоминани)"
+    r"|не (?:упомина|указан)|ничего не (?:сказано|говорится)"
+    r"|لا (?:أعرف|أعلم|توجد معلومات|يوجد ذكر)|لم (?:أجد|أتمكن|يذكر|تذكر)|ليس لدي معلومات"
+    r"|(?:जानकारी|उल्लेख|सूचना) (?:\S+ ){0,3}नहीं|पता नहीं|नहीं मिल"
+)
+# These deny something of whatever is their subject: of the context, or of the thing that was asked about.
+_DENIES_ELSEWHERE = re.compile(
+    r"不包含|no (?:contiene|incluye|menciona|proporciona|especifica|cubre|aborda|trata)n?\b"
+    r"|n[e'] ?(?:contien|mentionn|couvr|fourni|précis|trait|parl)|sag(?:t|en) (?:\w+ )?nichts"
+    r"|enth(?:ält|alten) (?:\w+ )?nichts"
+    r"|não (?:contém|contêm|menciona|fornece|aborda|cobre|inclu)|non (?:contien|contengono|menziona|forni|tratta|copr)"
+    r"|bevat(?:ten)? (?:\w+ )?niets|не содерж|لا (?:تحتوي|يحتوي|تذكر|يذكر|تتضمن|يتضمن)"
+)
+_CONTEXT_ELSEWHERE = re.compile(
+    r"文|资料|信息|document|context|texto?\b|textes?\b|testo\b|fragment|pasaj|passag|fuente|sources?\b|quell|unterlag|abschnitt"
+    r"|fonte|fonti|trecho|bron|докум|контекст|текст|источник|مستند|وثائق|النص|السياق|المصادر|informac|informaç|informaz"
+    r"|information|informatie"
+)
+_OTHER_SCRIPT = re.compile(r"[\u0400-\u1fff\u3040-\ud7ff]")
+_NOTHING: Final = frozenset[int]()
+_QUESTION_ENDS: Final = ("?", "\uff1f", "\u061f")
+_HEADING_WORDS: Final = 6
+
+
+@dataclass(slots=True)
+class Statement:
+    """One sentence of the answer."""
+
+    start: int
+    end: int
+    words: Sequence[Token]
+    """Its content words only, in order."""
+    weights: Sequence[float]
+    """The weight of each of them."""
+    negated: frozenset[int]
+    """Offsets of the words right behind a negation."""
+    checkable: bool
+    declines: bool
+    code: bool = False
+    """A line of a code block states nothing; its words count for `consistency` alone."""
+    unspaced: bool = False
+    """Whether it is of a script without spaces, whose words are overlapping pairs of characters."""
+    stems: Sequence[int] = ()
+    """The number of the stem of each of `words` among all stems of the answer."""
+
+
+def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
+    """The sentences of ``answer[:end]`` as statements, one by one."""
+    declined = False
+    for first, last, code in parts(answer, end):
+        for start, stop in sentences(answer, last, first):
+            statement = _statement(answer, start, stop, lexicon)
+            statement.code = code
+            if declined and statement.checkable and _REFERRAL.match(answer, start, stop):
+                statement.checkable = False
+            declined = declined or (statement.declines and not statement.checkable)
+            yield statement
+
+
+def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement:
+    text = answer[start:end]
+    words = telling_tokens(answer, lexicon, start, end)
+    negated, denies = _NOTHING, False
+    cited = [m.span() for m in _CITATION.finditer(answer, start, end)] if _MAY_CITE.search(text) else []
+    signals = [word for _, _, word in words if word.signal]
+    if cited or signals:
+        denies = any(word.denial for word in signals)
+        words, negated = _content(answer, words, cited, lexicon)
+    denied = _declines(text) if denies else -1
+    if denied < 0:
+        denied = _declines_elsewhere(text, lexicon)
+    declines = denied >= 0
+    hidden = declines and not _CONTRAST.search(text, denied)
+    weights = [word.weight for _, _, word in words]
+    checkable = bool(words) and not hidden and not _is_courtesy(text, words, max(weights))
+    unspaced = not text.isascii() and IS_UNSPACED.search(text) is not None
+    return Statement(start, end, words, weights, negated, checkable, declines, unspaced=unspaced)
+
+
+def _content(
+    answer: str, telling: list[Token], cited: list[tuple[int, int]], lexicon: Lexicon
+) -> tuple[list[Token], frozenset[int]]:
+    """The content words among those *telling*, and the offsets of those right behind a negation."""
+    content: list[Token] = []
+    behind: list[int] = []
+    negated = False
+    source: Token | None = None
+    for token in telling:
+        word = token[2]
+        if word.weight:
+            # "Passage 2" and "[2]" point at a chunk; the number states nothing.
+            pointer = word.number and source is not None and not tokens(answer, lexicon, source[1], token[0])
+            if not pointer and not (cited and _within(token, cited)):
+                content.append(token)
+                if negated:
+                    behind.append(token[0])
+            negated = False
+        elif word.negation:
+            negated = True
+        source = token if word.source else None
+    return content, frozenset(behind)
+
+
+def _within(token: Token, ranges: list[tuple[int, int]]) -> bool:
+    return any(start <= token[0] < end for start, end in ranges)
+
+
+def _declines(text: str) -> int:
+    """Return the offset of the word by which the speaker or the context is said not to know; -1 if there is none."""
+    found = list(islice(_WORD.finditer(text, 0, _FIRST_CHARS), _FIRST_WORDS))
+    words = [fold_light(match[0]) for match in found]
+    for at, word in enumerate(words):
+        if word in DENIALS and _denies_telling(words, at):
+            return found[at].start()
+    return -1
+
+
+def _declines_elsewhere(text: str, lexicon: Lexicon) -> int:
+    """Return the same for a text in another language than English."""
+    if lexicon.english and (text.isascii() or not _OTHER_SCRIPT.search(text)):
+        return -1
+    lower = fold_light(text[:_FIRST_CHARS])
+    if found := _DECLINES_ELSEWHERE.search(lower):
+        return found.start()
+    found = _DENIES_ELSEWHERE.search(lower)
+    return found.start() if found and _CONTEXT_ELSEWHERE.search(lower) else -1
+
+
+def _denies_telling(words: list[str], at: int) -> bool:
+    before, after = words[max(0, at - _NEAR_WORDS) : at], words[at + 1 : at + 1 + _NEAR_WORDS]
+    if not _CONDITIONS.isdisjoint(words[:at]):
+        return False
+    if not _WRITTEN.isdisjoint(after[:3]) and words[at] != "none":
+        return True
+    if not _NOTHING_TOLD.isdisjoint(before[-3:]) and not _THE_CONTEXT.isdisjoint(after):
+        return True  # "The answer is not in the documents"
+    if _TELLING.isdisjoint(after):
+        return words[at] == "nothing" and not _TELLING.isdisjoint(before[-2:]) and not _THE_CONTEXT.isdisjoint(after)
+    if "there" in before[-3:] or (words[at] == "no" and not at):
+        return not _NOTHING_TOLD.isdisjoint(after[:3])
+    if words[at] == "unable" and at < 3:
+        return True
+    return bool(_SPEAKERS.intersection(before) or _THE_CONTEXT.intersection(before) or _THE_CONTEXT.intersection(after))
+
+
+def _is_courtesy(text: str, words: Sequence[Token], heaviest: float) -> bool:
+    """Greetings, offers, questions back, frames such as "Here is the answer:"; nothing that could be true or false."""
+    if text.endswith(_QUESTION_ENDS):
+        return True
+    if heaviest < 1:
+        return len(words) <= 4 or text.endswith(":")
+    if SOURCES.match(text):
+        return True
+    if text.endswith((":", "\uff1a", ":**")) and len(words) <= _HEADING_WORDS:
+        return not any(word.number for _, _, word in words)
+    return _courteous_stems().issuperset([word.stem for _, _, word in words])
+
+
+_COURTEOUS: set[str] = set()
+
+
+def _courteous_stems() -> set[str]:
+    if not _COURTEOUS:
+        _COURTEOUS.update(stem(word.replace("'", "")) for word in CLOSINGS | CONTEXT_NOUNS)
+    return _COURTEOUS

@@ -1,0 +1,1 @@
+"""The LLM judge: prompts, requests and replies of a chat model."""

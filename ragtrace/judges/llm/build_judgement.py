@@ -1,0 +1,194 @@
+"""From labels to a `Judgement`: offsets in the answer, ranks of passages, counts, and reasons for what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ragtrace.core.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence, SentenceRelevance
+from ragtrace.core.types import Judgement, Plain
+from ragtrace.judges.llm.merging import Extraction
+from ragtrace.judges.llm.modes import Labels
+from ragtrace.judges.llm.prompt_input import Cited, Sheet
+from ragtrace.judges.llm.reply import Stated, Verdict, omitted, uncovered
+
+OF_ANSWER: Final = ("claims", "sentences", "citations", "parts", "answer_label", "answer_rating")
+"""Fields that say something of the answer."""
+OF_CHUNKS: Final = ("chunks",)
+FIELDS: Final = frozenset((*OF_ANSWER, *OF_CHUNKS))
+"""Fields of the main reply."""
+MOST_UNCOVERED: Final = 0.2
+_SLACK: Final = 1e-9
+
+
+def conclude(sheet: Sheet, labels: Labels, most_uncovered: float = MOST_UNCOVERED) -> Judgement:
+    """The judgement that *labels* amount to; nothing of it is a default.
+
+    Args:
+        most_uncovered: share of the sentences with content that may be in no statement; over it there are no claims.
+    """
+    attributes: dict[str, Plain] = dict(sheet.attributes)
+    if labels.disagreement is not None:
+        attributes["judge_disagreement"] = labels.disagreement
+    if labels.suspect:
+        withheld: dict[str, str] = dict.fromkeys(("", *FIELDS), "control_failed")
+        return Judgement(reasons=withheld, mode=labels.mode, attributes=attributes)
+    reasons = _reasons(sheet, labels)
+    claims = _claims(sheet, labels, reasons, attributes, most_uncovered)
+    sentences = _sentences(sheet, labels.extraction)
+    parts = _parts(sheet, sentences)
+    return Judgement(
+        claims=claims,
+        answer_label=labels.extraction.answer_label,
+        reasons=reasons,
+        sentences=sentences,
+        chunks=_chunks(sheet, labels),
+        citations=None if parts is None else _citations(sheet, labels, parts),
+        parts=None if parts is None else len(parts),
+        answer_rating=labels.extraction.answer_rating,
+        mode=labels.mode,
+        attributes=attributes,
+    )
+
+
+def _reasons(sheet: Sheet, labels: Labels) -> dict[str, str]:
+    """Why fields are, or may be, missing; what is there needs none."""
+    reasons: dict[str, str] = {}
+    extraction = labels.extraction
+    if not sheet.sentences:
+        reasons = dict.fromkeys(OF_ANSWER, "empty_answer")
+    else:
+        missing = {"claims": extraction.statements, "sentences": extraction.sentences, "parts": extraction.sentences}
+        reasons = {name: "unparsable" for name, value in missing.items() if value is None}
+        # One item, not judged, is all of them.
+        single = {"answer_label": extraction.answer_label, "answer_rating": extraction.answer_rating}
+        reasons |= {name: "too_many_unjudged" for name, value in single.items() if value is None}
+    if "answer" in labels.failed:
+        reasons |= dict.fromkeys(OF_ANSWER, labels.failed["answer"].reason)
+    if sheet.same_as is None:
+        reasons |= dict.fromkeys(("chunks", "citations"), "contexts_missing")
+    elif "chunks" in labels.failed:
+        # Claims are there, for their relevance; that none has a support is for this reason.
+        reasons |= dict.fromkeys(("chunks", "citations", "claims"), labels.failed["chunks"].reason)
+    elif sheet.chunks and labels.verification.contradicted is None and labels.verification.grades is None:
+        reasons["chunks"] = "unparsable"
+    return reasons
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def _claims(
+    sheet: Sheet, labels: Labels, reasons: dict[str, str], attributes: dict[str, Plain], most_uncovered: float
+) -> tuple[Claim, ...] | None:
+    statements = labels.extraction.statements
+    if statements is None:
+        return None
+    said = labels.extraction.sentences or {}
+    relevance: dict[int, SentenceRelevance | None] = {i: said.get(unit.id) for i, unit in enumerate(sheet.sentences)}
+    lost = omitted(sheet.sentences, said, statements)
+    left_out = len({*uncovered(relevance, statements, labels.extraction.answer_label), *lost})
+    meant = sum(label != "filler" for label in relevance.values())
+    verdicts = labels.verification.verdicts
+    unverified = sum(verdict.unverified for index, verdict in verdicts.items() if statements[index].checkable)
+    counts = {"uncovered_sentences": left_out, "unverified_statements": unverified}
+    attributes.update({name: count for name, count in counts.items() if count})
+    if left_out > most_uncovered * meant + _SLACK:
+        reasons["claims"] = "coverage"
+        return None
+    return tuple(_claim(sheet, statement, verdicts.get(index)) for index, statement in enumerate(statements))
+
+
+def _claim(sheet: Sheet, statement: Stated, verdict: Verdict | None) -> Claim:
+    start, end = _place(sheet, statement)
+    verdict = verdict or Verdict(None)
+    support = verdict.support if statement.checkable and statement.sentences else None
+    if statement.checkable and sheet.same_as is not None and not sheet.chunks:
+        support = "not_found"  # nothing was retrieved: no model needs to be asked
+    evidence = verdict.evidence
+    if support == "not_found" and not evidence:
+        evidence = tuple(chunk.rank for chunk in sheet.chunks)
+    return Claim(
+        text=statement.text,
+        start=start,
+        end=end,
+        support=support,
+        checkable=statement.checkable,
+        relevant=statement.relevant,
+        evidence=evidence if statement.checkable else (),
+        quote=verdict.quote,
+        unsupported=((start, end),) if support is not None and support != "supported" else (),
+        unverified=verdict.unverified,
+    )
+
+
+def _place(sheet: Sheet, statement: Stated) -> tuple[int, int]:
+    """Where the answer says so: the very words if it has them, else from its first sentence to its last."""
+    if not statement.sentences:
+        return 0, 0
+    units = [sheet.sentences[index] for index in statement.sentences]
+    start, end = units[0].start, units[-1].end
+    at = sheet.answer.find(statement.text, start, end)
+    return (start, end) if at < 0 else (at, at + len(statement.text))
+
+
+def _sentences(sheet: Sheet, extraction: Extraction) -> tuple[Sentence, ...] | None:
+    labels = extraction.sentences
+    if labels is None or not sheet.sentences:
+        return None
+    return tuple(
+        Sentence(sheet.answer[unit.start : unit.end], unit.start, unit.end, labels.get(unit.id))
+        for unit in sheet.sentences
+    )
+
+
+# --- chunks and citations --------------------------------------------------------------------------------------------
+
+
+def _chunks(sheet: Sheet, labels: Labels) -> tuple[ChunkLabel, ...] | None:
+    if sheet.same_as is None:
+        return None
+    grades, denied = labels.verification.grades, labels.verification.contradicted
+    if sheet.chunks and grades is None and denied is None:
+        return None
+    return tuple(_chunk(sheet, first, grades or {}, denied or {}) for first in sheet.same_as)
+
+
+def _chunk(
+    sheet: Sheet, first: int | None, grades: Mapping[str, int | None], denied: Mapping[str, bool | None]
+) -> ChunkLabel:
+    if first is None:
+        return ChunkLabel(0, contradicted=False)
+    name = f"c{first + 1}"
+    # Without a query nothing is relevant to it, without an answer nothing contradicts it: whatever the model says.
+    grade = grades.get(name) if sheet.query else None
+    return ChunkLabel(grade, denied.get(name) if sheet.sentences else None)
+
+
+def _parts(sheet: Sheet, sentences: tuple[Sentence, ...] | None) -> dict[int, int] | None:
+    """For each part that may cite, its index among them: those the application gave, or the sentences with content."""
+    if sheet.parts is not None:
+        return {index: index for index in range(len(sheet.parts))}
+    if sentences is None:
+        return None
+    meant = [index for index, sentence in enumerate(sentences) if sentence.relevant != "filler"]
+    return {index: part for part, index in enumerate(meant)}
+
+
+def _citations(sheet: Sheet, labels: Labels, parts: Mapping[int, int]) -> tuple[Citation, ...] | None:
+    if sheet.same_as is None:
+        return None
+    supports = labels.verification.citations or {}
+    return tuple(
+        Citation(parts[cited.part], cited.rank, _cited(sheet.same_as, cited, supports), cited.marker)
+        for cited in sheet.citations
+        if cited.part in parts
+    )
+
+
+def _cited(
+    same_as: Sequence[int | None], cited: Cited, supports: Mapping[str, CitationSupport | None]
+) -> CitationSupport | None:
+    if cited.rank is not None and same_as[cited.rank] is None:
+        return "none"  # it is blank
+    return supports.get(cited.id)

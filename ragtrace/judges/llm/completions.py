@@ -1,0 +1,195 @@
+"""Reads what a chat completions endpoint answers: one JSON body or, from servers that only stream, its events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.price import Usage, read_usage
+from ragtrace.judges.llm.jsonreading import encodable
+from ragtrace.judges.llm.server_errors import ServerError, server_error
+
+_SHOWN_CHARS: Final = 120
+_LEAST_LOGPROB: Final = -1e6
+_MOST_LOGPROB: Final = 1e-3
+"""Servers round: a little above 0 is read as 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """One token of a reply."""
+
+    text: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+    """The likeliest tokens at its place, with their log probabilities; empty if one of these is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One reply of the model."""
+
+    text: str
+    finish: str
+    """Why it ended, in the server's word."""
+    refusal: str
+    """"" if it did not refuse."""
+    tokens: tuple[TokenChoice, ...] | None
+
+    def check(self) -> None:
+        """Raises `JudgeError` if it is no full reply: "refused", "content_filter" or "truncated"."""
+        if self.refusal or self.finish == "refusal":
+            raise JudgeError("refused", self.refusal[:_SHOWN_CHARS], retryable=False)
+        if self.finish == "content_filter":
+            raise JudgeError("content_filter", "the server withheld the reply", retryable=False)
+        if self.finish in ("length", "max_tokens"):
+            raise JudgeError("truncated", f"cut off after {len(self.text)} characters", retryable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """All of an answer."""
+
+    choices: tuple[Choice, ...]
+    model: str
+    usage: Usage | None
+
+
+def read_completion(body: bytes) -> Completion:
+    """What stands in *body*.
+
+    Raises:
+        ServerError: it is an error, though the status was 200.
+        JudgeError: "unparsable": it is no completion.
+    """
+    text = body.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
+    answer = _joined(text) if text.startswith(("data:", "event:", "id:", ":")) else read_json(text)
+    check_error(answer)
+    choices = answer.get("choices")
+    found = cast("list[object]", choices) if isinstance(choices, list) else []
+    read = tuple(_choice(choice) for choice in map(_dict, found) if choice)
+    if not read:
+        raise JudgeError("unparsable", f"the answer of the server has no choices: {text[:_SHOWN_CHARS]!r}")
+    return Completion(read, _text(answer.get("model")), read_usage(answer))
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """The JSON object that a server sent.
+
+    Raises:
+        JudgeError: "unparsable": it sent none.
+    """
+    try:
+        answer: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise JudgeError("unparsable", f"the server sent no JSON object: {text[:_SHOWN_CHARS]!r}", retryable=False)
+    return cast("dict[str, Any]", answer)
+
+
+def check_error(answer: Mapping[str, Any]) -> None:
+    """Raises `ServerError` for the error that some proxies send with status 200."""
+    error = answer.get("error")
+    if error and not answer.get("choices"):
+        fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+        code = fields.get("code", fields.get("status"))
+        status = code if isinstance(code, int) and 400 <= code < 600 else 500
+        raise _error(status, dict(answer))
+
+
+def _error(status: int, answer: dict[str, Any]) -> ServerError:
+    return server_error(status, {}, json.dumps(answer).encode("utf-8", "replace"))
+
+
+def _choice(choice: dict[str, Any]) -> Choice:
+    message = _dict(choice.get("message"))
+    return Choice(
+        text=_text(message.get("content")),
+        finish=_text(choice.get("finish_reason")),
+        refusal=_text(message.get("refusal")),
+        tokens=_tokens(_dict(choice.get("logprobs")).get("content")),
+    )
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    """A text, or the texts of a list of parts, as some servers send it; "" for anything else."""
+    if isinstance(value, str):
+        return value if value.isascii() else encodable(value)
+    if isinstance(value, list):
+        parts = [_dict(part).get("text") for part in cast("list[object]", value)]
+        return encodable("".join(part for part in parts if isinstance(part, str)))
+    return ""
+
+
+def _tokens(content: object) -> tuple[TokenChoice, ...] | None:
+    """The tokens with their log probabilities; None if the server gave none, or nonsense."""
+    if not isinstance(content, list) or not content:
+        return None
+    read = [_token(_dict(token)) for token in cast("list[object]", content)]
+    return None if None in read else cast("tuple[TokenChoice, ...]", tuple(read))
+
+
+def _token(token: dict[str, Any]) -> TokenChoice | None:
+    text, logprob, top = token.get("token"), token.get("logprob"), token.get("top_logprobs")
+    if not isinstance(text, str) or not _is_logprob(logprob):
+        return None
+    others = [_dict(other) for other in cast("list[object]", top)] if isinstance(top, list) else []
+    likely = [(o["token"], min(0.0, o["logprob"])) for o in others] if all(map(_is_token, others)) else []
+    return TokenChoice(text, min(0.0, cast(float, logprob)), tuple(likely))
+
+
+def _is_token(token: dict[str, Any]) -> bool:
+    return isinstance(token.get("token"), str) and _is_logprob(token.get("logprob"))
+
+
+def _is_logprob(value: object) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and _LEAST_LOGPROB <= cast(float, value) <= _MOST_LOGPROB
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def _joined(text: str) -> dict[str, Any]:
+    """One body out of the events of a stream."""
+    joined: dict[str, Any] = {"choices": []}
+    whole: dict[int, dict[str, Any]] = {}
+    for chunk in _chunks(text):
+        check_error(chunk)
+        for key in ("model", "usage"):
+            if chunk.get(key):
+                joined[key] = chunk[key]
+        pieces = chunk.get("choices")
+        for piece in cast("list[object]", pieces) if isinstance(pieces, list) else []:
+            _add(whole, _dict(piece))
+    joined["choices"] = [whole[index] for index in sorted(whole)]
+    return joined
+
+
+def _chunks(text: str) -> Iterator[dict[str, Any]]:
+    for line in text.split("\n"):  # not splitlines: U+2028 may stand in the JSON
+        data = line[5:].strip() if line.startswith("data:") else ""
+        if data and data != "[DONE]":
+            yield read_json(data)
+
+
+def _add(whole: dict[int, dict[str, Any]], piece: dict[str, Any]) -> None:
+    index = piece.get("index", 0)
+    choice = whole.setdefault(
+        index if isinstance(index, int) else 0,
+        {"message": {"content": "", "refusal": ""}, "finish_reason": None, "logprobs": {"content": []}},
+    )
+    delta = _dict(piece.get("delta")) or _dict(piece.get("message"))
+    for key in ("content", "refusal"):
+        choice["message"][key] += _text(delta.get(key))
+    choice["finish_reason"] = piece.get("finish_reason") or choice["finish_reason"]
+    tokens = _dict(piece.get("logprobs")).get("content")
+    choice["logprobs"]["content"] += cast("list[object]", tokens) if isinstance(tokens, list) else []

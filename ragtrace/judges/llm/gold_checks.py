@@ -1,0 +1,135 @@
+"""Control items: two statements whose right label we know, mixed in with the others and never counted.
+
+One is a sentence of a chunk, and must be labelled supported; one is a sentence of a chunk with a number or a name
+changed, and must not be. A judge that obeys a text in the data, or labels without reading, gets one of them wrong.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ragtrace.judges.lexical.sentences import sentences
+from ragtrace.judges.lexical.text import language
+from ragtrace.judges.llm.injection_signals import suspicious
+from ragtrace.judges.llm.prompt_input import Chunk
+from ragtrace.judges.llm.quotes import lacking, names, numbers
+from ragtrace.judges.llm.reply import Verdict
+
+_SHORTEST, _LONGEST = 25, 300
+_ONSETS: Final = "b br d dr f g gr h k kl l m n p pr r s st t tr v z".split()
+_VOWELS: Final = "a e i o u ia eo".split()
+_CODAS: Final = "l n r s th x ld nt".split()
+_INVENTED: Final = (
+    "The project was led by {} until it ended.",
+    "{} is the name of the main warehouse.",
+    "The first report on this was written by {}.",
+    "All of this was moved to {} at the request of the owner.",
+    "{} is responsible for the final approval.",
+)
+
+_LEANING: Final = re.compile(
+    r"(?:it|its|he|she|his|her|they|their|them|this|that|these|those|such|there|here|who|which|what|and|but|or|so|yet"
+    r"|then|thus|however|also|both|another|other|instead|therefore|moreover|according)\b",
+    re.IGNORECASE,
+)
+
+
+_TRIES: Final = 5
+"""At a number that no chunk has."""
+_SAMPLE_CHARS: Final = 500
+"""Enough to tell a language."""
+_LOOSE: Final = re.compile(
+    r"\b(?:about|around|approximately|roughly|nearly|almost|over|under|above|below|between|up to|than|least|most|until"
+    r"|since|before|after|within|not|no|never|nicht|kein\w*|nie|etwa|rund|circa|ca|\u00fcber|unter|mehr|weniger|mindestens"
+    r"|h\u00f6chstens|bis|seit|vor|nach|pas|jamais|environ|plus|moins|depuis|avant|jusqu\w*|m\u00e1s|menos|hasta|desde|nunca"
+    r"|mais|at\u00e9|n\u00e3o|pi\u00f9|meno|fino|non|meer|minder|sinds|tot|niet|geen)\b|n't\b|[~<>\u2248\u2264\u2265]",
+    re.IGNORECASE,
+)
+"""A sentence with one of these may be true with another number, too: \"more than 300\" entails \"more than 200\"."""
+
+
+class Control(NamedTuple):
+    """A statement whose label is known."""
+
+    text: str
+    supported: bool
+
+    def failed(self, verdict: Verdict) -> bool:
+        """Whether *verdict* is wrong; no label at all certifies nothing, and is wrong too."""
+        return verdict.support is None or (verdict.support == "supported") is not self.supported
+
+
+def controls(chunks: Sequence[Chunk], chance: random.Random) -> tuple[Control, ...]:
+    """Return a sentence that one of *chunks* says word for word, if one has a fit sentence, and one that none says.
+
+    The latter speaks of a name made up by chance if no sentence has a number or name to change.
+    """
+    copied = _copied(chunks, chance)
+    text = _changed(chunks, copied, chance) or chance.choice(_INVENTED).format(_name(chance))
+    false = Control(text, supported=False)
+    return (false,) if copied is None else (Control(copied, supported=True), false)
+
+
+def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> str | None:
+    """Return a sentence of *chunks* with a number, or else a name, that no chunk has; not *copied* if it can."""
+    said = [chunk.said for chunk in chunks]
+    for text in _firm(chunks, copied, chance):
+        places = list(numbers(text))
+        chance.shuffle(places)
+        for place in places * _TRIES:
+            number = _number(place[0], chance)
+            if lacking(number, said):
+                return text[: place.start()] + number + text[place.end() :]
+    if language("\n".join(chunk.text for chunk in chunks)[:_SAMPLE_CHARS]) == "de":
+        return None  # every noun has a capital letter
+    for text in _firm(chunks, copied, chance):
+        if found := names(text):
+            return text.replace(chance.choice(found), _name(chance))
+    return None
+
+
+def _firm(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> Iterator[str]:
+    """Yield the sentences of *chunks* that another number or name makes false; the last of a chunk is *copied*."""
+    for chunk in chance.sample(chunks, len(chunks)):
+        fit = list(_fit(chunk.text))
+        chance.shuffle(fit)
+        fit.sort(key=lambda text: text == copied)
+        yield from (text for text in fit if not _LOOSE.search(text) and not suspicious([text]))
+
+
+def _number(old: str, chance: random.Random) -> str:
+    """Return a number of the same form and length; of the same century, where *old* may be a year."""
+    kept = 2 if len(old) == 4 and old[:2] in ("18", "19", "20") else 0
+    return old[:kept] + "".join(chance.choice("123456789") if c.isdigit() else c for c in old[kept:])
+
+
+def _copied(chunks: Sequence[Chunk], chance: random.Random) -> str | None:
+    """A whole, plain sentence: one that gives orders may be true and yet be a trap.
+
+    One that leans on the sentence before it is only taken if there is no other: a careful judge might not know who
+    "she" is.
+    """
+    leaning: str | None = None
+    for chunk in chance.sample(chunks, len(chunks)):
+        fit = [text for text in _fit(chunk.text) if not suspicious([text])]
+        standing = [text for text in fit if not _LEANING.match(text)]
+        if standing:
+            return chance.choice(standing)
+        leaning = leaning or (chance.choice(fit) if fit else None)
+    return leaning
+
+
+def _fit(text: str) -> Iterable[str]:
+    for start, end in sentences(text):
+        sentence = " ".join(text[start:end].split())
+        if _SHORTEST <= len(sentence) <= _LONGEST and sentence[-1] in ".\u3002" and " " in sentence:
+            yield sentence
+
+
+def _name(chance: random.Random) -> str:
+    """A name that no text has: about 10^9 are possible."""
+    syllables = [chance.choice(_ONSETS) + chance.choice(_VOWELS) + chance.choice(_CODAS) for _ in range(3)]
+    return "".join(syllables).capitalize()

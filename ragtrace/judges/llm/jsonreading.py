@@ -1,0 +1,213 @@
+"""Reads what a model wrote: one JSON object, a verdict or a rating; strictly, for nothing may be made up.
+
+Nothing is evaluated, no bracket or comma is invented, and nothing is picked out of prose: a judge that quotes a hostile
+passage would otherwise be read as if it had said that itself.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn, cast
+
+from ragtrace.core.errors import JudgeError
+
+SUPPORT_LABELS: Final = ("supported", "partial", "contradicted", "not_found", "not_supported")
+_SHOWN_CHARS: Final = 120
+_TAGS: Final = "think|thinking|thought|thoughts|reasoning|reflection|analysis|seed:think"
+_BLOCKS: Final = (
+    re.compile(rf"\A\s*<({_TAGS})>.*?</\1>", re.DOTALL | re.IGNORECASE),
+    re.compile(r"\A\s*\[THINK\].*?\[/THINK\]", re.DOTALL),
+    re.compile(r"\A\s*\u25c1think\u25b7.*?\u25c1/think\u25b7", re.DOTALL),
+    re.compile(r"\A\s*<\|channel\|>analysis<\|message\|>.*?<\|channel\|>final[^<]*<\|message\|>", re.DOTALL),
+    # Some chat templates open the block in the prompt, so that only its end is in the reply.
+    re.compile(rf"\A(?![{{`]).*?</(?:{_TAGS})>", re.DOTALL | re.IGNORECASE),
+)
+_FENCE: Final = "```"
+_LANGUAGE: Final = re.compile(r"[\w+-]{0,20}[ \t]{0,20}\r?\n?")
+_MOST_DIGITS: Final = 18
+_MOST_OBJECTS: Final = 8
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+_QUOTED: Final = re.compile(
+    r'```.*?(?:```|\Z)|"[^"]*"|\u201c[^\u201c\u201d]*\u201d|^[ \t]*>[^\n]*', re.DOTALL | re.MULTILINE
+)
+_VERDICT: Final = re.compile(r"^[ \t#*_`~\-]*verdict[ \t*_`~]*[:=](.*)$", re.IGNORECASE | re.MULTILINE)
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?\Z", re.ASCII)
+_NOT_FINITE: Final = frozenset({"nan", "inf", "infinity"})
+
+
+class ReadingError(JudgeError):
+    """What the model wrote cannot be read; `reason` is "unparsable" or "ambiguous", or that of a rating."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail, retryable=False)
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """The JSON object that *text* is, after one leading reasoning block and one code fence, if there are any.
+
+    Raises:
+        ReadingError: "ambiguous": it holds two different objects; "unparsable": it is no JSON object; or one with NaN,
+            Infinity or a key that comes twice; or something follows it.
+    """
+    whole = text.strip().lstrip("\ufeff")
+    try:
+        return _one(whole)
+    except ReadingError:
+        bare = _unwrapped(whole)
+        if bare == whole:
+            raise
+    return _one(bare)
+
+
+def _unwrapped(text: str) -> str:
+    for block in _BLOCKS:
+        found = block.match(text)
+        if found:
+            text = text[found.end() :]
+            break
+    return _unfenced(text.strip())
+
+
+def _unfenced(text: str) -> str:
+    """Return what stands in the code fence that is all of *text*; after other words, a fence may be a quotation."""
+    rest = text.removeprefix(_FENCE)
+    if rest == text or not rest.endswith(_FENCE):
+        return text
+    language = _LANGUAGE.match(rest)
+    return rest[language.end() if language else 0 : -len(_FENCE)].strip()
+
+
+def _one(text: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+    at = 0
+    while at < len(text) or not found:
+        if len(found) == _MOST_OBJECTS:
+            raise ReadingError("unparsable", f"more than {_MOST_OBJECTS} JSON objects")
+        value, at = _next(text, at)
+        found.append(value)
+    if len(found) > 1 and len({json.dumps(value, sort_keys=True) for value in found}) > 1:
+        raise ReadingError("ambiguous", f"{len(found)} JSON objects that differ")
+    return found[0]
+
+
+def _next(text: str, at: int) -> tuple[dict[str, Any], int]:
+    """The object at *at*, and where the next thing begins."""
+    if text[at : at + 1] != "{":
+        where = "its beginning" if at == 0 else f"character {at}, where more follows"
+        raise ReadingError("unparsable", f"no JSON object at {where}: {text[at : at + _SHOWN_CHARS]!r}")
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except RecursionError:
+        raise ReadingError("unparsable", "brackets nested too deep") from None
+    except ValueError as error:
+        raise ReadingError("unparsable", f"not valid JSON: {str(error)[:_SHOWN_CHARS]}") from None
+    while end < len(text) and text[end] in " \t\r\n":
+        end += 1
+    if "\\ud" in text or "\\uD" in text:
+        value = _encodable(value)
+    return cast("dict[str, Any]", value), end
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of *pairs*, for `object_pairs_hook`; raise `ValueError` if a key comes twice."""
+    read = dict(pairs)
+    if len(read) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice[:_SHOWN_CHARS]!r} comes twice")
+    return read
+
+
+def finite(text: str) -> float:
+    """Return the number that *text* is, for `parse_float`; raise `ValueError` if it is too large for a float."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:_SHOWN_CHARS]} is not finite")
+    return value
+
+
+def _refused(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=without_repeats, parse_float=finite, parse_int=_whole, parse_constant=_refused
+)
+
+
+def _encodable(value: Any) -> Any:
+    """*value* without halves of surrogate pairs, which no encoding can write."""
+    if isinstance(value, str):
+        return encodable(value)
+    inside: Any = value  # of which isinstance would make a list of unknowns
+    if isinstance(value, list):
+        return [_encodable(item) for item in inside]
+    if isinstance(value, dict):
+        return {encodable(k): _encodable(v) for k, v in inside.items()}
+    return value
+
+
+def encodable(text: str) -> str:
+    """*text* without halves of surrogate pairs."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
+    """Return the label of every line `VERDICT: <label>` in *text*, in small letters; "unsupported" is "not_supported".
+
+    Lines within a quotation (quotation marks over several lines, "> ", a code fence beside other text) do not count.
+
+    Raises:
+        ReadingError: "unparsable": no such line, or its value is not exactly one of *labels*; "ambiguous": two lines
+            disagree.
+    """
+    own = _QUOTED.sub(_kept, _unfenced(text.strip()))
+    values = {_label(found) for found in _VERDICT.findall(own)}
+    if not values:
+        raise ReadingError("unparsable", f"no line with VERDICT: in {text[:_SHOWN_CHARS]!r}")
+    wrong = sorted(values.difference(labels))
+    if wrong:
+        raise ReadingError("unparsable", f"unknown verdict {wrong[0][:_SHOWN_CHARS]!r}; known: {', '.join(labels)}")
+    if len(values) > 1:
+        raise ReadingError("ambiguous", f"several verdicts: {', '.join(sorted(values))}")
+    return values.pop()
+
+
+def _kept(quotation: re.Match[str]) -> str:
+    """Keep a quotation within a line, which can only be a part of a label's line."""
+    found = quotation[0]
+    return found if found[0] in '"\u201c' and "\n" not in found else ""
+
+
+def _label(value: str) -> str:
+    bare = re.sub(r"[*`~\"']", "", value).strip().strip("_").strip()
+    label = re.sub(r"[\s\-]+", "_", bare).lower()
+    return "not_supported" if label == "unsupported" else label
+
+
+def parse_rating(text: str) -> float:
+    """The number in [0, 1] that all of *text* is.
+
+    Raises:
+        ReadingError: "unparsable", "non_finite" or "out_of_range".
+    """
+    bare = text.strip()
+    if bare.lower().lstrip("+-") in _NOT_FINITE:
+        raise ReadingError("non_finite", bare)
+    if not _NUMBER.match(bare):
+        raise ReadingError("unparsable", f"not a number: {bare[:_SHOWN_CHARS]!r}")
+    value = float(bare)
+    if not math.isfinite(value):
+        raise ReadingError("non_finite", bare[:_SHOWN_CHARS])
+    if not 0.0 <= value <= 1.0:
+        raise ReadingError("out_of_range", f"{value!r} is outside [0, 1]")
+    return value

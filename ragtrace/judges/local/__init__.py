@@ -1,0 +1,1 @@
+"""Judges and scorers that run a model in this process, and embeddings."""

@@ -1,0 +1,203 @@
+"""`ragtrace.metric`: a function of a user's as a metric."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from functools import update_wrapper
+from typing import Final, Protocol, SupportsFloat, TypeAlias, cast, overload
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import Formula
+from ragtrace.metrics.registry import registry
+
+Outcome: TypeAlias = "SupportsFloat | Score | Unscored"
+"""What a user's metric may return: a number, True or False, or a result that says more."""
+
+
+class _OfCall(Protocol):
+    def __call__(self, call: RagCall, /) -> Outcome: ...
+
+
+class _OfLabels(Protocol):
+    def __call__(self, call: RagCall, judgement: Judgement, /) -> Outcome: ...
+
+
+Own: TypeAlias = "_OfCall | _OfLabels"
+_LABELS: Final = frozenset(field.name for field in fields(Judgement))
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+
+
+@overload
+def metric(function: Own, /) -> Formula: ...
+
+
+@overload
+def metric(
+    *,
+    needs: Iterable[str] = ...,
+    name: str | None = ...,
+    version: str = ...,
+    higher_is_better: bool = ...,
+    range: tuple[float, float] = ...,
+    threshold: float | None = ...,
+    register: bool = ...,
+) -> Callable[[Own], Formula]: ...
+
+
+def metric(
+    function: Own | None = None,
+    /,
+    *,
+    needs: Iterable[str] = (),
+    name: str | None = None,
+    version: str = "1",
+    higher_is_better: bool = True,
+    range: tuple[float, float] = (0.0, 1.0),  # noqa: A002 - it is the name that a Metric has for it
+    threshold: float | None = None,
+    register: bool = True,
+) -> Formula | Callable[[Own], Formula]:
+    """Make a metric of a function of a call, or of a call and a judge's labels.
+
+    Example:
+        @ragtrace.metric
+        def cites_a_source(call):
+            return "[1]" in (call.answer or "")
+
+        @ragtrace.metric(needs=("claims",), higher_is_better=False, threshold=0.0)
+        def contradictions(call, judgement):
+            return any(claim.support == "contradicted" for claim in judgement.claims or ())
+
+    The function returns a number, True or False (1 and 0), a `Score`, or an `Unscored` with the reason why there is no
+    number. It runs in a thread of ours after the call, never in the application's. What it raises, a number that is not
+    finite or outside of *range*, and anything else it returns leave this metric unscored; nothing is put in its place.
+    Without *needs* it is computed for every call, if it is wanted; with them, where the screen or the judge offers it.
+
+    Args:
+        needs: names of the `Judgement` fields it reads; with none, the function takes only the call.
+        name: under which it is wanted and exported; default: the function's.
+        version: change it whenever the number's meaning changes.
+        higher_is_better: the direction.
+        range: lowest and highest value; `math.inf` where there is none.
+        threshold: a value strictly on the wrong side is labelled `fail`, any other `pass`.
+        register: make it known by name to `configure(metrics=[...])`. A function of the same module and name takes the
+            place of the one before, as when a notebook's cell is run again.
+
+    Raises:
+        SettingsError: an argument is wrong, or the function is one that ragtrace cannot call.
+        ValueError: another metric has that name.
+    """
+
+    def make(function: Own) -> Formula:
+        made = Formula(
+            _name(function, name),
+            version,
+            _compute(function, _needs(needs)),
+            _needs(needs),
+            higher_is_better=higher_is_better,
+            range=_range(range),
+            threshold=threshold,
+            computes=False,
+        )
+        if register:
+            registry.add(made, replace=_again(made))
+        return made
+
+    return make if function is None else make(function)
+
+
+def _name(function: Own, name: str | None) -> str:
+    found = getattr(function, "__name__", "") if name is None else name
+    if not _NAME.fullmatch(found):
+        raise SettingsError(
+            f"a metric's name must be letters, digits, '_', '.' and '-', got {found!r}; write e.g. name='my_metric'"
+        )
+    return found
+
+
+def _needs(needs: Iterable[str]) -> frozenset[str]:
+    given = frozenset([needs] if isinstance(needs, str) else needs)
+    unknown = ", ".join(sorted(given - _LABELS))
+    if unknown:
+        raise SettingsError(f"needs= names {unknown}, which no judge gives; labels: {', '.join(sorted(_LABELS))}")
+    return given
+
+
+def _range(bounds: Sequence[float]) -> tuple[float, float]:
+    if len(bounds) != 2 or not bounds[0] < bounds[1]:
+        raise SettingsError(
+            f"range= must be the lowest and the highest value, got {bounds!r}; write for instance (0, 1)"
+        )
+    return float(bounds[0]), float(bounds[1])
+
+
+def _compute(function: Own, needs: frozenset[str]) -> Callable[[RagCall, Judgement], Result]:
+    """What a `Formula` calls; it has the docstring of *function* and remembers it as `__wrapped__`."""
+    if inspect.iscoroutinefunction(function):
+        raise SettingsError(
+            "a metric must be a plain function, got a coroutine function; it runs in a thread of its own"
+        )
+    if _takes(function) == 2:
+        if not needs:
+            raise SettingsError(
+                "the function takes a judgement but needs nothing; write for instance needs=('claims',)"
+            )
+        return _of_labels(cast("_OfLabels", function))
+    return _of_call(cast("_OfCall", function))
+
+
+def _of_labels(function: _OfLabels) -> Callable[[RagCall, Judgement], Result]:
+    def compute(call: RagCall, judgement: Judgement) -> Result:
+        return result_of(function(call, judgement))
+
+    return update_wrapper(compute, function)
+
+
+def _of_call(function: _OfCall) -> Callable[[RagCall, Judgement], Result]:
+    def compute(call: RagCall, _: Judgement) -> Result:
+        return result_of(function(call))
+
+    return update_wrapper(compute, function)
+
+
+def _takes(function: Own) -> int:
+    """1 if it takes a call, 2 if a call and a judgement."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # some built-in callables do not tell
+        return 1
+    for count in (2, 1):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return count
+    raise SettingsError(f"a metric takes a call, or a call and a judgement, got a function {signature}")
+
+
+def _again(made: Formula) -> bool:
+    """Whether the metric registered by that name is an earlier version of the same function."""
+    before = registry.find(made.name)
+    return isinstance(before, Formula) and _origin(before) == _origin(made) != ("", "")
+
+
+def _origin(made: Formula) -> tuple[str, str]:
+    function: object = getattr(made.compute, "__wrapped__", None)
+    return str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", ""))
+
+
+def result_of(outcome: object) -> Result:
+    """The result that a user's metric means by what it returned."""
+    if isinstance(outcome, (Score, Unscored)):
+        return outcome
+    if isinstance(outcome, str) or not isinstance(outcome, SupportsFloat):
+        seen = f"it returned {type(outcome).__name__}, not a number, a Score or an Unscored"
+        return Unscored("metric_error", explanation=seen)
+    value = float(outcome)
+    if not math.isfinite(value):
+        return Unscored("non_finite", explanation=f"it returned {value!r}")
+    return Score(value)

@@ -1,0 +1,189 @@
+"""`assert_scores`: what a call should score, as an assertion that says what is wrong; for pytest, without a plugin.
+
+    def test_the_bot_stays_with_its_sources() -> None:
+        question = "Where is the Eiffel Tower?"
+        docs = search(question)
+        ragtrace.assert_scores(
+            {"query": question, "contexts": docs, "answer": ask(question, docs)},
+            faithfulness=">= 0.8", hallucination="< 0.2", answered="scored",
+        )
+
+An expectation is one of
+
+    ">= 0.8"                a comparison (>=, >, <=, <, ==, !=) with a number; several with "and": ">= 0.2 and < 0.8"
+    "scored"                any number
+    "unscored"              no number, for whatever reason
+    "unscored: no_claims"   no number, for this reason
+
+A metric without a number meets no comparison. Numbers as close as 1e-9 are equal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Judge, Metric, RagCall, Result, Score
+from ragtrace.core.unscored_reasons import status_of
+from ragtrace.metrics import registry
+from ragtrace.offline.calls import ensured
+from ragtrace.offline.single import judged
+
+_SLACK: Final = 1e-9
+_COMPARISON: Final = re.compile(r"(>=|<=|==|!=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)")
+_COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": lambda value, bound: value >= bound - _SLACK,
+    "<=": lambda value, bound: value <= bound + _SLACK,
+    ">": lambda value, bound: value > bound + _SLACK,
+    "<": lambda value, bound: value < bound - _SLACK,
+    "==": lambda value, bound: abs(value - bound) <= _SLACK,
+    "!=": lambda value, bound: abs(value - bound) > _SLACK,
+}
+_ADVICE: Final = 'write for instance ">= 0.8", "> 0.2 and < 0.5", "scored" or "unscored: no_claims"'
+_TEXT_CHARS: Final = 160
+
+
+def assert_scores(
+    call: RagCall | Mapping[str, object],
+    /,
+    *,
+    judge: Judge | None = None,
+    metrics: Sequence[Metric] = (),
+    **expected: str,
+) -> Mapping[str, Result]:
+    """Score *call* and compare each metric with what is expected of it; all of them, before the first failure is told.
+
+    Args:
+        call: a `RagCall`, or a dict with the keyword arguments of `score` that describe a call.
+        judge: default `EmbeddedJudge()`.
+        metrics: objects for expected metrics that are not registered by name.
+        **expected: by metric name, an expectation as above: `faithfulness=">= 0.8"`.
+
+    Returns:
+        The results of the metrics named.
+
+    Raises:
+        AssertionError: an expectation is not met: says which, with the statements without support, where they stand
+            in the answer, and the chunks they were held against; or why there is no score.
+        UnknownMetricError: no metric has that name.
+        SettingsError: an expectation, or the call, cannot be understood.
+    """
+    __tracebackhide__ = True  # pytest then shows the line of the test
+    given = {metric.name: metric for metric in metrics}
+    wanted = [given.get(name) or registry.get(name) for name in expected]
+    if not wanted:
+        raise SettingsError(f"no expectation was given; {_ADVICE.replace('write', 'write faithfulness= and', 1)}")
+    expectations = [_expectation(metric, expected[metric.name]) for metric in wanted]
+    asked = ensured(call)
+    results = judged(asked, wanted, judge).results
+    missed = [each for each in expectations if not each.met(results[each.metric])]
+    if missed:
+        raise AssertionError("\n".join(_report(asked, results, missed, len(expectations))))
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Expectation:
+    metric: str
+    text: str
+    met: Callable[[Result], bool]
+
+
+def _expectation(metric: Metric, text: object) -> _Expectation:
+    if not isinstance(text, str):
+        raise _wrong(metric, text, f"must be a string, {_ADVICE}")
+    words = text.strip()
+    if words == "scored":
+        return _Expectation(metric.name, words, lambda result: isinstance(result, Score))
+    if words.partition(":")[0].strip() == "unscored":
+        return _Expectation(metric.name, words, _unscored(metric, words))
+    bounds = [_bound(metric, text, part.strip()) for part in words.split(" and ")]
+
+    def met(result: Result) -> bool:
+        return isinstance(result, Score) and all(_COMPARE[sign](result.value, bound) for sign, bound in bounds)
+
+    return _Expectation(metric.name, words, met)
+
+
+def _unscored(metric: Metric, text: str) -> Callable[[Result], bool]:
+    reason = text.partition(":")[2].strip()
+    if reason:
+        try:
+            status_of(reason)
+        except ValueError:
+            raise _wrong(metric, text, f"no metric ever gives the reason {reason!r}") from None
+    return lambda result: not isinstance(result, Score) and reason in ("", result.reason)
+
+
+def _bound(metric: Metric, text: str, part: str) -> tuple[str, float]:
+    found = _COMPARISON.fullmatch(part)
+    try:
+        number = float(found[2]) if found else math.nan
+    except ValueError:
+        number = math.nan
+    if found is None or not math.isfinite(number):
+        raise _wrong(metric, text, f"{part!r} is no comparison; {_ADVICE}")
+    low, high = metric.range
+    if not low - _SLACK <= number <= high + _SLACK:
+        raise _wrong(metric, text, f"its scores lie in [{low:g}, {high:g}]")
+    return found[1], number
+
+
+def _wrong(metric: Metric, text: object, why: str) -> SettingsError:
+    return SettingsError(f"{metric.name}={text!r} cannot be understood: {why}")
+
+
+# --- what is wrong, in words ----------------------------------------------------------------------------------------
+
+
+def _report(call: RagCall, results: Mapping[str, Result], missed: Sequence[_Expectation], total: int) -> list[str]:
+    first = results[missed[0].metric]
+    lines = [f"{len(missed)} of {total} expectations not met, judged by {first.evaluator}"]
+    for each in missed:
+        lines += _missed(each, results[each.metric])
+    lines += [f"query:  {_short(call.query)}", f"answer: {_short(call.answer)}"]
+    claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
+    for claim in claims:
+        if claim.checkable and claim.support != "supported":
+            lines += _statement(call, claim)
+    return lines
+
+
+def _missed(expectation: _Expectation, result: Result) -> list[str]:
+    saw = f"{result.value:.6g}" if isinstance(result, Score) else f"no score: {result.reason} ({result.status})"
+    counts = ", ".join(f"{name} {value}" for name, value in result.attributes.items() if type(value) is int and value)
+    lines = [f"  {expectation.metric}: expected {expectation.text}, got {saw}{f' ({counts})' if counts else ''}"]
+    return lines + ([f"    {result.explanation}"] if result.explanation else [])
+
+
+def _statement(call: RagCall, claim: Claim) -> list[str]:
+    label = (claim.support or "unjudged").replace("_", " ")
+    lines = [f"  {label}: {_short(claim.text)} (characters {claim.start} to {claim.end} of the answer)"]
+    answer = call.answer or ""
+    for start, end in claim.unsupported:
+        lines.append(f"    no chunk has {_short(answer[start:end])} (characters {start} to {end})")
+    lines += [f"    {_chunk(call, rank)}" for rank in claim.evidence]
+    if claim.quote and not any(claim.quote == d.text for d in call.contexts or ()):
+        lines.append(f"    closest passage: {_short(claim.quote)}")
+    return lines
+
+
+def _chunk(call: RagCall, rank: int) -> str:
+    documents = call.contexts or ()
+    if not 0 <= rank < len(documents):
+        return f"held against chunk {rank + 1}, which the call does not have"
+    document = documents[rank]
+    name = f" (id {document.id!r})" if document.id else ""
+    return f"held against chunk {rank + 1}{name}: {_short(document.text)}"
+
+
+def _short(text: str | None) -> str:
+    if text is None:
+        return "None"
+    folded = " ".join(text.split())
+    return repr(folded if len(folded) <= _TEXT_CHARS else f"{folded[: _TEXT_CHARS - 3]}...")

@@ -1,0 +1,67 @@
+"""A judge by its name on a command line: `embedded`, `embedded:extractive`, `openai:MODEL`, or `module:object`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final, cast
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Judge
+from ragtrace.evaluation.metric_selection import embedded
+
+MODES: Final = ("fast", "careful", "strict")
+_FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, or module:object"
+
+
+def judge_named(name: str, *, mode: str | None = None, base_url: str | None = None) -> Judge:
+    """The judge called *name*.
+
+    Args:
+        name: `embedded`; `embedded:extractive`; `openai:MODEL`, behind *base_url* or the variables of the openai
+            package; `module:object`, where the object is a judge or a function (a class) that makes one.
+        mode: of `openai:`.
+        base_url: of `openai:`.
+
+    Raises:
+        SettingsError: no such judge; says what to write.
+    """
+    kind, _, rest = name.partition(":")
+    if kind == "openai" and rest:
+        return _openai(rest, mode, base_url)
+    if mode or base_url:
+        raise SettingsError(f"a mode or base URL is for judges openai:MODEL, got the judge {name!r}; leave it out")
+    if kind == "embedded" and rest in ("", "extractive"):
+        return embedded(extractive=bool(rest))
+    if not rest:
+        raise SettingsError(f"no judge {name!r}; {_FORMS}")
+    return _imported(kind, rest)
+
+
+def _openai(model: str, mode: str | None, base_url: str | None) -> Judge:
+    try:
+        make = cast("Callable[..., Judge]", import_module("ragtrace.judges.llm.openai").OpenAIJudge)
+    except ImportError as error:
+        raise SettingsError(
+            f"the judge openai:{model} cannot be loaded ({error}); install the openai package"
+        ) from None
+    given = {"mode": mode, "base_url": base_url}
+    return make(model, **{name: value for name, value in given.items() if value is not None})
+
+
+def _imported(module: str, path: str) -> Judge:
+    found: object
+    try:
+        found = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(f"no judge at {module}:{path} ({error}); {_FORMS}") from None
+    if callable(found) and (inspect.isclass(found) or not isinstance(found, Judge)):
+        found = found()
+    if not isinstance(found, Judge):
+        raise SettingsError(
+            f"{module}:{path} is no judge, got {type(found).__name__}; it needs id, version, type, offers() and judge()"
+        )
+    return found

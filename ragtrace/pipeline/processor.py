@@ -1,0 +1,381 @@
+"""What the background makes of a finished step or call: a span, scores, and an entry in the books."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+from ragtrace.capture import mark_duplicates
+from ragtrace.capture.redact import Redact
+from ragtrace.capture.redaction import redact_evaluation, redact_step, unredactable
+from ragtrace.core import semconv
+from ragtrace.core.ledger import Ledger, Outcome
+from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
+from ragtrace.evaluation.sampler import Sampler
+from ragtrace.evaluation.scoring import Evaluators, evaluate
+from ragtrace.history.spool_records import Claimed
+from ragtrace.instrument.call_builder import Assembly
+from ragtrace.instrument.conversations import Conversations, needs_turns
+from ragtrace.pipeline.deferred_steps import joined
+from ragtrace.pipeline.recent_outcomes import Fates, detail_of, left_out_of
+from ragtrace.pipeline.revival import Revival
+from ragtrace.pipeline.shutdown_spooling import Leaving
+from ragtrace.pipeline.work_item import Finished, revived
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.providers import Telemetry
+from ragtrace.telemetry.scores.attacher import Attacher
+from ragtrace.telemetry.scores.instruments import Instruments
+from ragtrace.telemetry.spans.hold import HoldProcessor
+from ragtrace.telemetry.spans.writer import SpanWriter
+
+_AN_INSTANT = 0.001
+
+
+class Background:
+    """Handles finished steps and calls, on the worker's thread.
+
+    Args:
+        breathe: called between pieces of work that each hold the interpreter for a while.
+        wait_for_judge: moves the call in hand to a place among those that wait for the judge; False if none is free.
+        revival: the spool; None: there is none.
+        ending: whether the runtime is being shut down.
+        head_dropped_too: whether calls are scored whose trace head sampling dropped.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        writer: SpanWriter,
+        instruments: Instruments,
+        attacher: Attacher,
+        evaluators: Evaluators,
+        sampler: Sampler,
+        redact: Redact,
+        ledger: Ledger,
+        breathe: Callable[[], None],
+        *,
+        wait_for_judge: Callable[[], bool],
+        fates: Fates,
+        revival: Revival | None,
+        ending: Callable[[], bool],
+        head_dropped_too: bool,
+    ) -> None:
+        self._telemetry, self._writer, self._instruments = telemetry, writer, instruments
+        self._attacher, self._sampler, self._redact, self._ledger = attacher, sampler, redact, ledger
+        self._measure, self._screen, self._judge = evaluators
+        self._scores = any(evaluator is not None for evaluator in evaluators)
+        self._breathe, self._fates, self._ending = breathe, fates, ending
+        self._wait_for_judge = wait_for_judge
+        self._revival, self._head_dropped_too = revival, head_dropped_too
+        looked_at = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
+        self._conversations = Conversations() if any(map(needs_turns, looked_at)) else None
+        self.interrupted: list[Finished] = []
+        """Calls whose scoring the shutdown broke off, for the spool."""
+
+    async def handle(self, work: Finished) -> None:
+        """Write the span of *work*, and if it is a call that anybody evaluates, score it."""
+        if work.errand is not None:
+            await asyncio.sleep(_AN_INSTANT)  # what waits becomes a task, which other people's clients may ask for
+            await work.errand()
+            return
+        self._telemetry.renewal.renew()
+        for step in joined(work):
+            self.write(step)
+            self._breathe()
+        try:
+            await self._deal_with(work)
+        finally:
+            if work.is_call and work.assembly is not None:
+                work.assembly.close()
+
+    async def _deal_with(self, work: Finished) -> None:
+        if work.revived and work.call is not None:
+            await self._score_again(work, work.call)
+        elif work.dropped:
+            self.drop(work, work.dropped)
+        elif work.is_call and work.assembly is not None and self._scores:
+            await self._score(work, work.assembly)
+        else:
+            self.write(work)
+
+    # --- the books ---------------------------------------------------------------------------------------------------
+
+    def settle_open(self, work: Finished, outcome: Outcome, reason: str = "") -> None:
+        """*work* came to the same end for every evaluator that has not decided about it."""
+        for evaluator in list(work.open):
+            self.settle(work, evaluator, outcome, reason)
+
+    def settle(
+        self,
+        work: Finished,
+        evaluator: str,
+        outcome: Outcome,
+        reason: str = "",
+        *,
+        probability: float | None = None,
+        detail: str = "",
+    ) -> bool:
+        """*work* came to its end for one evaluator; False if it had before."""
+        try:
+            work.open.remove(evaluator)  # atomic: a shutdown may settle what the background still has in hand
+        except KeyError:
+            return False
+        self._book(work, evaluator, outcome, reason, probability, detail)
+        return True
+
+    def _book(
+        self,
+        work: Finished,
+        evaluator: str,
+        outcome: Outcome,
+        reason: str,
+        probability: float | None = None,
+        detail: str = "",
+    ) -> None:
+        self._ledger.settle(evaluator, work.step.workflow, outcome, reason)
+        self._fates.add(work.step.span_context, work.step.workflow, evaluator, outcome, reason, probability, detail)
+
+    def _enter(self, work: Finished, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
+        """Enter *evaluation* into the books and the *evaluations* to be attached; into neither if it comes too late.
+
+        A shutdown may have settled the call meanwhile: as lost, or as one that another process will score.
+        """
+        evaluation = redact_evaluation(evaluation, self._redact)  # first: what the doctor shows is redacted, too
+        outcome, reason = evaluation.outcome
+        odds, detail = evaluation.probability, detail_of(evaluation) if reason else left_out_of(evaluation)
+        if self.settle(work, evaluation.evaluator, outcome, reason, probability=odds, detail=detail):
+            evaluations.append(evaluation)
+
+    # --- the span ----------------------------------------------------------------------------------------------------
+
+    def drop(self, work: Finished, reason: str) -> None:
+        """There is no room: the span goes out as it is, and the call is counted as lost."""
+        self.settle_open(work, "dropped", reason)
+        span = work.step.span
+        if span is None or work.step.written:
+            if work.is_call and work.dropped:  # a shutdown could not break its scoring off
+                spooled = work.dropped == "spooled"
+                self._attacher.give_up(work.step, semconv.STATUS_DEFERRED if spooled else semconv.STATUS_DROPPED)
+            return
+        if reason == "spooled":  # its texts have been read and redacted, and its scores will follow
+            self.write(work)
+            return
+        work.step.written = True
+        if work.is_call:
+            span.set_attribute(semconv.EVAL_STATUS, semconv.STATUS_DROPPED)
+            span.set_attribute(semconv.REASON, reason)
+        faults.warn_once(
+            f"dropped: {reason}",
+            "a finished call could not be queued (%s): its span has no content and its scores are lost; every further "
+            "loss is counted in ragtrace.stats(). Raise capacity= or give shutdown more time",
+            reason,
+        )
+        span.end(end_time=work.step.end_ns)
+        work.step.let_go()
+
+    def drop_lost(self, work: Finished) -> None:
+        """The same for what a shutdown had no time for."""
+        self.drop(work, work.dropped or "shutdown")
+
+    def write(self, work: Finished) -> None:
+        """Redact what was captured, put it on the span, end the span. Once: its durations must not count twice."""
+        if work.step.written:
+            return
+        try:
+            try:
+                self._prepare(work)
+            finally:
+                status = semconv.STATUS_DEFERRED if self._scores else semconv.STATUS_NOT_SAMPLED
+                self._writer.finish(work.step, status=status if work.is_call else "")
+        except Exception as error:
+            faults.record("writing a span", error)
+        try:
+            self._instruments.step(work.step)
+        except Exception as error:
+            faults.record("metrics of a step", error)
+        work.step.let_go()
+
+    def _prepare(self, work: Finished) -> None:
+        work.step.complete()
+        redact_step(work.step, self._redact)
+        if work.assembly is not None and work.is_call:
+            for step in (*work.assembly.steps, *work.assembly.loose):
+                if step.ended and not step.redacted:
+                    step.complete()
+                    redact_step(step, self._redact)
+            work.assembly.show_contexts()
+
+    # --- the scores --------------------------------------------------------------------------------------------------
+
+    async def _score(self, work: Finished, assembly: Assembly) -> None:
+        holding: HoldProcessor | None = None
+        call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)
+        evaluations: list[Evaluation] = []
+        status: str | None = None
+        decision: SamplingDecision | None = None
+        try:
+            told = self._attacher.expect(work.step)
+            self.write(work)
+            holding = self._attacher.confirm(work.step, told)
+            self._breathe()
+            work.call = call = self._call(assembly)
+            decision = await self._evaluate(work, call, evaluations, holding)
+            if self._skip(call) == "call_failed":
+                status = semconv.STATUS_CALL_FAILED
+        except asyncio.CancelledError:
+            status = self._interrupt(work)
+            raise
+        except BaseException as error:  # whatever a user's redaction or id generator raises: the call is accounted for
+            status = semconv.STATUS_ERROR
+            faults.record("scoring of a call", error)
+            self.settle_open(work, "failed", "internal")
+        finally:
+            try:
+                self._breathe()
+                status = _status_of_dropped(work.dropped, evaluations) if work.dropped else status
+                self._attacher.attach(
+                    work.step, call, evaluations, holding, status, decision, work.announced, reason=work.dropped
+                )
+            except Exception as error:
+                faults.record("attaching scores", error)
+
+    async def _score_again(self, work: Finished, call: RagCall) -> None:
+        """Score a call that comes from the spool: as its span is gone, by events, metrics and a carrier."""
+        evaluations: list[Evaluation] = []
+        try:
+            await self._evaluate(work, call, evaluations, None)
+        except asyncio.CancelledError:
+            self._interrupt(work)
+            raise
+        except BaseException as error:
+            faults.record("scoring of a call", error)
+            self.settle_open(work, "failed", "internal")
+        finally:
+            try:
+                self._finish_revived(work, call, evaluations)
+            except Exception as error:
+                faults.record("attaching scores", error)
+
+    def _finish_revived(self, work: Finished, call: RagCall, evaluations: list[Evaluation]) -> None:
+        if self._revival is None:
+            return
+        send = partial(self._attacher.attach, work.step, call, evaluations, None)
+        if not (work.open or work.dropped):
+            self._revival.scored(work.revived, call.span, evaluations, send)
+        elif evaluations and self._revival.is_ours(work.revived):  # the next process has only the others' scores to add
+            send()
+
+    def resend(self, claimed: Claimed) -> None:
+        """Send the scores of a call out of the spool that another process had found."""
+        call = claimed.kept.call
+        self._attacher.resend(revived(claimed).step, call, claimed.scores or (), claimed.sent)
+
+    def _interrupt(self, work: Finished) -> str:
+        """The scoring of *work* was broken off; returns the status for its span."""
+        if self._revival is None or not self._ending():
+            self.settle_open(work, "dropped", "shutdown")
+            return semconv.STATUS_DROPPED
+        self.interrupted.append(work)
+        return semconv.STATUS_DEFERRED
+
+    def leaving(self, works: Sequence[Finished]) -> Leaving:
+        """What takes *works*, which will not be scored here any more, to the spool, if there is one."""
+        return Leaving(works, self._revival, self._ready, self._ledger, self._fates)
+
+    def _ready(self, work: Finished) -> bool:
+        """Put the call of *work* together for the spool; False if nobody is to score it anyway."""
+        try:
+            if work.call is None and work.assembly is not None:
+                self._prepare(work)
+                work.call = self._call(work.assembly)
+            return work.call is not None and not self._leave_out(work, work.call)
+        except Exception as error:
+            faults.record("spool", error)
+            return False
+
+    def _leave_out(self, work: Finished, call: RagCall) -> bool:
+        """Settle a call that nobody should look at; False if they should."""
+        if unredactable(call):
+            self.settle_open(work, "failed", "redaction")
+            return True
+        skip = self._skip(call)
+        if skip:
+            self.settle_open(work, "sampled_out", skip)
+        return bool(skip)
+
+    async def _evaluate(
+        self, work: Finished, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
+    ) -> SamplingDecision | None:
+        """Append to *evaluations*; returns what was decided about the judge, None if it did not come to that."""
+        if self._leave_out(work, call):
+            return None
+        begun = partial(self._begun, work) if work.revived else None
+        screened: Evaluation | None = None
+        for evaluator in (self._measure, self._screen):
+            if evaluator is not None and evaluator.id in work.open:
+                screened = await evaluate(evaluator, call, begun=begun)
+                self._enter(work, screened, evaluations)
+        if self._judge is None or self._judge.id not in work.open:
+            return None
+        if work.probability is None:
+            decision = self._sampler.decide(call, None if self._screen is None else screened)
+        else:
+            decision = SamplingDecision(
+                True, work.probability, "sampled"
+            )  # decided before the call went into the spool
+        if not decision.included:
+            odds = decision.probability
+            self.settle(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
+            return decision
+        # One out of the spool keeps its place: it was taken up because there was room enough.
+        if not work.revived and not self._wait_for_judge():
+            self._turn_away(work, self._judge.id, decision)
+            return decision
+        work.probability = decision.probability
+        if not work.revived:
+            work.announced = self._attacher.attach_screened(work.step, call, evaluations, holding, decision)
+        judged = await evaluate(self._judge, call, decision.probability, begun)
+        self._sampler.spent(judged.cost_usd)
+        self._enter(work, judged, evaluations)
+        return decision
+
+    def _turn_away(self, work: Finished, judge: str, decision: SamplingDecision) -> None:
+        """Count a call that the judge was to see as dropped: too many wait for the judge already."""
+        work.dropped = "queue_full"
+        self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
+        faults.warn_once(
+            "dropped: the judge's queue is full",
+            "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "
+            "screen only, and are counted as dropped (queue_full) in ragtrace.stats(). Lower Sampling(rate=), or raise "
+            "judge_concurrency=, capacity= or queue_bytes=",
+            judge,
+        )
+
+    def _begun(self, work: Finished) -> None:
+        if self._revival is not None and not work.begun:
+            work.begun = True
+            self._revival.begun(work.revived)
+
+    def _skip(self, call: RagCall) -> str:
+        """Why no evaluator should look at this call; empty if they should."""
+        if call.span is None or not (call.span.trace_flags.sampled or self._head_dropped_too):
+            return "head_dropped"
+        # The application failed before there was an answer: that is on its span, and says nothing about the answer.
+        return "call_failed" if call.error is not None and not call.answer else ""
+
+    def _call(self, assembly: Assembly) -> RagCall:
+        call = assembly.call()
+        if self._conversations is not None:
+            call = self._conversations.follow(call)
+        return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
+
+
+def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:
+    """Return the status of a call that was dropped for *reason*, by all evaluators but those of *evaluations*."""
+    if reason == "spooled":
+        return semconv.STATUS_DEFERRED
+    scored = any(evaluation.outcome[0] in ("scored", "partial") for evaluation in evaluations)
+    return semconv.STATUS_PARTIAL if scored and reason == "queue_full" else semconv.STATUS_DROPPED

@@ -1,0 +1,382 @@
+"""The functions that start, question and stop ragtrace."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, cast
+
+from ragtrace.alerts import Alert, Alerting
+from ragtrace.capture.redact import Redact
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.ledger import Stats
+from ragtrace.core.settings import Settings, resolve
+from ragtrace.core.types import Askable, Judge, Metric, Signals
+from ragtrace.estimates import Baseline, Learner, MetricBaseline, Plan
+from ragtrace.evaluation.metric_selection import (
+    ALL,
+    candidates,
+    check_type,
+    embedded,
+    metric_name,
+    offered_by,
+    who_offers,
+)
+from ragtrace.evaluation.policy import Sampling, heeded, warn_of_unheeded
+from ragtrace.evaluation.scoring import Evaluator, Evaluators
+from ragtrace.judges.llm.stopwatch import Stopwatch
+from ragtrace.metrics import registry
+from ragtrace.metrics.consistency import consistency, suspicious, suspicious_against
+from ragtrace.runtime.current_runtime import current, final_stats, install
+from ragtrace.runtime.history_setup import check_store, histories, release
+from ragtrace.runtime.runtime import Runtime
+from ragtrace.system import preload
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.providers import build
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import TracerProvider
+
+    from ragtrace.history.spool import Spool
+
+
+class _Default:
+    """Stands for "the embedded judge": None means "no screen"."""
+
+
+DEFAULT_SCREEN: Final = _Default()
+_RECONFIGURE_SECONDS = 5.0
+_WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.runtime.estimate")
+"""Where names of the package are that an application may first use while it serves calls."""
+
+
+def configure(
+    *,
+    service: str | None = None,
+    exporter: str | SpanExporter | Signals | None = None,
+    screen: Judge | _Default | None = DEFAULT_SCREEN,
+    judge: Judge | None = None,
+    metrics: str | Sequence[str | Metric] | None = None,
+    sampling: Sampling | None = None,
+    redact: Redact | None = None,
+    alerts: Sequence[Alert] = (),
+    dialects: Sequence[str] | None = None,
+    capture_content: str | None = None,
+    evidence: bool | None = None,
+    hold_seconds: float | None = None,
+    capacity: int | None = None,
+    queue_bytes: int | None = None,
+    judge_timeout: float | None = None,
+    judge_concurrency: int | None = None,
+    max_chars: int | None = None,
+    enabled: bool | None = None,
+    spool: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    store_days: float | None = None,
+    store_bytes: int | None = None,
+    baseline: str | os.PathLike[str] | Baseline | None = None,
+    baseline_calls: int | None = None,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+    logger_provider: LoggerProvider | None = None,
+    set_global: bool | None = None,
+    trace_url: str | None = None,
+) -> None:
+    """Start ragtrace in this process. Called again, it finishes what is under way and starts anew.
+
+    Every argument has an environment variable (`RAGTRACE_` and its name in capitals) or a default.
+
+    Args:
+        service: name of the application; else `OTEL_SERVICE_NAME`.
+        exporter: where telemetry goes: "otlp" (default; the standard `OTEL_EXPORTER_OTLP_*` variables say where, and
+            without an endpoint nothing is sent), "console" (one line a call), "console-full", "none", the name of an
+            installed exporter, an OpenTelemetry `SpanExporter`, or `Signals`. An exporter named or given gets providers
+            of its own; otherwise the providers that the process has by now are used.
+        screen: a cheap judge that sees every call; default `EmbeddedJudge()`; None: off.
+        judge: a judge that sees a sample of the calls; default: none.
+        metrics: names or `Metric` objects; default: of those that screen and judge offer, the usual few
+            (`hallucinated`, `faithfulness`, `answer_relevancy`, `context_relevance`, `answered`,
+            `answered_without_context`, `consistency`, `suspicious`), what alerts watch, and metrics of your own that
+            read labels. "all": every one that costs no judge calls of its own.
+        sampling: how often the judge looks; default `Sampling()`, with `RAGTRACE_SAMPLE_RATE` as its rate.
+        redact: what to take out of texts before anything else sees them; default: nothing but over-long texts.
+        alerts: when to tell whom that a metric has left its bound; default: never.
+        dialects: attribute conventions of the spans, one or several of "otel" (default), "openinference", "langfuse".
+        capture_content: NO_CONTENT, SPAN_ONLY (default), EVENT_ONLY or SPAN_AND_EVENT; also read from
+            `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`. Scoring works in every mode. NO_CONTENT also leaves
+            the messages of exceptions out, which may quote a call.
+        evidence: put the unsupported claims on the root span too; default False.
+        hold_seconds: the longest time a root span waits for its scores; default 10.
+        capacity: finished calls that may wait to be scored, and as many more that may wait for the judge; what exceeds
+            it is counted as dropped. Default 2048.
+        queue_bytes: memory that these and their spans may take until they are delivered; what would take more is
+            counted as dropped. Default 64 MiB. The process may grow by more than twice that, as the allocator keeps
+            what is freed: by 135 to 150 MiB at the default, in an overload with texts of 20,000 characters.
+        judge_timeout: seconds the judge (or a screen that does more than compute) has for a call, waiting and
+            retries included; default 30.
+        judge_concurrency: calls the judge (or such a screen) sees at a time; default 16.
+        max_chars: characters of any one text that are kept, if `redact` is not given; default 20,000.
+        enabled: False: decorated functions run as if undecorated. Also off with `OTEL_SDK_DISABLED=true`.
+        spool: a file that keeps the calls which were not scored when the process ended (an SQLite database; it holds
+            their redacted texts, and several processes may share it): the next process with that file scores them, as
+            soon as it sees a call of its own or a `flush`. At most 10,000 calls and 64 MiB. In the accounts such a call
+            is dropped for the reason "spooled" here, and offered anew there. What has been scored is never scored
+            again: its scores stay in the file until they are delivered, and the next process sends what was not. At
+            every orderly end nothing goes out twice; after a kill a score may, with the same score id. Default: none is
+            kept.
+        store: a file on a local disk that keeps every call with its scores (an SQLite database; several processes may
+            share it), for `ragtrace report`. It holds their redacted texts too, unless `capture_content` is NO_CONTENT.
+            A process that is killed loses at most the last second of it. Default: none is kept.
+        store_days: age in days at which a call is deleted from it; default 30. A clock that jumps ahead by more than a
+            day is believed after a day.
+        store_bytes: size that it may have; the oldest calls go first. Default 1 GiB.
+        baseline: a file that keeps the baseline of the application's scores, with which `suspicious` and alerts compare
+            (JSON; several processes may share it, and learn together); or a `Baseline`. Where the file knows nothing of
+            a workflow, or of the evaluator in this version, it is learned from the first calls; what was learned stays
+            as it is, whatever release comes next: remove the file to learn anew. Default: beside `store`, named
+            `<store>.baseline.json`; without a store it is kept in memory, and a restart learns anew.
+        baseline_calls: scored calls of each workflow that a baseline is learned from; default 500.
+        tracer_provider: your own provider; wrap its exporting processor in `HoldProcessor` to get scores on spans.
+        meter_provider: your own provider of metrics.
+        logger_provider: your own provider of logs, which carries the evaluation events.
+        set_global: make ragtrace's own providers those of the process, so that other instrumentations (HTTP, database,
+            OpenInference) send to the same backend; default False: they are left alone, and an application may set its
+            providers before or after.
+        trace_url: address of a trace in your backend's user interface, with `{trace_id}` where the id goes; alerts
+            then link to the worst calls. Default: they show the ids alone.
+
+    Raises:
+        SettingsError: a value is wrong; says which, where it came from and what to write instead. Nothing is started.
+    """
+    scalars = {
+        "service": service, "exporter": exporter if isinstance(exporter, str) else None,
+        "metrics": _metric_names(metrics),
+        "dialects": dialects, "capture_content": capture_content, "evidence": evidence, "hold_seconds": hold_seconds,
+        "capacity": capacity, "queue_bytes": queue_bytes, "judge_timeout": judge_timeout,
+        "judge_concurrency": judge_concurrency, "max_chars": max_chars, "enabled": enabled, "spool": spool,
+        "store": store, "store_days": store_days, "store_bytes": store_bytes, "set_global": set_global,
+        "baseline": "" if isinstance(baseline, Baseline) else baseline, "baseline_calls": baseline_calls,
+        "trace_url": trace_url,
+    }  # fmt: skip
+    before = Counter(faults.counts_here())
+    settings = resolve(scalars, os.environ)
+    for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
+        check_type(name, value, kind)
+    settings = _with_objects(settings, exporter, sampling)
+    sampling = sampling or Sampling(rate=settings.sample_rate)
+    _check_providers(tracer=tracer_provider, meter=meter_provider, logger=logger_provider)
+    screen = embedded() if isinstance(screen, _Default) else screen
+    check_type("screen", screen, Judge)
+    extra = [metric for metric in metrics or () if not isinstance(metric, str)]
+    wanted_by_sampling = () if judge is None else heeded(sampling)
+    watched = _alerts(alerts)
+    learner = Learner(baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls)
+    evaluators = _evaluators(
+        settings, screen, judge, extra, wanted_by_sampling, [alert.metric for alert in watched], learner
+    )
+    screened = () if evaluators.screen is None else evaluators.screen.metrics
+    warn_of_unheeded(wanted_by_sampling, [metric.name for metric in screened])
+    alerting = Alerting(watched, Plan.of(evaluators.screen, evaluators.judge))
+    if not settings.enabled:
+        install(None, _RECONFIGURE_SECONDS, off=True)
+        return
+    providers = tracer_provider, meter_provider, logger_provider
+    redact = redact or Redact(max_chars=settings.max_chars)
+    runtime = _runtime(
+        settings, exporter, providers, evaluators, sampling=sampling, redact=redact, alerts=alerting, learner=learner
+    )
+    faults.message_filter = redact.message  # not before: a refused configuration leaves the one in force as it is
+    faults.hides_messages = settings.capture_content == "NO_CONTENT"
+    install(runtime, _RECONFIGURE_SECONDS, faults_so_far=Counter(faults.counts_here()) - before)
+
+
+def _runtime(
+    settings: Settings,
+    exporter: object,
+    providers: tuple[TracerProvider | None, MeterProvider | None, LoggerProvider | None],
+    evaluators: Evaluators,
+    *,
+    sampling: Sampling,
+    redact: Redact,
+    alerts: Alerting,
+    learner: Learner,
+) -> Runtime:
+    """What is configured, with its files and its telemetry."""
+    preload.load(*_WHILE_SERVING)
+    check_store(settings)
+    if settings.baseline:
+        learner.open(settings.baseline, settings.origins["baseline"])
+    kept = _spool(settings)
+    tracers, meters, loggers = providers
+    telemetry = build(settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
+    telemetry.histories += histories(settings, evaluators, telemetry, tracers)
+    version = release(telemetry, tracers)
+    learner.observe(Plan.of(evaluators.screen, evaluators.judge), version)
+    alerts.compare(learner.find, version)
+    return Runtime(
+        settings, telemetry, evaluators, sampling=sampling, redact=redact, spool=kept, alerts=alerts, learner=learner
+    )
+
+
+def _spool(settings: Settings) -> Spool | None:
+    if not settings.spool:
+        return None
+    origin = settings.origins["spool"]
+    try:
+        from ragtrace.history.spool import Spool
+    except ImportError as error:
+        raise SettingsError(
+            f"a spool needs Python's module sqlite3, got {error} (for {origin}); leave it out, or use another build"
+        ) from error
+    spool = Spool(settings.spool)
+    spool.prepare(origin)
+    return spool
+
+
+def flush(timeout: float = 5.0) -> bool:
+    """Score and export every call that has finished, within *timeout* seconds.
+
+    Returns:
+        True if all of it was scored and exported; True as well if ragtrace is not configured.
+    """
+    runtime = current()
+    return True if runtime is None else runtime.flush(timeout)
+
+
+def stats() -> Stats:
+    """What became of every call offered to an evaluator since `configure`, and our own failures in this process.
+
+    `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
+    After `shutdown` these are the closed accounts, with what was lost, until `configure` is called again.
+    """
+    runtime = current()
+    return (final_stats() or Stats({}, faults.counts())) if runtime is None else runtime.stats()
+
+
+def shutdown(timeout: float = 10.0) -> bool:
+    """Finish what is under way within *timeout* seconds and stop; what is lost is counted and logged.
+
+    What a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in which calls that
+    were not scored are kept in the spool, or counted as lost.
+
+    Returns:
+        True if everything was scored and exported; called again, the same as the first time.
+    """
+    return install(None, timeout)
+
+
+def _with_objects(settings: Settings, exporter: object, sampling: Sampling | None) -> Settings:
+    """The settings, with where those came from that are no scalars."""
+    origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
+    if exporter is not None and not isinstance(exporter, str):
+        origins["exporter object"] = _shown(exporter)
+    return replace(settings, origins={**settings.origins, **origins})
+
+
+def _shown(exporter: object) -> str:
+    """Return what an exporter given in code is, for the doctor: its class, and those of the parts of `Signals`."""
+    if not isinstance(exporter, Signals):
+        return type(exporter).__name__
+    parts = (exporter.spans, exporter.metrics, exporter.logs, exporter.scores)
+    return f"Signals of {', '.join(type(part).__name__ for part in parts if part is not None) or 'nothing'}"
+
+
+def _alerts(alerts: object) -> tuple[Alert, ...]:
+    if not isinstance(alerts, Sequence) or isinstance(alerts, str):
+        raise SettingsError(f"alerts must be a list, got {type(alerts).__name__}; write alerts=[ragtrace.Alert(...)]")
+    for alert in cast("Sequence[object]", alerts):
+        check_type("alerts", alert, Alert)
+    return tuple(cast("Sequence[Alert]", alerts))
+
+
+def _check_providers(**providers: object) -> None:
+    for what, value in providers.items():
+        if value is not None and not callable(getattr(value, f"get_{what}", None)):
+            raise SettingsError(
+                f"{what}_provider= must be an OpenTelemetry provider, which has a get_{what}(), got "
+                f"{type(value).__name__}; leave it out to use the provider of the process, or one of our own"
+            )
+
+
+def _metric_names(metrics: object) -> object:
+    """The names of *metrics*, where it is a list; else itself, for the settings to judge."""
+    if isinstance(metrics, str) or not isinstance(metrics, Sequence):
+        return metrics
+    return [metric_name(metric) for metric in cast("Sequence[object]", metrics)]
+
+
+def _evaluators(
+    settings: Settings,
+    screen: Judge | None,
+    judge: Judge | None,
+    extra: Sequence[Metric],
+    heeded: Sequence[str],
+    watched: Sequence[str],
+    learner: Learner,
+) -> Evaluators:
+    """Give every wanted metric to whoever offers it (stopwatch, screen, judge), and the screen what sampling heeds.
+
+    Args:
+        extra: metrics given as objects.
+        heeded: names of what sampling reads, which the screen computes whatever is wanted.
+        watched: names of what alerts watch, which is computed beside the usual metrics.
+
+    Raises:
+        UnknownMetricError: no metric has that name.
+        SettingsError: nobody offers a wanted metric, or screen and judge cannot be told apart.
+    """
+    if screen is not None and judge is not None and screen.id == judge.id:
+        raise SettingsError(
+            f"screen= and judge= have the same id, {screen.id!r}, by which their accounts and events are told apart; "
+            "give one of them another id"
+        )
+    by_name = {metric.name: metric for metric in extra}
+    names = settings.metrics
+    meant, named = candidates(None if names is None else [by_name.get(name) or name for name in names])
+    if names is None:
+        meant = tuple(metric for metric in (*meant, *_known(watched)) if metric.needs)
+    chosen: list[Evaluator | None] = []
+    # Whatever screen gives a consistency, its scores are compared with the baseline.
+    usual = (names is None or ALL in names) and screen is not None and screen.offers(consistency)
+    for candidate, more in ((Stopwatch(), ()), (screen, (*heeded, *[suspicious.name] * usual)), (judge, ())):
+        offered = () if candidate is None else _those_offered(candidate, meant, more, screens=candidate is screen)
+        chosen.append(_evaluator(settings, candidate, offered, learner) if candidate is not None and offered else None)
+    covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
+    for metric in named:
+        if metric.name not in covered:
+            raise SettingsError(
+                f"metric {metric.name!r} is offered by neither the screen nor the judge. {who_offers(metric)}"
+                f"Leave it out, or configure a judge that offers it. Offered now: {offered_by(screen, judge)}"
+            )
+    return Evaluators(*chosen)
+
+
+def _known(names: Sequence[str]) -> list[Metric]:
+    """The metrics of *names*, without those that nobody knows: `Alerting` complains of them."""
+    return [metric for name in names if (metric := registry.find(name)) is not None]
+
+
+def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], learner: Learner) -> Evaluator:
+    asked = judge.asking(metrics) if isinstance(judge, Askable) else judge
+    known = MetricBaseline(learner, consistency.name, f"{asked.id}@{asked.version}")
+    metrics = tuple(suspicious_against(known) if metric.name == suspicious.name else metric for metric in metrics)
+    return Evaluator(asked, metrics, settings.judge_timeout, concurrency=settings.judge_concurrency)
+
+
+def _those_offered(judge: Judge, meant: Sequence[Metric], more: Sequence[str], *, screens: bool) -> tuple[Metric, ...]:
+    by_name = {metric.name: metric for metric in meant}
+    by_name |= {metric.name: metric for metric in registry.resolve(more) if metric.name not in by_name}
+    # A metric that reads no label is nobody's but the stopwatch's, also where a judge claims to offer all.
+    measures = isinstance(judge, Stopwatch)
+
+    def offers(metric: Metric) -> bool:
+        if metric.name == suspicious.name:  # a judge sees a sample only
+            return screens and judge.offers(consistency)
+        return judge.offers(metric) and bool(metric.needs) is not measures
+
+    return tuple(metric for metric in by_name.values() if offers(metric))

@@ -1,0 +1,59 @@
+"""The one configured runtime of the process: small, so that decorating a function loads little else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ragtrace.system.faults import faults
+
+if TYPE_CHECKING:
+    from ragtrace.core.ledger import Stats
+    from ragtrace.runtime.runtime import Runtime
+
+_lock = threading.RLock()
+_current: Runtime | None = None
+_switched_off = False
+_ended: Runtime | None = None
+
+
+def current() -> Runtime | None:
+    """The configured runtime; None before `configure` and after `shutdown`."""
+    return _current
+
+
+def switched_off() -> bool:
+    """Whether `configure` was told to do nothing."""
+    return _switched_off
+
+
+def final_stats() -> Stats | None:
+    """The accounts of the runtime that was shut down last; None if there was none, or another one runs."""
+    return None if _ended is None else _ended.stats()
+
+
+def install(
+    runtime: Runtime | None, timeout: float, *, off: bool = False, faults_so_far: Mapping[str, int] | None = None
+) -> bool:
+    """Make *runtime* the process's; the one before it is shut down within *timeout* seconds.
+
+    Args:
+        faults_so_far: what failed while *runtime* was configured, by place.
+
+    Returns:
+        True if nothing of the one before was lost; if there is none, of the one that was shut down last.
+    """
+    global _current, _switched_off, _ended
+    with _lock:
+        before, _current, _switched_off = _current, runtime, off
+        # Known from now on: a signal may interrupt its shutdown, and what became of it is asked for afterwards.
+        before = before or (_ended if runtime is None and not off else None)
+        _ended = before if runtime is None and not off else None
+    try:
+        return True if before is None else before.shutdown(timeout)
+    finally:
+        if before is not None:
+            faults.end_configuration(faults_so_far or {})
+        if runtime is not None:
+            faults.begin_configuration()

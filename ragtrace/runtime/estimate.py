@@ -1,0 +1,54 @@
+"""What the process knows of its own rates."""
+
+from __future__ import annotations
+
+from ragtrace.core.errors import UnknownMetricError
+from ragtrace.estimates import Estimate, Method, Target, from_moments, no_estimate
+from ragtrace.runtime.current_runtime import current
+
+
+def estimate(
+    metric: str,
+    *,
+    workflow: str | None = None,
+    model: str | None = None,
+    window: float | None = None,
+    method: Method = "tuned",
+    of: Target = "rate",
+) -> Estimate:
+    """The mean score of *metric* behind this process's traffic, with its 95 % interval, from the calls scored so far.
+
+    A sample of the calls is enough: every score counts by the inverse of its inclusion probability, and where the
+    screen gives the same metric its view of all the calls is used as far as it agrees with the judge.
+
+    Args:
+        metric: its name; one with range [0, 1] that the screen or the judge gives.
+        workflow: of that workflow alone; default: of all.
+        model: of calls answered by that model alone; default: of all.
+        window: of the last so many seconds alone (at most 3600, in slices of 30); default: since the start.
+        method: `tuned` (default), `fixed` or `weighted`: how far the screen is used. `weighted` uses the judge alone.
+        of: `rate` (default): what the application does in the long run; `traffic`: the mean of the very calls that
+            happened, whose interval shrinks to a point when all of them were judged.
+
+    Returns:
+        The estimate, without unit; its value is None, with a reason, when nothing was judged or nothing is configured.
+
+    Raises:
+        UnknownMetricError: nobody gives that metric on a scale from 0 to 1.
+        SettingsError: another argument is wrong.
+
+    Source: `ragtrace/estimates/formulas.py`.
+    """
+    runtime = current()
+    if runtime is None:
+        return no_estimate("not_configured", method, of, metric=metric, workflow=workflow)
+    plan = runtime.observer.plan
+    evaluator = plan.evaluator(metric)
+    if evaluator is None:
+        known = ", ".join(sorted(plan.screened | plan.judged)) or "none"
+        raise UnknownMetricError(
+            f"no estimate of {metric!r}: neither screen nor judge gives such a metric in [0, 1]; estimated now: {known}"
+        )
+    labels = {} if model is None else {"model": model}
+    moments = runtime.observer.running.sum(metric, workflow=workflow, window=window, labels=labels)
+    return from_moments(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)

@@ -1,0 +1,179 @@
+"""Guard that keeps failures of ragtrace away from the application, logs each place once and counts every one.
+
+After `configure` has returned nothing of ragtrace raises into the application: code that runs on the application's
+threads goes through `guarded`, which logs a failure once per place and counts every one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final
+
+log = logging.getLogger("ragtrace")
+_LOGGED_CHARS: Final = 1_000
+_MESSAGE_CHARS: Final = 300
+_FRAMES: Final = 30
+LEFT_OUT: Final = "(its message is left out, as capture_content is NO_CONTENT)"
+"""Stands where the message of an exception may hold content of a call, and no content is to leave the process."""
+_CHAINED: Final = 4
+_URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s@'\"]+@")
+# Line breaks forge log lines, escape sequences drive terminals, direction marks and tag characters hide text.
+_UNPRINTABLE: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff\ud800-\udfff]+"
+)
+
+
+def hide_credentials(text: str) -> str:
+    """Return *text* with the user and password of every URL in it replaced by `***`."""
+    return _URL_CREDENTIALS.sub("***@", text)
+
+
+def printable(text: str, most: int = _LOGGED_CHARS) -> str:
+    """Return *text* as one line that a log or a terminal may show.
+
+    Runs of control, direction and invisible characters become one space, credentials in URLs `***`.
+
+    Args:
+        most: characters that are kept; a longer text ends in " ...".
+    """
+    shown = " ".join(hide_credentials(_UNPRINTABLE.sub(" ", text[: 4 * most])).split())
+    return shown if len(shown) <= most else f"{shown[:most]} ..."
+
+
+def say(level: int, message: str, *args: object) -> None:
+    """Log *message* with *args*, texts and exceptions among them made `printable`. Never raises.
+
+    A log handler or filter of the application that raises must not hurt the application through ragtrace.
+    """
+    with suppress(Exception):
+        log.log(level, message, *[printable(str(arg)) if isinstance(arg, (str, Exception)) else arg for arg in args])
+
+
+class Faults:
+    """Counts our own failures by place; logs the first of each place, with its traceback."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
+        self._counts: Counter[str] = Counter()
+        self._earlier: Counter[str] = Counter()
+        self._ended: Counter[str] = Counter()
+        self._here = threading.local()
+        self.message_filter: Callable[[BaseException], str] | None = None
+        """Returns what may be logged of an exception's message; None: all of it. `configure` sets it to the redaction
+        in force."""
+        self.hides_messages = False
+        """Whether no exception's message may leave the process: `capture_content` is NO_CONTENT."""
+        self._told: set[str] = set()
+
+    def record(self, place: str, error: BaseException) -> None:
+        """Count *error* under *place*; log it if it is the first there. Never raises.
+
+        The log line holds the frames of the traceback, and the error's message as `message_filter` leaves it, or none
+        if `hides_messages`: an exception out of a user's function may carry the texts of a call.
+        """
+        with self._lock:
+            self._count(place, 1)
+            first = self._counts[place] == 1
+        if not first:
+            return
+        try:
+            log.error(
+                "ragtrace failed in %s; the application is not affected, further failures there are only counted\n%s",
+                printable(place),
+                self._traceback(error),
+            )
+        except Exception:  # a hostile __str__ of the error
+            say(logging.ERROR, "ragtrace failed in %s; the error could not be printed", place)
+
+    def _traceback(self, error: BaseException) -> str:
+        """Return the traceback of *error* and of its causes, the oldest first, without any value but the messages."""
+        parts: list[str] = []
+        current: BaseException | None = error
+        while current is not None and len(parts) < _CHAINED:
+            frames = "".join(traceback.format_tb(current.__traceback__, -_FRAMES))
+            parts.append(f"{frames}{type(current).__qualname__}: {printable(self.message(current), _MESSAGE_CHARS)}")
+            current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+        return "\nwhich led to:\n".join(reversed(parts))
+
+    def message(self, error: BaseException) -> str:
+        """Return what may be shown of the message of *error*. Never raises."""
+        if self.hides_messages:
+            return LEFT_OUT
+        try:
+            return str(error) if self.message_filter is None else self.message_filter(error)
+        except Exception:  # the user's redaction, or a hostile __str__: no message is better than the wrong one
+            return "(its message could not be redacted)"
+
+    def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
+        """Count *count* events under *place* and log *message* the first time. Never raises."""
+        with self._lock:
+            first = place not in self._counts
+            self._count(place, count)
+        if first:
+            say(logging.WARNING, message, *args)
+
+    def tell_once(self, place: str, message: str, *args: object) -> None:
+        """Log *message* as a warning the first time under *place*; nothing has failed, so nothing is counted."""
+        with self._lock:
+            first = place not in self._told
+            self._told.add(place)
+        if first:
+            say(logging.WARNING, message, *args)
+
+    def counts(self) -> Mapping[str, int]:
+        """How often each place failed since the process started (or `clear`)."""
+        with self._lock:
+            return dict(self._counts)
+
+    def counts_here(self) -> Mapping[str, int]:
+        """Return how often each place failed on this thread."""
+        return dict(getattr(self._here, "counts", {}))
+
+    def _count(self, place: str, count: int) -> None:
+        self._counts[place] += count
+        if not hasattr(self._here, "counts"):
+            self._here.counts = Counter[str]()
+        self._here.counts[place] += count
+
+    def lately(self) -> Mapping[str, int]:
+        """Return how often each place failed since the configuration began that runs now, or was shut down last."""
+        with self._lock:
+            return dict(self._counts - self._earlier)
+
+    def end_configuration(self, of_the_next: Mapping[str, int]) -> None:
+        """Note that a configuration has ended: what failed so far was its affair, but for *of_the_next*."""
+        with self._lock:
+            self._ended = self._counts - Counter(of_the_next)
+
+    def begin_configuration(self) -> None:
+        """Leave out of `lately` what failed by the end of the configuration before; of the first, leave out nothing."""
+        with self._lock:
+            self._earlier = self._ended
+
+    def clear(self) -> None:
+        """Forget everything, so that the next failure of each place is logged again."""
+        # A fork copies the lock in the state it was in; the child's reset must not wait for a thread it does not have.
+        self._lock = threading.RLock()
+        self._counts, self._earlier, self._ended, self._told = Counter(), Counter(), Counter(), set()
+
+
+faults = Faults()
+
+
+@contextmanager
+def guarded(place: str) -> Generator[None, None, None]:
+    """Run a block of ours: an `Exception` in it is logged once, counted under *place* and swallowed.
+
+    `KeyboardInterrupt`, `SystemExit`, `GeneratorExit` and cancellation are the application's and pass through.
+    """
+    try:
+        yield
+    except Exception as error:
+        faults.record(place, error)

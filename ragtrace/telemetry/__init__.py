@@ -1,0 +1,1 @@
+"""Spans, scores and their export over OpenTelemetry."""

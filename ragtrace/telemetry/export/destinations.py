@@ -1,0 +1,67 @@
+"""Where telemetry goes: what the name or object in `exporter=` stands for, and what its backend wants of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, cast
+
+from ragtrace.core import semconv
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.settings import DEFAULT, Settings, choose
+from ragtrace.core.types import Signals
+from ragtrace.telemetry.export.after_fork import with_new_identity
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+ENTRY_POINTS = "ragtrace.exporters"
+
+
+def maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
+    """What makes the signals that *exporter* stands for; a forked child calls it again.
+
+    Raises:
+        SettingsError: if it is nothing that can export, or there is no exporter of that name.
+    """
+    if exporter is None or isinstance(exporter, str):
+        return _named(settings.exporter, environ)
+    if isinstance(exporter, Signals):
+        return lambda: exporter
+    if callable(getattr(exporter, "export", None)):
+        return lambda: Signals(spans=cast("SpanExporter", exporter))
+    raise SettingsError(
+        f"exporter= must be a name, a SpanExporter or ragtrace.Signals, got {type(exporter).__name__}; "
+        "write for instance exporter='otlp'"
+    )
+
+
+def _named(name: str, environ: Mapping[str, str]) -> Callable[[], Signals]:
+    found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name == "none":
+        return Signals
+    choose(name, [*sorted(found), "none"], "exporter", "exporter= or RAGTRACE_EXPORTER")
+    load = cast("Callable[[Mapping[str, str]], Signals]", found[name].load())
+    return partial(load, environ)
+
+
+def dialects_of(settings: Settings, signals: Signals) -> tuple[str, ...]:
+    """Those that the user named, else those that the backend reads."""
+    named = settings.origins.get("dialects", DEFAULT) != DEFAULT
+    return settings.dialects if named else signals.dialects or settings.dialects
+
+
+def resource_of(settings: Settings, signals: Signals) -> Resource:
+    """What is said of this process: by the user, else by the backend's preset, and an identity of its own."""
+    from opentelemetry.sdk.resources import Resource
+
+    attributes: dict[str, str] = {}
+    if settings.service:
+        attributes[semconv.SERVICE_NAME] = settings.service
+    given = Resource.create(attributes)  # reads OTEL_RESOURCE_ATTRIBUTES
+    given = Resource(signals.resource).merge(given)  # what the user set goes first
+    if semconv.SERVICE_INSTANCE in given.attributes:
+        return given
+    return with_new_identity(given)

@@ -1,0 +1,356 @@
+"""The queue between this process and a receiver that may be slow or away: a score API, an alert notifier, a file."""
+
+from __future__ import annotations
+
+import contextvars
+import heapq
+import logging
+import random
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from time import monotonic
+from typing import Final, Generic, Protocol, TypeVar
+
+from opentelemetry.context import attach, detach, set_value
+
+from ragtrace.core.ledger import Posted
+from ragtrace.core.score_sink import Refusal
+from ragtrace.system.daemon_pool import bounded, prepare
+from ragtrace.system.faults import say
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+_PATIENCE_SECONDS: Final = 600.0
+_SEND_SECONDS: Final = 10.0
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+_LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
+_FLUSH_PAUSE_SECONDS: Final = 0.2
+_SHORTEST_IDLE_SECONDS: Final = 0.02
+_KNOWN_KEYS_PER_CAPACITY: Final = 4
+_ONE_ITEMS_FAULT: Final = frozenset({"refused", "too_large"})
+"""Refusals that a single item may have brought upon the whole batch."""
+
+
+class Receiver(Protocol[T_contra]):
+    """Takes the batches of an `Outbox`, on the outbox's own thread, so it may block."""
+
+    @property
+    def name(self) -> str:
+        """Name of the receiver, for counts and log lines."""
+        ...
+
+    @property
+    def what(self) -> str:
+        """Plural name of the items, for log lines: "scores", "alerts" ..."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Largest number of items in one call of `send`."""
+        ...
+
+    def send(self, batch: Sequence[T_contra], timeout: float) -> Mapping[int, Refusal]:
+        """Deliver *batch* within *timeout* seconds; return the refusals by position in the batch. Never raises."""
+        ...
+
+    def warn_lost(self, reason: str, detail: str, count: int) -> None:
+        """Count *count* lost items as faults, and log the first loss for *reason*."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[T]):
+    """One queued item."""
+
+    item: T
+    key: str
+    size: int
+    offered_at: float
+    order: int
+    tries: int = 0
+    alone: bool = False
+    """Delivered in a batch of its own: it may be the item for which the receiver refused a whole batch."""
+    settled: bool = False
+
+
+class Outbox(Generic[T]):
+    """Bounded queue whose items one daemon thread delivers to a receiver in batches, with retries.
+
+    Items leave in the order in which they were offered, except that a delayed or refused item lets the others pass. A
+    refusal with `busy` stops the whole queue, so that its items keep their order. Retries wait between 0.5 and 30
+    seconds, or as long as the receiver asks for (`after_s`, 300 seconds at most).
+
+    `offered = posted + repeated + failed{reason} + dropped{reason} + pending` holds at every moment. Safe from any
+    thread.
+
+    Args:
+        receiver: delivers the batches.
+        capacity: largest number of items in the queue.
+        most_bytes: largest total size of the items in the queue.
+        patience: seconds after which an item that the receiver keeps refusing for the moment is given up.
+        send_seconds: time limit of one delivery.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver[T],
+        *,
+        capacity: int,
+        most_bytes: int = 1 << 62,
+        patience: float = _PATIENCE_SECONDS,
+        send_seconds: float = _SEND_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._receiver, self._capacity, self._most_bytes, self._clock = receiver, capacity, most_bytes, clock
+        self._patience, self._send_seconds = patience, send_seconds
+        self.reset()
+
+    def reset(self) -> None:
+        """Empty the queue in a forked child: its items and its thread belong to the parent."""
+        # Re-entrant: garbage collection may end a stream, and with it a call, at any allocation.
+        self._changed = threading.Condition(threading.RLock())
+        self._queue: list[tuple[float, int, _Entry[T]]] = []  # a heap: when due, order of arrival
+        self._in_hand: set[_Entry[T]] = set()
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._order = count()
+        self._thread: threading.Thread | None = None
+        self._offered = self._posted = self._repeated = self._pending = self._bytes = 0
+        self._failed: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._lost = self._lost_before_flush = self._flushes = 0
+        self._paused_until = self._retry_after_until = 0.0
+        self._closed = self._over = False
+
+    @property
+    def name(self) -> str:
+        """Name of the receiver."""
+        return self._receiver.name
+
+    def counts(self) -> Posted:
+        """Return how many items were offered, delivered, lost and are pending."""
+        with self._changed:
+            return Posted(
+                offered=self._offered,
+                posted=self._posted,
+                repeated=self._repeated,
+                failed=dict(self._failed),
+                dropped=dict(self._dropped),
+                pending=self._pending,
+            )
+
+    def offer(self, item: T, *, size: int = 0, key: str = "", delay: float = 0.0) -> None:
+        """Queue *item* and return at once; an item that does not fit is counted as dropped.
+
+        Args:
+            size: bytes that the item takes.
+            key: identity of the item; an item whose key is queued or delivered already is counted as repeated.
+            delay: seconds until the first delivery; a flush does not wait for them.
+        """
+        with self._changed:
+            self._offered += 1
+            if key in self._known:
+                self._repeated += 1
+                return
+            full = self._pending >= self._capacity or self._bytes + size > self._most_bytes
+            reason = "shutdown" if self._closed else "queue_full" if full else ""
+            if not reason:
+                now = self._clock()
+                self._push(_Entry(item, key, size, now, next(self._order)), now + delay if delay > 0 else 0.0)
+                self._remember(key)
+                self._pending += 1
+                self._bytes += size
+                if self._thread is None:
+                    self._start()
+                self._changed.notify_all()
+                return
+            self._dropped[reason] += 1
+            self._lost += 1
+        if reason == "queue_full":
+            self._receiver.warn_lost(reason, "the receiver is slower than they come, or away", 1)
+
+    def skip(self, reason: str) -> None:
+        """Count an item that is dropped on purpose, before it is queued."""
+        with self._changed:
+            self._offered += 1
+            self._dropped[reason] += 1
+
+    def flush(self, timeout: float) -> bool:
+        """Deliver everything within *timeout* seconds; return False if that was too short or items were lost since."""
+        deadline = self._clock() + timeout
+        if self._thread is None and self._pending:  # no thread could be started
+            bounded(self._drain, monotonic() + timeout)
+        with self._changed:
+            self._flushes += 1
+            if self._pending:  # a flush of an empty queue cannot find out whether the receiver is back
+                self._skip_pauses()
+            try:
+                while self._pending:
+                    left = deadline - self._clock()
+                    if left <= 0 or threading.current_thread() is self._thread:
+                        return False
+                    self._changed.wait(left)
+            finally:
+                self._flushes -= 1
+            lost_before, self._lost_before_flush = self._lost_before_flush, self._lost
+            return lost_before == self._lost
+
+    def close(self, timeout: float) -> bool:
+        """Refuse new items, flush for at most *timeout* seconds and drop the rest; return False if items were lost."""
+        with self._changed:
+            self._closed = True
+        flushed = self.flush(timeout)
+        with self._changed:
+            self._over = True
+            left = [entry for entry in (*self._in_hand, *(entry for _, _, entry in self._queue)) if self._settle(entry)]
+            self._queue.clear()
+            for entry in left:
+                self._lose(entry, self._dropped, "shutdown")
+            self._changed.notify_all()
+        if left:
+            say(
+                logging.WARNING,
+                "%s that were not delivered by %s before the shutdown: %d",
+                *(self._receiver.what, self.name, len(left)),
+            )
+        return flushed and not left
+
+    # --- under the lock ----------------------------------------------------------------------------------------------
+
+    def _push(self, entry: _Entry[T], due: float) -> None:
+        heapq.heappush(self._queue, (due, entry.order, entry))
+
+    def _remember(self, key: str) -> None:
+        if key:
+            self._known[key] = None
+            while len(self._known) > self._capacity * _KNOWN_KEYS_PER_CAPACITY:
+                self._known.popitem(last=False)
+
+    def _skip_pauses(self) -> None:
+        """Make every queued item due now, unless the receiver itself asked for the pause."""
+        waiting = [entry for _, _, entry in sorted(self._queue)]
+        self._queue.clear()
+        for entry in waiting:
+            entry.order = next(self._order)
+            self._push(entry, 0.0)
+        self._paused_until = self._retry_after_until
+        self._changed.notify_all()
+
+    def _take(self, now: float) -> list[_Entry[T]]:
+        """Remove the next batch of due items from the queue; an item that must go alone is a batch of its own."""
+        batch: list[_Entry[T]] = []
+        while self._queue and self._queue[0][0] <= now and len(batch) < self._receiver.batch_size:
+            if batch and (batch[0].alone or self._queue[0][2].alone):
+                break
+            batch.append(heapq.heappop(self._queue)[2])
+        return batch
+
+    def _settle(self, entry: _Entry[T]) -> bool:
+        """Take *entry* out of the pending ones; return False if the shutdown has done so already."""
+        if entry.settled:
+            return False
+        entry.settled = True
+        self._pending -= 1
+        self._bytes -= entry.size
+        return True
+
+    def _lose(self, entry: _Entry[T], counter: Counter[str], reason: str) -> None:
+        self._known.pop(entry.key, None)
+        counter[reason] += 1
+        self._lost += 1
+
+    # --- on the outbox's thread --------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        # An empty context: a delivery is no part of the request that happened to come first.
+        run, name = contextvars.Context().run, f"ragtrace-{self._receiver.what}"
+        thread = threading.Thread(target=run, args=(self._run,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no room for a thread, or the interpreter is shutting down: the next flush delivers
+            return
+        self._thread = thread
+        prepare()
+
+    def _drain(self) -> None:
+        """Deliver what is queued on the calling thread."""
+        with self._changed:
+            self._skip_pauses()
+        self._run(until_empty=True)
+
+    def _run(self, *, until_empty: bool = False) -> None:
+        # Instrumented HTTP clients look for this key: deliveries are not the application's requests.
+        token = attach(set_value("suppress_instrumentation", True))
+        try:
+            while batch := self._next(until_empty=until_empty):
+                refusals = self._receiver.send([entry.item for entry in batch], self._send_seconds)
+                with self._changed:
+                    self._in_hand.difference_update(batch)
+                    losses = self._sort(batch, refusals)
+                    self._changed.notify_all()
+                for (reason, detail), lost in losses.items():  # not under the lock: a log handler may do anything
+                    self._receiver.warn_lost(reason, detail, lost)
+        finally:
+            detach(token)
+
+    def _next(self, *, until_empty: bool) -> list[_Entry[T]]:
+        """Wait for the next batch; return [] after `close`, or, if *until_empty*, when nothing is pending."""
+        with self._changed:
+            while not self._over and (self._pending or not until_empty):
+                now = self._clock()
+                if now >= self._paused_until and (batch := self._take(now)):
+                    self._in_hand.update(batch)
+                    return batch
+                due = max(self._paused_until, self._queue[0][0]) if self._queue else None
+                self._changed.wait(None if due is None else max(_SHORTEST_IDLE_SECONDS, due - now))
+            return []
+
+    def _sort(self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]) -> Counter[tuple[str, str]]:
+        """Settle or requeue each item of *batch*; return how many were lost, by reason and detail."""
+        losses: Counter[tuple[str, str]] = Counter()
+        now = self._clock()
+        split = len(batch) > 1 and len(refusals) == len(batch) and all(map(_may_be_one_items_fault, refusals.values()))
+        for position, entry in enumerate(batch):
+            refusal = refusals.get(position)
+            if entry.settled:
+                continue
+            if refusal is None:
+                self._settle(entry)
+                self._posted += 1
+            elif split:
+                entry.alone = True
+                self._push(entry, 0.0)
+            elif refusal.again and now - entry.offered_at < self._patience:
+                self._retry(entry, refusal, now)
+            else:
+                if refusal.busy:
+                    self._paused_until = max(self._paused_until, now + _LONGEST_PAUSE_SECONDS)
+                self._settle(entry)
+                self._lose(entry, self._failed, refusal.reason)
+                losses[refusal.reason, refusal.detail] += 1
+        return losses
+
+    def _retry(self, entry: _Entry[T], refusal: Refusal, now: float) -> None:
+        entry.tries += 1
+        pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(entry.tries - 1, 10))
+        pause *= random.uniform(0.8, 1.2)
+        if refusal.after_s is not None:
+            pause = min(max(refusal.after_s, 0.0), _LONGEST_RETRY_AFTER_SECONDS)
+        elif self._flushes:
+            pause = min(pause, _FLUSH_PAUSE_SECONDS)
+        if not refusal.busy:
+            self._push(entry, now + pause)
+            return
+        self._push(entry, 0.0)  # due as soon as the pause ends, and before everything that was offered later
+        self._paused_until = max(self._paused_until, now + pause)
+        if refusal.after_s is not None:
+            self._retry_after_until = max(self._retry_after_until, now + pause)
+
+
+def _may_be_one_items_fault(refusal: Refusal) -> bool:
+    return not refusal.again and refusal.reason in _ONE_ITEMS_FAULT

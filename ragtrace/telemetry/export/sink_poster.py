@@ -1,0 +1,167 @@
+"""Scores of finished calls on their way to a backend's own score API."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import monotonic, time_ns
+from typing import Final, Literal
+
+from ragtrace.core.ledger import HEAD_DROPPED
+from ragtrace.core.score_id import id_of
+from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
+from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.dialects.score_attributes import prevailing
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.export.outbox import Outbox
+
+_CAPACITY: Final = 4_096
+_MOST_BYTES: Final = 8 << 20
+_PATIENCE_SECONDS: Final = 600.0
+"""How long a score is offered to a backend that does not know its trace yet, or is away."""
+_RECORD_BYTES: Final = 600
+"""Size of a record without its explanation."""
+_ANNOTATOR: Final[dict[str, Literal["LLM", "CODE", "HUMAN"]]] = {"llm_judge": "LLM", "human": "HUMAN"}
+_HEADLINES: Final = (
+    frozenset({"hallucinated", "faithfulness"}),
+    frozenset({"consistency", "suspicious"}),
+    frozenset({"answered"}),
+)
+
+
+class ScorePoster:
+    """Observer of finished calls that queues their scores and posts them to one backend; it returns at once.
+
+    Each score is posted once by its id; see `Outbox` for bounds, retries and counts.
+
+    Args:
+        sink: the backend's API.
+        service: name of the application.
+        evidence: whether to quote the claims that are not supported.
+        capacity: largest number of scores that may wait.
+        most_bytes: largest number of bytes that they may take.
+        patience: seconds after which a score that could not be posted is given up.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        sink: ScoreSink,
+        *,
+        service: str = "",
+        evidence: bool = False,
+        capacity: int = _CAPACITY,
+        most_bytes: int = _MOST_BYTES,
+        patience: float = _PATIENCE_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.sink, self._service, self._evidence = sink, service, evidence
+        self.outbox = Outbox(
+            _SinkReceiver(sink), capacity=capacity, most_bytes=most_bytes, patience=patience, clock=clock
+        )
+
+    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
+        """Queue the scores of *call*."""
+        if call.span is None:
+            return
+        for record in score_records(
+            call, evaluations, service=self._service, evidence=self._evidence, time_ns=time_ns()
+        ):
+            if not call.span.trace_flags.sampled:
+                self.outbox.skip(HEAD_DROPPED)
+                continue
+            size = _RECORD_BYTES + 2 * len(record.explanation or "")
+            self.outbox.offer(record, size=size, key=record.id, delay=getattr(self.sink, "first_after_s", 0.0))
+
+
+class _SinkReceiver:
+    """Receiver that posts score records by a `ScoreSink`."""
+
+    what = "scores"
+
+    def __init__(self, sink: ScoreSink) -> None:
+        self._sink = sink
+
+    @property
+    def name(self) -> str:
+        """Name of the backend."""
+        return self._sink.name
+
+    @property
+    def batch_size(self) -> int:
+        """Number of scores that the backend takes at once."""
+        return self._sink.most_at_once
+
+    def send(self, batch: Sequence[ScoreRecord], timeout: float) -> Mapping[int, Refusal]:
+        """Post *batch*; a sink that raises, or returns anything but refusals, refuses all of it."""
+        try:
+            refused = self._sink.post(batch, timeout)
+            found = {position: refused[record.id] for position, record in enumerate(batch) if record.id in refused}
+            if not all(isinstance(refusal, Refusal) for refusal in found.values()):  # a user's own sink
+                raise TypeError(f"post() of the score sink {self.name} must return a mapping of id to Refusal")
+        except Exception as error:
+            faults.record(f"posting scores to {self.name}", error)
+            return dict.fromkeys(range(len(batch)), Refusal("internal"))
+        return found
+
+    def warn_lost(self, reason: str, detail: str, count: int) -> None:
+        """Count *count* scores that were not posted as faults, and log the first loss for *reason*."""
+        faults.warn_once(
+            f"scores for {self.name}: {reason}",
+            "a score could not be posted to %s (%s); it is in spans, events and metrics all the same. Every further "
+            "loss is counted in ragtrace.stats().sinks",
+            *(self.name, f"{reason}: {detail}" if detail else reason),
+            count=count,
+        )
+
+
+def score_records(
+    call: RagCall, evaluations: Sequence[Evaluation], *, service: str = "", evidence: bool = False, time_ns: int
+) -> Iterator[ScoreRecord]:
+    """Yield one record a scored metric: the judge's where the screen scored it too, as a backend averages by name.
+
+    An unscored metric gets no record: every number would be invented.
+
+    Args:
+        service: name of the application.
+        evidence: whether to quote the unsupported claims, which are the application's content.
+        time_ns: now, since the epoch.
+    """
+    span = call.span
+    if span is None:
+        return
+    shown = prevailing(evaluations)
+    scored = {name for name, (_, result) in shown.items() if isinstance(result, Score)}
+    headline = next((names for names in _HEADLINES if names & scored), scored)
+    for name, (evaluation, result) in shown.items():
+        if not isinstance(result, Score):
+            continue
+        yield ScoreRecord(
+            id=id_of(span, name, result, evaluation),
+            trace_id=span.trace_id,
+            span_id=span.span_id,
+            name=name,
+            value=float(result.value),
+            label=result.label,
+            explanation=result.explanation or _explanation(result, evidence=evidence),
+            annotator=_ANNOTATOR.get(evaluation.type, "CODE"),
+            evaluator=f"{evaluation.evaluator}@{evaluation.version}",
+            metric_version=result.metric_version,
+            probability=evaluation.probability,
+            time_ns=time_ns,
+            service=service,
+            workflow=call.workflow,
+            headline=name in headline,
+        )
+
+
+def _explanation(result: Score, *, evidence: bool) -> str | None:
+    """Return the numbers of supported and unsupported claims as text; None if the score rests on no claims."""
+    checked = [claim for claim in result.claims if claim.checkable]
+    if not checked:
+        return None
+    supports = Counter(claim.support or "unjudged" for claim in checked)
+    found = ", ".join(f"{number} {support.replace('_', ' ')}" for support, number in sorted(supports.items()))
+    text = f"of {len(checked)} claims: {found}"
+    wrong = [claim.text for claim in checked if claim.support != "supported"]
+    return f"{text}. Not supported: {' | '.join(wrong)}" if evidence and wrong else text

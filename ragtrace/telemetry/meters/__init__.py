@@ -1,0 +1,1 @@
+"""Counters and histograms with little overhead on the request thread."""

@@ -1,0 +1,1 @@
+"""Scores as span attributes, evaluation events and metrics."""

@@ -1,0 +1,299 @@
+"""Every metric instrument of ragtrace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from opentelemetry.metrics import CallbackOptions, NoOpMeter, Observation
+
+from ragtrace.core import semconv
+from ragtrace.core.ledger import Posted, Row
+from ragtrace.core.step import NO_USAGE, Step
+from ragtrace.core.types import BREAKER_STATES, BreakerState, Evaluation, RagCall, Score
+from ragtrace.estimates import NAMES, Moments
+from ragtrace.telemetry.meters.metric_store import Labels
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+    from ragtrace.telemetry.meters.fast import Instrumented
+
+_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+"""Bounds that the GenAI conventions recommend for durations."""
+_TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+"""Bounds that the GenAI conventions recommend for token counts."""
+
+_MOST_LABELS = 1_000
+"""Sets of attributes that are kept at hand."""
+Read = TypeVar("Read")
+Observations = Iterable[Observation]
+Callback = Callable[[CallbackOptions], Observations]
+Gauge = Callable[[], int]
+Books = Callable[[], list[Row]]
+Sinks = Callable[[], Mapping[str, Posted]]
+"""What became of the scores for a backend's own API, by its name."""
+States = Callable[[], Mapping[str, BreakerState]]
+"""The circuit breaker's state of each judge that has one, by evaluator id."""
+Alerts = Callable[[], Iterable["AlertRow"]]
+"""Every alert in every state."""
+Faults = Callable[[], Mapping[str, int]]
+"""How often ragtrace itself failed, by place."""
+Losses = Callable[[], Mapping[tuple[str, str], int]]
+"""Telemetry that was lost, by signal and reason."""
+Sums = Callable[[], Mapping[tuple[str, str, str], Moments]]
+"""The moments so far, by metric, evaluator and workflow."""
+
+
+class AlertRow(Protocol):
+    """Whether an alert, of all calls or those of one workflow or model, is in a state."""
+
+    @property
+    def alert(self) -> str: ...
+    @property
+    def workflow(self) -> str | None: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def on(self) -> bool: ...
+
+
+class Instruments:
+    """Creates the instruments once and records into them; safe from any thread."""
+
+    def __init__(
+        self,
+        meter: Instrumented,
+        *,
+        books: Books,
+        moments: Sums,
+        queued: Gauge,
+        held: Gauge,
+        posted: Sinks,
+        states: States,
+        failed: Faults = dict,
+        lost: Losses = dict,
+        alerts: Alerts | None = None,
+    ) -> None:
+        self._books, self._moments, self._queued, self._held, self._states = books, moments, queued, held, states
+        self._posted, self._alerts, self._failed, self._lost = posted, alerts, failed, lost
+        self._pid = os.getpid()
+        self._known: dict[tuple[str | None, ...], Labels] = {}
+        self.bind(meter)
+
+    def bind(self, meter: Instrumented) -> None:
+        """Record into *meter* from now on."""
+        self._silent = isinstance(meter, NoOpMeter)
+        s, score = semconv, semconv.SCORE_BOUNDS
+        self._score = meter.create_histogram(
+            s.METRIC_SCORE, "1", "Scores of live calls", explicit_bucket_boundaries_advisory=score
+        )
+        self._results = meter.create_counter(s.METRIC_RESULTS, "{result}", "Scored results by label")
+        self._judge_duration = meter.create_histogram(
+            s.METRIC_JUDGE_DURATION, "s", "Time to judge a call", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self._judge_tokens = meter.create_counter(s.METRIC_JUDGE_TOKENS, "{token}", "Tokens used by judges")
+        self._judge_cost = meter.create_counter(s.METRIC_JUDGE_COST, "USD", "Money spent on judges")
+        self._operation = meter.create_histogram(
+            s.METRIC_OPERATION_DURATION, "s", "GenAI operation duration", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self._tokens = meter.create_histogram(
+            s.METRIC_TOKEN_USAGE, "{token}", "Tokens used", explicit_bucket_boundaries_advisory=_TOKENS
+        )
+        self._first_chunk = meter.create_histogram(
+            s.METRIC_TIME_TO_FIRST_CHUNK, "s", "Time to first chunk", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        self._workflow = meter.create_histogram(
+            s.METRIC_WORKFLOW_DURATION, "s", "Workflow duration", explicit_bucket_boundaries_advisory=_SECONDS
+        )
+        # Read from the books when metrics are collected: nothing is counted on the application's time, and all
+        # outcomes of one collection are of one moment.
+        observe = self._observe
+        meter.create_observable_counter(
+            s.METRIC_CALLS, observe(_of_books, self._books), "{call}", "Calls offered to evaluators, by outcome"
+        )
+        meter.create_observable_counter(
+            s.METRIC_MOMENT,
+            observe(_of_moments, self._moments),
+            "1",
+            "Sums from which rates and intervals are estimated",
+        )
+        meter.create_observable_gauge(
+            s.METRIC_QUEUE_SIZE, observe(_of_gauge, self._queued), "{call}", "Calls waiting to be scored"
+        )
+        meter.create_observable_gauge(
+            s.METRIC_HELD_SIZE, observe(_of_gauge, self._held), "{span}", "Spans held for their scores"
+        )
+        meter.create_observable_counter(
+            s.METRIC_POSTED, observe(_of_posted, self._posted), "{score}", "Scores for a backend's own API, by outcome"
+        )
+        meter.create_observable_gauge(
+            s.METRIC_JUDGE_STATE,
+            observe(_of_states, self._states),
+            "1",
+            "Circuit breaker of a judge: 1 for the state it is in",
+        )
+        meter.create_observable_counter(
+            s.METRIC_FAULTS, observe(_of_faults, self._failed), "{fault}", "Failures of ragtrace itself, by kind"
+        )
+        meter.create_observable_counter(
+            s.METRIC_LOST, observe(_of_losses, self._lost), "{item}", "Spans, events and kept calls that were lost"
+        )
+        if self._alerts is not None:
+            meter.create_observable_gauge(
+                s.METRIC_ALERT_STATE,
+                observe(_of_alerts, self._alerts),
+                "1",
+                "Alert: 1 for the state it is in, and for a spike that is not over while there is no data",
+            )
+
+    def after_fork(self) -> None:
+        """In a forked child: what is observed is its own from now on."""
+        self._pid = os.getpid()
+
+    def _observe(self, of: Callable[[Read], Observations], read: Callable[[], Read]) -> Sequence[Callback]:
+        def callback(_: CallbackOptions) -> Observations:
+            # The SDK may collect in a forked child before that child has emptied its parent's books.
+            return of(read()) if self._pid == os.getpid() else ()
+
+        return [callback]
+
+    def evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
+        """Record scores, with the scored span as exemplar, and what judging cost."""
+        evaluator = {semconv.EVALUATOR_ID: evaluation.evaluator}
+        for name, result in evaluation.results.items():
+            if not isinstance(result, Score):
+                continue
+            attributes = {semconv.EVALUATION_NAME: name, semconv.WORKFLOW_NAME: call.workflow, **evaluator}
+            self._score.record(result.value, attributes, context=context)
+            label = {semconv.EVALUATION_LABEL: result.label} if result.label else {}
+            self._results.add(1, {**attributes, **label}, context=context)
+        asked: dict[str, str | bool] = {**evaluator}
+        if evaluation.error:
+            asked[semconv.ERROR_TYPE] = evaluation.error
+        # A look into the memory takes no time: among judgements it would make an idle judge look like a fast one.
+        if evaluation.cached:
+            asked[semconv.CACHED] = True
+        self._judge_duration.record(evaluation.duration_s, asked, context=context)
+        for kind, count in (
+            (semconv.TOKEN_INPUT, evaluation.input_tokens),
+            (semconv.TOKEN_OUTPUT, evaluation.output_tokens),
+        ):
+            if count:
+                self._judge_tokens.add(count, {**evaluator, semconv.TOKEN_TYPE: kind})
+        if evaluation.cost_usd:
+            self._judge_cost.add(evaluation.cost_usd, evaluator)
+
+    def step(self, step: Step) -> None:
+        """Record duration, tokens and time to first chunk of a finished step, with its span as exemplar."""
+        if self._silent or step.timing is None or step.context is None:
+            return
+        duration = self._workflow if step.kind == "trace" else self._operation
+        duration.record(step.timing.duration_s, self._labels(step), step.context)
+        if step.kind == "trace" or (step.timing.first_s is None and step.usage is NO_USAGE):
+            return
+        attributes = _operation_attributes(step)
+        if step.timing.first_s is not None:
+            self._first_chunk.record(step.timing.first_s, attributes, step.context)
+        counts = {semconv.TOKEN_INPUT: step.usage.input_tokens, semconv.TOKEN_OUTPUT: step.usage.output_tokens}
+        for kind, count in counts.items():
+            if count is not None:
+                self._tokens.record(count, {**attributes, semconv.TOKEN_TYPE: kind}, step.context)
+
+    def _labels(self, step: Step) -> Labels:
+        """What the duration of *step* is recorded under: nearly always the same few sets of attributes."""
+        error = step.error.type if step.error else None
+        of = (step.kind, step.name, step.provider, step.request_model, step.response_model, error)
+        labels = self._known.get(of)
+        if labels is None:
+            if len(self._known) >= _MOST_LABELS:
+                self._known.clear()
+            own = {semconv.WORKFLOW_NAME: step.name} if step.kind == "trace" else _operation_attributes(step)
+            labels = self._known[of] = Labels({**own, **({semconv.ERROR_TYPE: error} if error else {})})
+        return labels
+
+
+def _operation_attributes(step: Step) -> dict[str, str]:
+    chat = step.kind == "generate"
+    optional = {
+        semconv.OPERATION_NAME: semconv.OPERATION_CHAT if chat else semconv.OPERATION_RETRIEVAL,
+        semconv.PROVIDER_NAME: step.provider,
+        semconv.REQUEST_MODEL: step.request_model if chat else None,
+        semconv.RESPONSE_MODEL: step.response_model if chat else None,
+        semconv.DATA_SOURCE_ID: None if chat else step.name,
+    }
+    return {key: value for key, value in optional.items() if value}
+
+
+def _of_gauge(value: int) -> Observations:
+    return [Observation(value)]
+
+
+def _of_books(rows: Iterable[Row]) -> Observations:
+    return [Observation(row.calls, _row_attributes(row)) for row in rows]
+
+
+def _of_moments(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
+    # All of them, zeros too: a query that multiplies two of them needs both.
+    return [
+        Observation(
+            value,
+            {
+                semconv.EVALUATION_NAME: metric,
+                semconv.WORKFLOW_NAME: workflow,
+                semconv.EVALUATOR_ID: evaluator,
+                semconv.MOMENT: name,
+            },
+        )
+        for (metric, evaluator, workflow), sums in moments.items()
+        for name, value in zip(NAMES, sums.values(), strict=True)
+    ]
+
+
+def _of_posted(sinks: Mapping[str, Posted]) -> Observations:
+    return [
+        Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})
+        for sink, posted in sinks.items()
+        for outcome, reason, count in posted.rows()
+    ]
+
+
+def _of_faults(counts: Mapping[str, int]) -> Observations:
+    return [Observation(count, {semconv.FAULT_KIND: kind}) for kind, count in counts.items()]
+
+
+def _of_losses(counts: Mapping[tuple[str, str], int]) -> Observations:
+    return [
+        Observation(count, {semconv.SIGNAL: signal, semconv.REASON: reason})
+        for (signal, reason), count in counts.items()
+    ]
+
+
+def _of_states(states: Mapping[str, BreakerState]) -> Observations:
+    return [
+        Observation(int(state == now), {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state})
+        for evaluator, now in states.items()
+        for state in BREAKER_STATES
+    ]
+
+
+def _of_alerts(rows: Iterable[AlertRow]) -> Observations:
+    return [Observation(int(row.on), _alert_attributes(row)) for row in rows]
+
+
+def _alert_attributes(row: AlertRow) -> dict[str, str]:
+    of = {semconv.WORKFLOW_NAME: row.workflow, semconv.REQUEST_MODEL: row.model}
+    grouped = {key: value for key, value in of.items() if value is not None}
+    return {semconv.ALERT_NAME: row.alert, semconv.ALERT_STATE: row.state, **grouped}
+
+
+def _row_attributes(row: Row) -> dict[str, str]:
+    attributes = {
+        semconv.EVALUATOR_ID: row.evaluator,
+        semconv.WORKFLOW_NAME: row.workflow,
+        semconv.OUTCOME: row.outcome,
+    }
+    return {**attributes, semconv.REASON: row.reason} if row.reason else attributes
