@@ -13,7 +13,7 @@ import pytest
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.judges.llm import response_format
-from ragtrace.judges.llm.chat_types import Answer, Ask, Chat, Price, Spent
+from ragtrace.judges.llm.chat_types import Answer, Ask, Chat, Cost, Price
 from ragtrace.judges.llm.transport import Transport, has_aiohttp
 from ragtrace.testing import OpenAIServer, Reply, Request
 
@@ -99,7 +99,7 @@ def test_one_request_gives_one_answer() -> None:
     with OpenAIServer(BOUGHT) as server:
         got = run(server, put)
         assert (got.data, got.rung, got.model, got.defects) == (GOOD, 1, "judge", ())
-        assert got.spent == Spent(1, 100, 10, 0.002)
+        assert got.spent == Cost(1, 100, 10, 0.002)
         (request,) = server.chats
     assert request.body == {
         "model": "judge",
@@ -304,7 +304,7 @@ def test_one_bad_reply_is_repaired() -> None:
     with OpenAIServer(Reply({"label": "meh", "reason": ""}, usage=(50, 5)), BOUGHT) as server:
         got = run(server, put)
         assert (got.data, got.rung, got.defects) == (GOOD, 1, ())
-        assert got.spent == Spent(2, 150, 15, 0.003)
+        assert got.spent == Cost(2, 150, 15, 0.003)
         system, user, before, after = server.chats[1].body["messages"]
         assert server.chats[1].body["response_format"] == server.chats[0].body["response_format"]
     assert system["content"].startswith(ASK.system)

@@ -116,7 +116,7 @@ def test_a_call_that_was_sampled_out_says_at_what_probability() -> None:
 
 
 def test_a_judge_that_is_rate_limited_says_for_how_long() -> None:
-    """What it said, and that it is left alone."""
+    """The server's error first, then how long its Retry-After lasts."""
     watch(
         screen=None,
         judge=FakeJudge(JudgeError("unavailable", "HTTP 429", retry_after=12), name="judge"),
@@ -128,7 +128,7 @@ def test_a_judge_that_is_rate_limited_says_for_how_long() -> None:
         assert ragtrace.flush()
     first, second = why("judge")
     assert first == "unavailable: HTTP 429"
-    assert second.startswith("unavailable: the judge wants to be left alone for another 1")
+    assert second.startswith("unavailable: the judge's Retry-After lasts another 1")
     assert 10 < ragtrace.doctor(probe=False).evaluators[-1].waits_s <= 12
 
 

@@ -190,7 +190,7 @@ def test_if_everything_fails_the_call_can_be_tried_again() -> None:
     chat = Scripted({"intentions": passing, "questions": JudgeError("refused", n_calls=1)})
     with pytest.raises(JudgeError) as raised:
         labelled(chat, "answer_relevancy_similarity", "completeness", judgement=Judgement(), embedder=letters)
-    assert raised.value is passing
+    assert (raised.value.reason, raised.value.retry_after) == ("unavailable", 3.0)
     assert (raised.value.n_calls, raised.value.input_tokens) == (2, 5)
 
 

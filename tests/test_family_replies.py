@@ -12,7 +12,7 @@ import pytest
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import ChunkLabel, Turn
 from ragtrace.core.types import Document, Judgement
-from ragtrace.judges.llm.chat_types import Spent
+from ragtrace.judges.llm.chat_types import Cost
 from ragtrace.judges.llm.facts import read_claims
 from ragtrace.judges.llm.nugget_replies import read_nuggets
 from ragtrace.judges.local.embedder import Embedder
@@ -96,8 +96,8 @@ def test_an_embedder_may_be_any_callable_or_object() -> None:
         return letters(texts)
 
     class Priced:
-        async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], Spent]:
-            return letters(texts), Spent(1, 7, 0, 0.25)
+        async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], Cost]:
+            return letters(texts), Cost(1, 7, 0, 0.25)
 
     judgements = [labelled(Scripted({}), "semantic_similarity", embedder=e) for e in (letters, awaited, Priced())]
     assert len({value("semantic_similarity", judgement) for judgement in judgements}) == 1

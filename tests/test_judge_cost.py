@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import PRICES, Price, Spent, Usage, price_of, read_usage, spent_in_vain, spent_on
+from ragtrace.core.price import PRICES, Price, TokenUsage, cost_of_refusal, cost_of_reply, price_of, read_usage
 from ragtrace.core.types import RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
@@ -38,35 +39,35 @@ def test_a_price_is_known_or_it_is_not(model: str, server: str, known: str | Non
 
 def test_cached_tokens_are_cheaper_where_the_price_says_so() -> None:
     """US dollars for a million tokens."""
-    usage = Usage(1_000_000, 500_000, 400_000)
+    usage = TokenUsage(1_000_000, 500_000, 400_000)
     assert Price(2.0, 8.0, 0.5).of(usage) == pytest.approx(0.6 * 2 + 0.4 * 0.5 + 0.5 * 8)
     assert Price(2.0, 8.0).of(usage) == pytest.approx(2 + 4)
 
 
 def test_tokens_without_a_price_are_counted_all_the_same() -> None:
     """The cost alone is unknown."""
-    assert spent_on(Usage(10, 5), None) == Spent(1, 10, 5, None)
-    assert spent_on(None, Price(1.0, 1.0)) == Spent(1, 0, 0, None)
+    assert cost_of_reply(TokenUsage(10, 5), None) == Cost(1, 10, 5, None)
+    assert cost_of_reply(None, Price(1.0, 1.0)) == Cost(1, 0, 0, None)
 
 
 def test_a_request_that_was_turned_down_is_free() -> None:
     """It is counted as a call."""
-    assert spent_in_vain(Price(1.0, 1.0)) == Spent(1, 0, 0, 0.0)
+    assert cost_of_refusal(Price(1.0, 1.0)) == Cost(1, 0, 0, 0.0)
 
 
 def test_what_was_spent_adds_up() -> None:
     """A sum is unknown if a part of it is; nothing spent is no part."""
-    known, unknown = Spent(1, 10, 5, 0.5), Spent(1, 1, 1, None)
-    assert known + known == Spent(2, 20, 10, 1.0)
+    known, unknown = Cost(1, 10, 5, 0.5), Cost(1, 1, 1, None)
+    assert known + known == Cost(2, 20, 10, 1.0)
     assert (known + unknown).cost_usd is None
-    assert Spent() + known == known + Spent() == known
+    assert Cost() + known == known + Cost() == known
 
 
 @pytest.mark.parametrize(
     ("reply", "usage"),
     [
-        ({"usage": {"prompt_tokens": 7, "completion_tokens": 3}}, Usage(7, 3)),
-        ({"usage": {"prompt_tokens": 7}}, Usage(7, 0)),
+        ({"usage": {"prompt_tokens": 7, "completion_tokens": 3}}, TokenUsage(7, 3)),
+        ({"usage": {"prompt_tokens": 7}}, TokenUsage(7, 0)),
         (
             {
                 "usage": {
@@ -75,14 +76,14 @@ def test_what_was_spent_adds_up() -> None:
                     "completion_tokens_details": {"reasoning_tokens": 8},
                 }
             },
-            Usage(7, 9, 0, 8),
+            TokenUsage(7, 9, 0, 8),
         ),
-        ({"usage": {"prompt_tokens": 7, "completion_tokens_details": {"reasoning_tokens": "8"}}}, Usage(7, 0)),
+        ({"usage": {"prompt_tokens": 7, "completion_tokens_details": {"reasoning_tokens": "8"}}}, TokenUsage(7, 0)),
         (
             {"usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}},
-            Usage(7, 3, 4),
+            TokenUsage(7, 3, 4),
         ),
-        ({"usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": None}}, Usage(7, 3)),
+        ({"usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": None}}, TokenUsage(7, 3)),
         ({}, None),
         ({"usage": None}, None),
         ({"usage": {"prompt_tokens": "7"}}, None),
@@ -93,7 +94,7 @@ def test_what_was_spent_adds_up() -> None:
     ],
     ids=str,
 )
-def test_nonsense_is_no_usage(reply: Mapping[str, Any], usage: Usage | None) -> None:
+def test_nonsense_is_no_usage(reply: Mapping[str, Any], usage: TokenUsage | None) -> None:
     """A server may say anything."""
     assert read_usage(reply) == usage
 

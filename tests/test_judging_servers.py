@@ -13,7 +13,7 @@ import pytest
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Document, Judgement, RagCall
-from ragtrace.evaluation.judge_client import Asker
+from ragtrace.evaluation.judge_client import JudgeClient
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
@@ -147,19 +147,19 @@ def test_a_server_that_came_back_is_asked_again(serve: Callable[..., JudgeServer
     clock = [0.0]
 
     async def main() -> None:
-        asker = Asker(judge, timeout=WAIT_S, clock=lambda: monotonic() + clock[0])
+        judge_client = JudgeClient(judge, timeout=WAIT_S, clock=lambda: monotonic() + clock[0])
         calls = [replace(CALL, query=f"question {n}") for n in range(24)]
-        failed = await asyncio.gather(*(asker.ask(call) for call in calls[:10]), return_exceptions=True)
+        failed = await asyncio.gather(*(judge_client.ask(call) for call in calls[:10]), return_exceptions=True)
         assert all(isinstance(outcome, JudgeError) for outcome in failed)
-        assert asker.state == "open"
+        assert judge_client.state == "open"
         began = monotonic()
-        with pytest.raises(JudgeError, match="left alone"):
-            await asker.ask(calls[10])
+        with pytest.raises(JudgeError, match="circuit is open"):
+            await judge_client.ask(calls[10])
         assert monotonic() - began < 0.5
         clock[0] += 5.0
-        assert isinstance(await asker.ask(calls[11]), Judgement)
-        assert asker.state == "closed"
-        await asyncio.gather(*(asker.ask(call) for call in calls[12:]))
+        assert isinstance(await judge_client.ask(calls[11]), Judgement)
+        assert judge_client.state == "closed"
+        await asyncio.gather(*(judge_client.ask(call) for call in calls[12:]))
         await judge.close()
 
     asyncio.run(main())

@@ -15,7 +15,7 @@ import pytest
 import ragtrace
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Document, RagCall, Score
-from ragtrace.evaluation.judge_client import Asker
+from ragtrace.evaluation.judge_client import JudgeClient
 from ragtrace.judges.local.hhem import HHEM
 from ragtrace.metrics.bert_score import BertScoreTokens, match
 from ragtrace.metrics.runs import run_consistency
@@ -185,7 +185,7 @@ def test_it_is_a_judge_that_is_loaded_at_the_first_call(tmp_path: Path) -> None:
     judge = HHEM(tmp_path / "model")
     assert (judge.id, judge.version, judge.type) == ("hhem", "1:model", "model")
     classifier(tmp_path / "model", {0: "LABEL_0", 1: "LABEL_1"})
-    judgement = asyncio.run(Asker(judge, timeout=60.0).ask(CALL))
+    judgement = asyncio.run(JudgeClient(judge, timeout=60.0).ask(CALL))
     assert judgement.consistency is not None
     found = ragtrace.score(
         query="q", contexts=["the depot is in ghent ."], answer="it is in ghent .", metrics=["consistency"], judge=judge

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.labels import ChunkLabel, Citation, CitedPart
-from ragtrace.core.price import Spent
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Score, Unscored
 from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.metrics import registry
@@ -343,8 +343,8 @@ class ClosingEmbedder:
 
     closed = 0
 
-    async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], Spent]:
-        return [[1.0]] * len(texts), Spent()
+    async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], Cost]:
+        return [[1.0]] * len(texts), Cost()
 
     async def aclose(self) -> None:
         self.closed += 1

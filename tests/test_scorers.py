@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import ragtrace
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Document, Judge, Judgement, RagCall, Result, Score, Unscored
-from ragtrace.evaluation.judge_client import Asker
+from ragtrace.evaluation.judge_client import JudgeClient
 from ragtrace.judges.llm.windows import windows
 from ragtrace.judges.local.scorer import ScorerJudge
 from ragtrace.metrics import registry
@@ -169,7 +169,7 @@ def test_a_scorer_is_a_judge_of_consistency_alone() -> None:
     assert (judge.id, judge.version, judge.type) == ("words", "7", "model")
     offered = [metric.name for metric in registry.all() if metric.needs and judge.offers(metric)]
     assert offered == ["consistency", "suspicious"]
-    judgement = asyncio.run(Asker(judge, timeout=5.0).ask(CALL))
+    judgement = asyncio.run(JudgeClient(judge, timeout=5.0).ask(CALL))
     assert judgement.consistency == pytest.approx(0.75)
     with pytest.raises(SettingsError, match="max_chars must be at least 2"):
         ScorerJudge(holds, max_chars=1)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ragtrace import OpenAIJudge
-from ragtrace.core.cost import Account, enter, opened
+from ragtrace.core.cost import Cost, metered, record_cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Price, Spent
+from ragtrace.core.price import Price
 from ragtrace.core.types import Document, Evaluation, Judgement, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
@@ -125,22 +124,21 @@ async def _alone(server: OpenAIServer) -> Judgement:
         await judge.aclose()
 
 
-def test_an_account_is_of_the_block_and_its_tasks() -> None:
-    """And of no other."""
-    account, other = Account(), Account()
+def test_a_meter_counts_its_block_and_the_tasks_started_there() -> None:
+    """Requests outside the block, or in a block inside it, are not counted."""
+    totals: list[Cost] = []
 
     async def spend() -> None:
-        enter(Spent(1, 10, 1, 0.5))
+        record_cost(Cost(1, 10, 1, 0.5))
 
     async def main() -> None:
-        with opened(account):
+        with metered() as meter:
             await asyncio.gather(spend(), spend())
-            with suppress(ValueError), opened(other):
-                enter(Spent(1))
-                raise ValueError
-            enter(Spent(1))
-        enter(Spent(7, 7, 7, 7.0))
+            with metered() as inner:
+                record_cost(Cost(1))
+            record_cost(Cost(1))
+        record_cost(Cost(7, 7, 7, 7.0))
+        totals.extend([meter.total, inner.total])
 
     asyncio.run(main())
-    assert account == Account(3, 20, 2, 1.0)
-    assert other == Account(1)
+    assert totals == [Cost(3, 20, 2, 1.0), Cost(1)]

@@ -1,7 +1,7 @@
-"""`Account`: what was spent on one call, also in vain: on tries that failed, on requests that nobody waits for.
+"""`Cost`: requests, tokens and dollars that judging a call took; and the meter of the requests made in a context.
 
-A judge that is cancelled at a call's deadline can report nothing any more. So its transport enters every request, as
-it is made and answered, into the account of the call that is open in the current context.
+A judge that is cancelled at a call's deadline cannot report its cost any more. So its transport records every request,
+as it is made and answered, on the `CostMeter` of the current context.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement
 
 
-class Cost(Protocol):
-    """What some requests cost."""
+class ReportsCost(Protocol):
+    """Anything with the four numbers of a cost: a judgement, or the error of a judge."""
 
     @property
     def n_calls(self) -> int: ...
@@ -30,72 +30,86 @@ class Cost(Protocol):
     def cost_usd(self) -> float | None: ...
 
 
-@dataclass(slots=True)
-class Account:
-    """A sum of costs. That of tokens nobody counted is not known: `cost_usd` is then the sum of what is."""
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Requests to a model, the tokens it read and wrote, and their price in US dollars; add costs with `+`."""
 
     n_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
+    """None: the price, or the number of tokens, is not known."""
+
+    @classmethod
+    def of(cls, report: ReportsCost) -> Cost:
+        """Return the cost that *report* states; a value that is no number counts as nothing.
+
+        A judge of the user's may report anything.
+        """
+        return cls(
+            _count(report.n_calls), _count(report.input_tokens), _count(report.output_tokens), _dollars(report.cost_usd)
+        )
 
     def __bool__(self) -> bool:
         return bool(self.n_calls or self.input_tokens or self.output_tokens or self.cost_usd)
 
-    def add(self, cost: Cost) -> None:
-        """Add *cost*; what is no number (a user's judge may report anything) adds nothing."""
-        self.n_calls += _count(cost.n_calls)
-        self.input_tokens += _count(cost.input_tokens)
-        self.output_tokens += _count(cost.output_tokens)
-        usd = _dollars(cost.cost_usd)
-        if usd is not None:
-            self.cost_usd = (self.cost_usd or 0.0) + usd
+    def __add__(self, other: Cost) -> Cost:
+        """Return the sum; its dollars are known only if those of both parts are. An empty `Cost()` changes nothing."""
+        if Cost() in (self, other):
+            return self if other == Cost() else other
+        total = self.plus_known(other)
+        return replace(total, cost_usd=None) if None in (self.cost_usd, other.cost_usd) else total
 
-    def charge(self, judgement: Judgement) -> Judgement:
-        """*judgement* with what was spent beside it."""
-        if not self:
-            return judgement
-        self.add(judgement)
-        return replace(
-            judgement,
-            n_calls=self.n_calls,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            cost_usd=self.cost_usd,
+    def plus_known(self, other: Cost) -> Cost:
+        """Return the sum; its dollars are those that are known, None if neither part's are."""
+        amounts = [usd for usd in (self.cost_usd, other.cost_usd) if usd is not None]
+        return Cost(
+            self.n_calls + other.n_calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            sum(amounts) if amounts else None,
         )
 
-    def charged(self, error: JudgeError) -> JudgeError:
-        """A new error like *error*, with this account as what was spent."""
+    def on_judgement(self, judgement: Judgement) -> Judgement:
+        """Return *judgement* with this cost in place of its own."""
+        return replace(judgement, **self._fields())
+
+    def on_error(self, error: JudgeError) -> JudgeError:
+        """Return a new error like *error* with this cost in place of its own."""
         return JudgeError(
-            error.reason,
-            error.detail,
-            retry_after=error.retry_after,
-            retryable=error.retryable,
-            n_calls=self.n_calls,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            cost_usd=self.cost_usd,
+            error.reason, error.detail, retry_after=error.retry_after, retryable=error.retryable, **self._fields()
         )
 
+    def _fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("n_calls", "input_tokens", "output_tokens", "cost_usd")}
 
-_open: ContextVar[Account | None] = ContextVar("ragtrace_account", default=None)
+
+@dataclass(slots=True)
+class CostMeter:
+    """Running sum of the costs recorded in one context; dollars that are not known are left out."""
+
+    total: Cost = Cost()
+
+
+_meter: ContextVar[CostMeter | None] = ContextVar("ragtrace_cost_meter", default=None)
 
 
 @contextmanager
-def opened(account: Account) -> Generator[None, None, None]:
-    """Have everything that is done in the block, and in the tasks that it starts, entered into *account*."""
-    token = _open.set(account)
+def metered() -> Generator[CostMeter, None, None]:
+    """Collect on a new `CostMeter` what `record_cost` reports in the block and in the tasks started there."""
+    meter = CostMeter()
+    token = _meter.set(meter)
     try:
-        yield
+        yield meter
     finally:
-        _open.reset(token)
+        _meter.reset(token)
 
 
-def enter(cost: Cost) -> None:
-    """Enter *cost* into the account that is open, if one is."""
-    account = _open.get()
-    if account is not None:
-        account.add(cost)
+def record_cost(cost: Cost) -> None:
+    """Add *cost* to the `CostMeter` of the current context, if there is one."""
+    meter = _meter.get()
+    if meter is not None:
+        meter.total = meter.total.plus_known(cost)
 
 
 def _count(value: object) -> int:

@@ -1,4 +1,4 @@
-"""What model calls cost: token counts as the server reports them, and the list prices of those we know."""
+"""List prices of models, and the cost of one request from the token counts that the server reports."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import SettingsError
 
 _MILLION: Final = 1_000_000
 _MOST_TOKENS: Final = 10**9
-"""More in one call is a mistake of the server's."""
+"""A server that counts more tokens for one request made a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars for a million tokens.
+    """Price of a model in US dollars for a million tokens.
 
     Args:
-        input: tokens that the model reads.
-        output: tokens that it writes; 0 for embeddings.
-        cached_input: tokens that it has read lately; None: as `input`.
+        input: price of tokens that the model reads.
+        output: price of tokens that the model writes; 0 for embeddings.
+        cached_input: price of input tokens that the server had in its cache; None: as `input`.
     """
 
     input: float
     output: float = 0.0
     cached_input: float | None = None
 
-    def of(self, usage: Usage) -> float:
-        """What *usage* costs, in US dollars."""
+    def of(self, usage: TokenUsage) -> float:
+        """Return the cost of *usage* in US dollars."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         again = self.input if self.cached_input is None else self.cached_input
         fresh = usage.input_tokens - cached
@@ -40,7 +41,7 @@ class Price:
 
 
 def check_price(price: object) -> None:
-    """Raise `SettingsError` if *price*, as an argument of that name, is neither None nor a `Price` of numbers."""
+    """Raise `SettingsError` unless *price* is None or a `Price` of finite numbers that are not negative."""
     if price is None:
         return
     amounts = (price.input, price.output, price.cached_input or 0.0) if isinstance(price, Price) else ()
@@ -52,43 +53,16 @@ def check_price(price: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one call, as the server counted them."""
+class TokenUsage:
+    """Token counts of one request, as the server reports them."""
 
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
-    """Those of `input_tokens` that were cached."""
+    """Part of `input_tokens` that the server had in its cache."""
     reasoning_tokens: int = 0
-    """Those of `output_tokens` that the reply does not show."""
+    """Part of `output_tokens` that the reply does not show."""
 
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What some calls cost; add them up with `+`."""
-
-    n_calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float | None = None
-    """None: the price, or the number of tokens, is not known."""
-
-    def __add__(self, other: Spent) -> Spent:
-        """Both together; the cost is known if both are, or one of them spent nothing."""
-        if other == _NOTHING:
-            return self
-        if self == _NOTHING:
-            return other
-        known = self.cost_usd is not None and other.cost_usd is not None
-        return Spent(
-            self.n_calls + other.n_calls,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            (self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
-        )
-
-
-_NOTHING: Final = Spent()
 
 PRICES_AS_OF: Final = "2026-11"
 PRICES: Final[Mapping[str, Price]] = MappingProxyType(
@@ -116,20 +90,20 @@ PRICES: Final[Mapping[str, Price]] = MappingProxyType(
 They hold for that API alone: the same name on another server is another price, or none.
 """
 _DATED: Final = re.compile(r"-\d{4}-\d{2}-\d{2}$")
-_DEARER: Final = frozenset({"gpt-4o-2024-05-13"})
-"""Dated versions whose price is not that of the name without the date."""
+_PRICED_APART: Final = frozenset({"gpt-4o-2024-05-13"})
+"""Dated versions whose price differs from that of the name without the date."""
 _PRICED_HOSTS: Final = ("api.openai.com", "eu.api.openai.com", "us.api.openai.com")
 
 
 def price_of(model: str, base_url: str) -> Price | None:
-    """The list price of *model* on the server at *base_url*; None: not known, and never guessed."""
-    if urlsplit(base_url).hostname not in _PRICED_HOSTS or model in _DEARER:
+    """Return the list price of *model* on the server at *base_url*; None: not known, and never guessed."""
+    if urlsplit(base_url).hostname not in _PRICED_HOSTS or model in _PRICED_APART:
         return None
     return PRICES.get(model) or PRICES.get(_DATED.sub("", model))
 
 
-def read_usage(reply: Mapping[str, object]) -> Usage | None:
-    """The token counts of a reply; None if the server does not say, or says nonsense."""
+def read_usage(reply: Mapping[str, object]) -> TokenUsage | None:
+    """Return the token counts in the JSON body of a server; None if there are none, or no valid ones."""
     usage = reply.get("usage")
     if not isinstance(usage, dict):
         return None
@@ -138,7 +112,7 @@ def read_usage(reply: Mapping[str, object]) -> Usage | None:
     if read is None or written is None:
         return None
     cached = _detail(counts, "prompt_tokens_details", "cached_tokens")
-    return Usage(read, written, cached, _detail(counts, "completion_tokens_details", "reasoning_tokens"))
+    return TokenUsage(read, written, cached, _detail(counts, "completion_tokens_details", "reasoning_tokens"))
 
 
 def _detail(counts: Mapping[str, object], part: str, name: str) -> int:
@@ -151,14 +125,13 @@ def _count(value: object) -> int | None:
     return value if whole and 0 <= cast(int, value) <= _MOST_TOKENS else None  # type: ignore[return-value]
 
 
-def spent_on(usage: Usage | None, price: Price | None) -> Spent:
-    """One call that was answered."""
+def cost_of_reply(usage: TokenUsage | None, price: Price | None) -> Cost:
+    """Return the cost of one request that the server answered."""
     if usage is None:
-        return Spent(1)
-    cost = None if price is None else price.of(usage)
-    return Spent(1, usage.input_tokens, usage.output_tokens, cost)
+        return Cost(1)
+    return Cost(1, usage.input_tokens, usage.output_tokens, None if price is None else price.of(usage))
 
 
-def spent_in_vain(price: Price | None) -> Spent:
-    """One call that the server turned down: providers charge nothing for these."""
-    return Spent(1, 0, 0, None if price is None else 0.0)
+def cost_of_refusal(price: Price | None) -> Cost:
+    """Return the cost of one request that the server rejected: providers charge nothing for these."""
+    return Cost(1, 0, 0, None if price is None else 0.0)

@@ -225,9 +225,9 @@ def _evaluators(inside: Insides) -> tuple[Evaluating, ...]:
 
 def _evaluating(role: str, evaluator: Evaluator, failing: Failing) -> Evaluating:
     judge, metrics = evaluator.judge, tuple(metric.name for metric in evaluator.metrics)
-    if evaluator.asker.computes or isinstance(judge, Stopwatch):
+    if evaluator.judge_client.computes or isinstance(judge, Stopwatch):
         return Evaluating(role, judge.id, judge.version, metrics)
-    now = evaluator.asker.standing
+    now = evaluator.judge_client.status
     return Evaluating(
         *(role, judge.id, judge.version, metrics, now.state, now.waits_s, now.in_flight, now.queued, now.asked),
         failures=dict(failing.causes),

@@ -74,7 +74,7 @@ def of_judges(inside: Insides, timeout: float) -> Reach:
     checks: list[Check] = []
     notes: list[str] = []
     for evaluator in (inside.evaluators.screen, inside.evaluators.judge):
-        if evaluator is None or evaluator.asker.computes:
+        if evaluator is None or evaluator.judge_client.computes:
             continue
         if isinstance(evaluator.judge, Probed):
             checks.append(_probe(inside, evaluator, evaluator.judge, timeout))

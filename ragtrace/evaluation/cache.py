@@ -1,37 +1,32 @@
-"""Judgements remembered by what was judged, so that identical calls are judged once."""
+"""Cache of judgements by what was judged, so that identical calls are judged once."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Final, cast
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Final, cast
 
-from ragtrace.core.labels import Citation, Claim, Fact, Intention, Nugget, Rating, Sentence
+from ragtrace.core.cost import Cost
 from ragtrace.core.types import Document, Judgement, Plain, RagCall
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 CACHED: Final = "cached"
-"""Attribute of a judgement that was not asked for."""
-_WORDY: Final[tuple[tuple[str, type], ...]] = (
-    ("claims", Claim),
-    ("sentences", Sentence),
-    ("citations", Citation),
-    ("questions", str),
-    ("nuggets", Nugget),
-    ("intentions", Intention),
-    ("answer_facts", Fact),
-    ("reference_facts", Fact),
-)
-"""Fields of a judgement that hold texts, and what they hold."""
-_TEXTS: Final = ("text", "quote", "marker", "reason")
-_MOST_CHARS: Final = 4_000_000
+"""Attribute of a judgement that came from an identical call."""
+_CACHE_CHARS: Final = 4_000_000
 _MOST_CHARS_EACH: Final = 100_000
+_NOTES: Final = ("reasons", "attributes")
+"""Fields of a judgement that hold no labels."""
 
 
 def fingerprint(call: RagCall, evaluator: str) -> bytes:
-    """A hash of what a judge may judge by: query, contexts (texts and ids, in order), answer, reference, and what else
-    the caller knows of it: reference contexts, the conversation, repeated runs, the answer's parts.
+    """Return a hash of everything that a judge may judge *call* by, and of the judge.
+
+    That is query, contexts (texts and ids, in order), answer and reference, and what else the application gave:
+    reference contexts, the conversation, repeated runs, the answer's parts.
 
     Args:
         evaluator: id and version of the judge.
@@ -67,23 +62,21 @@ def _documents(documents: tuple[Document, ...] | None) -> Iterator[str | None]:
         yield document.id
 
 
-def again(judgement: Judgement) -> Judgement:
-    """*judgement* for another call: it cost nothing, and says so."""
+def as_cached(judgement: Judgement) -> Judgement:
+    """Return *judgement* for an identical call: without a cost, and marked as cached."""
     attributes: object = judgement.attributes  # a user's judge may have put anything there
     kept = cast("Mapping[str, Plain]", attributes if isinstance(attributes, Mapping) else {})
-    return replace(
-        judgement, n_calls=0, input_tokens=0, output_tokens=0, cost_usd=0.0, attributes={**kept, CACHED: True}
-    )
+    return replace(Cost(cost_usd=0.0).on_judgement(judgement), attributes={**kept, CACHED: True})
 
 
 def was_cached(judgement: Judgement) -> bool:
-    """Whether *judgement* is that of an identical call."""
+    """Return whether *judgement* came from an identical call."""
     attributes: object = judgement.attributes
     return isinstance(attributes, Mapping) and cast("Mapping[object, object]", attributes).get(CACHED) is True
 
 
-class Memory:
-    """The judgements used last, at most *limit* of them and about four million characters."""
+class JudgementCache:
+    """Least recently used cache of judgements, bounded by their number and by about four million characters."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -94,7 +87,7 @@ class Memory:
         return len(self._entries)
 
     def get(self, key: bytes) -> Judgement | None:
-        """The judgement remembered under *key*, which is thereby the one used last."""
+        """Return the judgement stored under *key*, which becomes the one used last; None if there is none."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -102,42 +95,41 @@ class Memory:
         return entry[0]
 
     def put(self, key: bytes, judgement: Judgement) -> None:
-        """Remember *judgement*, forgetting those used longest ago; one that is malformed or huge is not remembered."""
-        chars = _weight(judgement)
+        """Store *judgement* unless it is malformed or huge, and evict the ones used longest ago."""
+        chars = _chars_of(judgement)
         if chars is None or chars > _MOST_CHARS_EACH:
             return
-        self._forget(key)
+        self._remove(key)
         self._entries[key] = judgement, chars
         self._chars += chars
-        while len(self._entries) > self._limit or self._chars > _MOST_CHARS:
-            self._forget(next(iter(self._entries)))
+        while len(self._entries) > self._limit or self._chars > _CACHE_CHARS:
+            self._remove(next(iter(self._entries)))
 
-    def _forget(self, key: bytes) -> None:
+    def _remove(self, key: bytes) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._chars -= entry[1]
 
 
-def _weight(judgement: Judgement) -> int | None:
-    """Characters that *judgement* keeps alive; None if its labels are not what they should be."""
-    weights = [_texts(getattr(judgement, name), kind) for name, kind in _WORDY]
-    ratings: object = judgement.ratings
-    if isinstance(ratings, Mapping):
-        weights.append(_texts(tuple(cast("Mapping[object, object]", ratings).values()), Rating))
-    known = [weight for weight in weights if weight is not None]
-    return sum(known) if len(known) == len(weights) else None
+def _chars_of(judgement: Judgement) -> int | None:
+    """Return the characters of all texts in the labels of *judgement*; None if a label is of a type that no label has.
 
-
-def _texts(labels: object, kind: type) -> int | None:
-    """Characters of the texts in *labels*, a tuple of *kind* or None; None if it is neither."""
-    if labels is None:
-        return 0
-    if not isinstance(labels, tuple):
+    A judge of the user's may put anything there: a list that grows, or an iterator that ends.
+    """
+    try:
+        return sum(_chars_in(getattr(judgement, label.name)) for label in fields(judgement) if label.name not in _NOTES)
+    except Exception:
         return None
-    total = 0
-    for label in cast("tuple[object, ...]", labels):
-        if not isinstance(label, kind):
-            return None
-        texts = [label] if isinstance(label, str) else [getattr(label, name, None) for name in _TEXTS]
-        total += sum(len(text) for text in texts if isinstance(text, str))
-    return total
+
+
+def _chars_in(value: object) -> int:
+    """Return the characters of the texts in *value*: plain values, and tuples, mappings and dataclasses of them."""
+    if isinstance(value, str):
+        return len(value)
+    if value is None or isinstance(value, (int, float)):
+        return 0
+    if isinstance(value, tuple):
+        return sum(map(_chars_in, cast("tuple[object, ...]", value)))
+    if isinstance(value, Mapping):
+        return sum(map(_chars_in, cast("Mapping[object, object]", value).values()))
+    return sum(_chars_in(getattr(value, label.name)) for label in fields(cast("DataclassInstance", value)))

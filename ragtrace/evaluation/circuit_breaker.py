@@ -1,4 +1,4 @@
-"""The circuit breaker: a judge that keeps failing is left alone for a while, then tried with one call at a time."""
+"""The circuit breaker around a judge: opens when the judge keeps failing, and then admits one probe call at a time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from ragtrace.core.types import BreakerState
 
 _FAILURES: Final = 10
-"""In a row. Even if every third call fails, ten in a row are rarer than one in 50,000."""
+"""Failures in a row. Even if every third call fails, ten in a row are rarer than one in 50,000."""
 _WINDOW: Final = 40
 _SHARE: Final = 0.75
-"""Of the last `_WINDOW` outcomes: more failures than retries can make up for."""
+"""Share of failures among the last `_WINDOW` outcomes: more than retries can make up for."""
 _PAUSE_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 
-class Breaker:
-    """Opens after ten failures in a row, or when three quarters of the last 40 outcomes are failures.
+class CircuitBreaker:
+    """Circuit breaker that opens after ten failures in a row, or when three quarters of the last 40 calls failed.
 
-    Stays open for five seconds, twice as long after each probe that fails, a minute at most; a probe that goes well
+    It stays open for five seconds, twice as long after each probe that fails, a minute at most; a probe that succeeds
     closes it. For one event loop; `state` may be read from any thread.
     """
 
@@ -31,38 +31,38 @@ class Breaker:
         self._until: float | None = None
         """When the pause is over; None: closed."""
         self._openings = 0
-        """How often it has opened since it was last closed."""
+        """How often the breaker opened since it was last closed."""
         self._epoch = 0
         self._probing = False
 
     @property
     def state(self) -> BreakerState:
-        """closed, open or half_open, at this moment."""
+        """BreakerState of the breaker at this moment."""
         until = self._until  # read once: another thread may be looking
         if until is None:
             return "closed"
         return "open" if self._clock() < until else "half_open"
 
     @property
-    def left(self) -> float:
-        """Seconds until the judge may be tried again; 0 if it may be now."""
+    def seconds_open(self) -> float:
+        """Seconds until a probe is admitted; 0 if one is admitted now."""
         return 0.0 if self._until is None else max(0.0, self._until - self._clock())
 
     @property
     def refuses(self) -> bool:
-        """Whether a call would not be let through now: it is open, or a probe is under way."""
+        """Whether no call is admitted now: the breaker is open, or a probe is under way."""
         return self._until is not None and (self.state == "open" or self._probing)
 
     def admit(self) -> int | None:
-        """Let a call through: returns its ticket for `settle`, or None if the call may not be asked now."""
+        """Admit a call and return its ticket for `settle`; return None if no call is admitted now."""
         if self.refuses:
             return None
         self._probing = self._until is not None
         return self._epoch
 
     def settle(self, ticket: int, well: bool | None) -> None:
-        """The call with that ticket ended: the judge answered, failed, or (None) showed neither."""
-        if ticket != self._epoch:  # asked before the circuit opened: old news
+        """Count the outcome of the call with *ticket*; *well* None: the call says nothing about the judge."""
+        if ticket != self._epoch:  # admitted before the breaker opened
             return
         if self._until is not None:
             self._probed(well)

@@ -1,4 +1,4 @@
-"""How long to wait before a judge is asked again: as long as it said, or longer each time it fails."""
+"""Pauses before a judge is asked again: exponential back-off, and the gate that a Retry-After shuts for all calls."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ _LONGEST_SPREAD_S: Final = 1.0
 
 
 def back_off(tries: int, random: Callable[[], float]) -> float:
-    """Seconds to wait after *tries* tries (at least 1) have failed: doubled each time, up to half of it by chance."""
+    """Return the seconds to wait after *tries* failed tries (at least 1): doubled each time, half of it random."""
     return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(tries - 1, 10)) * (0.5 + random() / 2)
 
 
-class Gate:
-    """Shut when a judge says "not before"; all calls share it. For one event loop at a time.
+class RetryAfterGate:
+    """Gate in front of a judge, shut for all calls while a Retry-After of the judge lasts.
+
+    One event loop at a time may use it.
 
     Args:
         clock: monotonic seconds.
@@ -35,12 +37,12 @@ class Gate:
         self._spread = 0.0
 
     @property
-    def left(self) -> float:
-        """Seconds until it opens; 0 if it is open."""
+    def seconds_shut(self) -> float:
+        """Seconds until the gate opens; 0 if it is open."""
         return max(0.0, self._opens - self._clock())
 
     def shut(self, seconds: float) -> None:
-        """Nobody passes for *seconds* from now, or for what was left of an earlier shut if that is longer."""
+        """Shut the gate for *seconds* from now; an earlier shut that ends later stays in force."""
         if not seconds > 0:  # NaN as well: a judge may say anything
             return
         seconds = min(seconds, _LONGEST_SHUT_S)
@@ -50,16 +52,16 @@ class Gate:
             self._spread = min(_LONGEST_SPREAD_S, _SPREAD * seconds)
 
     def opens_before(self, deadline: float) -> bool:
-        """Whether waiting for it makes sense to a call that must be done by *deadline*, on the clock."""
-        return self.left == 0 or self._opens < deadline
+        """Return whether the gate is open, or opens before *deadline* on the clock."""
+        return self.seconds_shut == 0 or self._opens < deadline
 
     async def passed(self, deadline: float) -> bool:
-        """Wait until it is open; False at once if that is not before *deadline*.
+        """Wait until the gate is open and return True; return False at once if it opens only after *deadline*.
 
-        Those who wait are let through one after the other, within a tenth of the time it was shut, so that they do not
-        all arrive in the same moment, here and in the other processes that were told the same.
+        Waiting calls pass one after the other, within a tenth of the time that the gate was shut, so that they do not
+        all arrive at the same moment, here and in other processes with the same Retry-After.
         """
-        while (left := self.left) > 0:
+        while (left := self.seconds_shut) > 0:
             if not self.opens_before(deadline):
                 return False
             room = deadline - self._opens

@@ -9,11 +9,12 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Closable, Evaluation, Judge, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.evaluation.cache import was_cached
-from ragtrace.evaluation.judge_client import Asker
+from ragtrace.evaluation.judge_client import JudgeClient
 from ragtrace.system.fair_semaphore import LateError, within
 from ragtrace.system.faults import faults
 from ragtrace.system.judge_loops import NoThreadError, Threads
@@ -36,12 +37,12 @@ class Evaluator:
     ) -> None:
         self.judge, self.metrics, self.timeout = judge, metrics, timeout
         self._concurrency = concurrency
-        self.asker = Asker(judge, timeout=timeout, concurrency=concurrency)
+        self.judge_client = JudgeClient(judge, timeout=timeout, concurrency=concurrency)
         self.reset()
 
     def reset(self) -> None:
         """Start afresh: after a fork, what is under way is the parent's."""
-        self.asker.reset()
+        self.judge_client.reset()
         self.threads = Threads(self._concurrency, f"metrics of {self.judge.id}")
 
     async def aclose(self) -> None:
@@ -88,9 +89,11 @@ async def evaluate(
     """
     if not call.answer_captured:
         return await _of_an_unseen_answer(evaluator, call, probability)
-    if evaluator.asker.computes:
+    if evaluator.judge_client.computes:
         return await _evaluate(evaluator, call, probability, begun)
-    async with evaluator.asker.line:  # in a burst, calls wait here, where it costs them none of their time
+    async with (
+        evaluator.judge_client.admission_queue
+    ):  # in a burst, calls wait here, where it costs them none of their time
         return await _evaluate(evaluator, call, probability, begun)
 
 
@@ -102,11 +105,11 @@ async def _evaluate(
     began = perf_counter()
     failed: JudgeError | None = None
     try:
-        judgement = await evaluator.asker.ask(call)
+        judgement = await evaluator.judge_client.ask(call)
     except JudgeError as error:
-        judgement, failed = _spent(error), error
+        judgement, failed = Cost.of(error).on_judgement(Judgement()), error
     took = perf_counter() - began
-    if not evaluator.asker.computes:
+    if not evaluator.judge_client.computes:
         # Many judgements come at the same time, and what we make of them takes ours: first the next are asked for.
         for _ in range(_TURNS):
             await asyncio.sleep(0)
@@ -141,16 +144,6 @@ async def _of_an_unseen_answer(evaluator: Evaluator, call: RagCall, probability:
             results[metric.name] = _unscored(evaluator, metric, "answer_not_captured", "")
     judge = evaluator.judge
     return Evaluation(judge.id, judge.version, judge.type, results, probability, cost_usd=0.0)
-
-
-def _spent(error: JudgeError) -> Judgement:
-    """No labels, but what was spent in vain."""
-    return Judgement(
-        n_calls=error.n_calls,
-        input_tokens=error.input_tokens,
-        output_tokens=error.output_tokens,
-        cost_usd=error.cost_usd,
-    )
 
 
 def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) -> Unscored:

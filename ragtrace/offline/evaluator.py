@@ -79,8 +79,8 @@ class Panel:
     @property
     def _refused_s(self) -> float:
         """Seconds until the judge, which kept failing, may be asked again; 0 if it may be now."""
-        asker = self._evaluators[0].asker
-        return 0.0 if asker.state == "closed" else max(asker.standing.waits_s, _SHORTEST_PAUSE_S)
+        judge_client = self._evaluators[0].judge_client
+        return 0.0 if judge_client.state == "closed" else max(judge_client.status.waits_s, _SHORTEST_PAUSE_S)
 
     async def close(self) -> None:
         """Let the judge let go of its connections; a judge that hangs over it is left to itself."""

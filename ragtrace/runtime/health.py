@@ -28,7 +28,7 @@ _MOST_WORKFLOWS: Final = 100
 _MOST_REMEMBERED: Final = 1_000
 _MOST_CAUSES: Final = 20
 _SAID_CHARS: Final = 300
-_LEFT_ALONE: Final = "the judge kept failing and is left alone"
+_LEFT_ALONE: Final = "the judge kept failing and its circuit is open"
 
 NO_CONTEXTS: Final = (
     "no contexts were captured in the first %d calls of workflow %s, so that nothing that compares answers with "
@@ -48,7 +48,7 @@ _ADVICE: Final[Sequence[tuple[str, str, str]]] = (
     (r"HTTP 429\b", "rate limit or quota", "lower Sampling(rate=) or judge_concurrency=, or raise the quota"),
     (r"HTTP 5\d\d\b", "server error", "look into the log of the judge's server"),
     (r"^(?!Connection)\w+$", "exception", "the log has the judge's traceback"),
-    (r"wants to be left alone", "rate limit or quota", "lower Sampling(rate=) or judge_concurrency="),
+    (r"Retry-After lasts another", "rate limit or quota", "lower Sampling(rate=) or judge_concurrency="),
 )
 _BY_REASON: Final[Mapping[str, tuple[str, str]]] = {
     "timeout": ("timeout", "raise judge_timeout=, or lower judge_concurrency="),

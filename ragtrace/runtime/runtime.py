@@ -14,7 +14,7 @@ from ragtrace.core.ledger import Ledger, Posted, Stats
 from ragtrace.core.settings import Settings
 from ragtrace.core.step import Step
 from ragtrace.estimates import Learner, Observer, Plan, RunningMoments
-from ragtrace.evaluation.judge_client import Standing
+from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.sampler import Sampler
 from ragtrace.evaluation.scoring import Evaluators
@@ -255,9 +255,9 @@ class Runtime:
     def _posted(self) -> dict[str, Posted]:
         return {poster.outbox.name: poster.outbox.counts() for poster in self._telemetry.posters}
 
-    def standings(self) -> dict[str, Standing]:
+    def standings(self) -> dict[str, JudgeStatus]:
         """How each judge that does more than compute stands at this moment, by evaluator id."""
-        return {e.id: e.asker.standing for e in self._evaluators if not e.asker.computes}
+        return {e.id: e.judge_client.status for e in self._evaluators if not e.judge_client.computes}
 
     @property
     def insides(self) -> Insides:

@@ -33,7 +33,7 @@ from typing import Final
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Document, RagCall
-from ragtrace.evaluation.judge_client import Asker
+from ragtrace.evaluation.judge_client import JudgeClient
 from ragtrace.testing import Captured
 from tests.support.http_judge import HttpJudge
 from tests.support.judge_server import JudgeServer, Limiter, Reply, Request, Rule, labels, too_many
@@ -105,15 +105,15 @@ def serve(kind: str, allowed: float) -> None:
 async def measure(url: str, row: Row, seconds: float) -> Outcome:
     """Judge different calls for about *seconds*, as many at a time as the background would, then finish."""
     judge = HttpJudge(url, keep_alive=True)
-    asker = Asker(judge, timeout=30.0, concurrency=row.concurrency)
+    judge_client = JudgeClient(judge, timeout=30.0, concurrency=row.concurrency)
     lost: Counter[str] = Counter()
     judged = 0
     if row.kind in ("direct", "latency"):  # opening connections is no part of what is measured
-        await asyncio.gather(*(asker.ask(replace(CALL, query=f"warm {n}")) for n in range(row.concurrency)))
+        await asyncio.gather(*(judge_client.ask(replace(CALL, query=f"warm {n}")) for n in range(row.concurrency)))
     began = monotonic()
     numbers = iter(range(10**9))
 
-    line = asyncio.Semaphore(row.concurrency) if row.kind == "direct" else asker.line
+    line = asyncio.Semaphore(row.concurrency) if row.kind == "direct" else judge_client.admission_queue
 
     async def ask_on() -> None:
         nonlocal judged
@@ -123,7 +123,7 @@ async def measure(url: str, row: Row, seconds: float) -> Outcome:
                     return
                 try:
                     call = replace(CALL, query=f"question {next(numbers)}")
-                    await (judge.judge(call) if row.kind == "direct" else asker.ask(call))
+                    await (judge.judge(call) if row.kind == "direct" else judge_client.ask(call))
                     judged += 1
                 except JudgeError as error:
                     lost[error.reason] += 1
@@ -131,7 +131,7 @@ async def measure(url: str, row: Row, seconds: float) -> Outcome:
     await asyncio.gather(*(ask_on() for _ in range(MOST_CALLS_AT_A_TIME)))
     took = monotonic() - began
     await judge.close()
-    return Outcome(judged, lost, took, max(judged, asker.standing.asked))
+    return Outcome(judged, lost, took, max(judged, judge_client.status.asked))
 
 
 def measure_whole(url: str, row: Row, seconds: float) -> Outcome:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Spent
 from ragtrace.judges.llm.chat_types import Answer, Ask
 
 Data = dict[str, Any]
@@ -42,8 +42,8 @@ class ScriptedChat:
             self.repairs.append(defects)
             again = self._reply(ask, 2)
             reply = again if len(check(again)) <= len(defects) else reply
-            return Answer(reply, json.dumps(reply), 1, "scripted-1", Spent(2, 200, 20, 0.002))
-        return Answer(reply, json.dumps(reply), 1, "scripted-1", Spent(1, 100, 10, 0.001))
+            return Answer(reply, json.dumps(reply), 1, "scripted-1", Cost(2, 200, 20, 0.002))
+        return Answer(reply, json.dumps(reply), 1, "scripted-1", Cost(1, 100, 10, 0.001))
 
     def _reply(self, ask: Ask, n_calls: int) -> Data:
         self.asks.append(ask)

@@ -12,7 +12,7 @@ from typing import Any
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import ChunkLabel, Turn
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.judges.llm.chat_types import Answer, Ask, Spent, TokenChoice
+from ragtrace.judges.llm.chat_types import Answer, Ask, Cost, TokenChoice
 from ragtrace.judges.llm.families import more
 from ragtrace.judges.local.embedder import Embedder
 from ragtrace.metrics import registry
@@ -55,7 +55,7 @@ class Scripted:
         text = json.dumps(data)
         samples = (data,) * ask.samples if not self.defects[-1] else ()
         return Answer(
-            data, text, 1, self.model, Spent(1, 10, 2, 0.5), self.tokens(text) if self.tokens else None, samples
+            data, text, 1, self.model, Cost(1, 10, 2, 0.5), self.tokens(text) if self.tokens else None, samples
         )
 
     def kinds(self) -> list[str]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final, cast
 
-from ragtrace.core.cost import enter
+from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError, SettingsError
-from ragtrace.core.price import Price, Spent, check_price, price_of, spent_in_vain, spent_on
+from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of
 from ragtrace.judges.llm import response_format
 from ragtrace.judges.llm.completions import Choice, Completion, TokenChoice, read_completion
 from ragtrace.judges.llm.exchange import Answer, Ask, Check, Tally
@@ -25,7 +25,7 @@ from ragtrace.judges.llm.server_errors import ServerError
 from ragtrace.judges.llm.transport import Transport
 from ragtrace.judges.local.embeddings import Embeddings
 
-__all__ = ["Answer", "Ask", "Chat", "Check", "Embeddings", "Price", "Spent", "TokenChoice"]
+__all__ = ["Answer", "Ask", "Chat", "Check", "Embeddings", "Price", "Cost", "TokenChoice"]
 
 _MOST_LESSONS: Final = 12
 """Requests that one question may take to learn what a server rejects."""
@@ -121,9 +121,9 @@ class Chat:
         try:
             return await self._ask(ask, check, tally)
         except JudgeError as error:
-            raise tally.put_on(error) from error.__cause__
+            raise tally.spent.on_error(error) from error.__cause__
 
-    async def text(self, system: str, user: str, *, max_tokens: int | None = None) -> tuple[str, Spent]:
+    async def text(self, system: str, user: str, *, max_tokens: int | None = None) -> tuple[str, Cost]:
         """The model's reply in its own words, for models that write no JSON.
 
         Raises:
@@ -136,7 +136,7 @@ class Chat:
             completion, _ = await self._complete(ask, lambda rung: sent, tally, least=response_format.TEXT)
             completion.choices[0].check()
         except JudgeError as error:
-            raise tally.put_on(error) from error.__cause__
+            raise tally.spent.on_error(error) from error.__cause__
         return completion.choices[0].text, tally.spent
 
     async def probe(self) -> str:
@@ -272,15 +272,15 @@ class Chat:
         return None if set_already or self._extra.keys() & response_format.TOKENS_NAMES else ask.ample_tokens
 
     async def _once(self, body: dict[str, object], tally: Tally) -> Completion:
-        enter(Spent(1))  # now: who is cancelled while it waits cannot say so later
+        record_cost(Cost(1))  # now: who is cancelled while it waits cannot say so later
         try:
             completion = read_completion(await self._wire.post(_PATH, body))
         except JudgeError as error:
             # What was read in part, or answered too late, may have been charged for all the same.
-            tally.spent += spent_in_vain(tally.price) if isinstance(error, ServerError) else Spent(1)
+            tally.spent += cost_of_refusal(tally.price) if isinstance(error, ServerError) else Cost(1)
             raise
-        spent = spent_on(completion.usage, tally.price)
-        enter(replace(spent, n_calls=0))
+        spent = cost_of_reply(completion.usage, tally.price)
+        record_cost(replace(spent, n_calls=0))
         tally.spent += spent
         tally.model = completion.model or tally.model
         read = completion.usage.input_tokens if completion.usage is not None else 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Usage, read_usage
+from ragtrace.core.price import TokenUsage, read_usage
 from ragtrace.judges.llm.jsonreading import encodable
 from ragtrace.judges.llm.server_errors import ServerError, server_error
 
@@ -55,7 +55,7 @@ class Completion:
 
     choices: tuple[Choice, ...]
     model: str
-    usage: Usage | None
+    usage: TokenUsage | None
 
 
 def read_completion(body: bytes) -> Completion:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Price, Spent
+from ragtrace.core.cost import Cost
+from ragtrace.core.price import Price
 from ragtrace.judges.llm.completions import TokenChoice
 
 Check = Callable[[dict[str, Any]], list[str]]
@@ -54,7 +54,7 @@ class Answer:
     """Of the ladder, 1 to 3."""
     model: str
     """As the server calls it."""
-    spent: Spent
+    spent: Cost
     tokens: tuple[TokenChoice, ...] | None = None
     """The tokens of `text`, where they were wanted and the server gives them."""
     samples: tuple[dict[str, Any], ...] = ()
@@ -70,12 +70,6 @@ class Tally:
     """What a question has cost so far."""
 
     price: Price | None
-    spent: Spent = field(default_factory=Spent)
+    spent: Cost = field(default_factory=Cost)
     model: str = ""
     input_truncated: bool = False
-
-    def put_on(self, error: JudgeError) -> JudgeError:
-        """*error*, saying what was spent."""
-        error.n_calls, error.cost_usd = self.spent.n_calls, self.spent.cost_usd
-        error.input_tokens, error.output_tokens = self.spent.input_tokens, self.spent.output_tokens
-        return error

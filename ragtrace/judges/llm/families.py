@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Spent
 from ragtrace.core.types import Judgement, Metric, RagCall
 from ragtrace.judges.lexical import intentions
 from ragtrace.judges.llm import facts, nugget_replies, questions, rating
@@ -80,14 +80,11 @@ async def _find(family: _Family, case: Case) -> Found:
 def _failure(found: Sequence[Found]) -> JudgeError:
     errors = [one.error for one in found if one.error is not None]
     error = next((one for one in errors if one.retryable), errors[0])
-    spent = _sum(found)
-    error.n_calls, error.cost_usd = spent.n_calls, spent.cost_usd
-    error.input_tokens, error.output_tokens = spent.input_tokens, spent.output_tokens
-    return error
+    return _sum(found).on_error(error)
 
 
-def _sum(found: Sequence[Found]) -> Spent:
-    return sum((one.spent for one in found), Spent())
+def _sum(found: Sequence[Found]) -> Cost:
+    return sum((one.spent for one in found), Cost())
 
 
 def _merged(judgement: Judgement, found: Sequence[Found]) -> Judgement:
@@ -97,15 +94,5 @@ def _merged(judgement: Judgement, found: Sequence[Found]) -> Judgement:
         labels |= one.labels
         reasons |= one.reasons
         attributes |= one.attributes
-    before = Spent(judgement.n_calls, judgement.input_tokens, judgement.output_tokens, judgement.cost_usd)
-    spent = before + _sum(found)
-    return replace(
-        judgement,
-        **labels,
-        reasons=reasons,
-        attributes=attributes,
-        n_calls=spent.n_calls,
-        input_tokens=spent.input_tokens,
-        output_tokens=spent.output_tokens,
-        cost_usd=spent.cost_usd,
-    )
+    spent = Cost.of(judgement) + _sum(found)
+    return spent.on_judgement(replace(judgement, **labels, reasons=reasons, attributes=attributes))

@@ -14,8 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Spent
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall
 from ragtrace.judges.llm.invisible_chars import without_hidden
 from ragtrace.judges.llm.prompt import MOST_TOKENS
@@ -68,7 +68,7 @@ class Found:
     labels: dict[str, Any] = field(default_factory=dict[str, Any])
     reasons: dict[str, str] = field(default_factory=dict[str, str])
     attributes: dict[str, Plain] = field(default_factory=dict[str, Plain])
-    spent: Spent = field(default_factory=Spent)
+    spent: Cost = field(default_factory=Cost)
     error: JudgeError | None = None
 
     async def ask(self, case: Case, request: Request) -> Answer:
@@ -88,7 +88,7 @@ class Found:
         try:
             answer = await case.chat.ask(ask, request.check)
         except JudgeError as error:
-            self.charge(spent_by(error))
+            self.charge(Cost.of(error))
             raise
         self.charge(answer.spent)
         if answer.input_truncated:
@@ -100,12 +100,12 @@ class Found:
         try:
             vectors, spent = await embed(embedder, texts)
         except JudgeError as error:
-            self.charge(spent_by(error))
+            self.charge(Cost.of(error))
             raise
         self.charge(spent)
         return vectors
 
-    def charge(self, spent: Spent) -> None:
+    def charge(self, spent: Cost) -> None:
         """Add *spent*."""
         self.spent = self.spent + spent
 
@@ -144,11 +144,6 @@ class Request:
     logprobs: bool = False
     temperature: float = 0.0
     samples: int = 1
-
-
-def spent_by(error: JudgeError) -> Spent:
-    """What a failure cost."""
-    return Spent(error.n_calls, error.input_tokens, error.output_tokens, error.cost_usd)
 
 
 @cache

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Spent
 from ragtrace.judges.llm.prompt import Asked, ask_for
 from ragtrace.judges.llm.reply import Reply, read
 
@@ -25,7 +25,7 @@ class Asking(Protocol):
     """What is needed of a `Chat`."""
 
     async def ask(self, ask: Ask, check: Callable[[dict[str, Any]], list[str]]) -> Answer: ...
-    async def text(self, system: str, user: str, *, max_tokens: int | None = None) -> tuple[str, Spent]: ...
+    async def text(self, system: str, user: str, *, max_tokens: int | None = None) -> tuple[str, Cost]: ...
 
 
 class Inquiry:
@@ -38,7 +38,7 @@ class Inquiry:
     def __init__(self, chat: Asking, *, prove: bool = False, max_tokens: int | None = None) -> None:
         self._chat, self._prove, self._max_tokens = chat, prove, max_tokens
         self._places = asyncio.Semaphore(AT_ONCE)
-        self.spent = Spent()
+        self.spent = Cost()
         self.model = ""
         """The one that answered last, by the name that the server gives it."""
         self.input_truncated = False
@@ -61,7 +61,7 @@ class Inquiry:
             try:
                 answer = await self._chat.ask(ask_for(asked, max_tokens=self._max_tokens), check)
             except JudgeError as error:
-                self.spent += spent_on(error)
+                self.spent += Cost.of(error)
                 raise
         self.spent += answer.spent
         self.model = answer.model
@@ -78,29 +78,14 @@ class Inquiry:
             try:
                 reply, spent = await self._chat.text(system, user, max_tokens=self._max_tokens)
             except JudgeError as error:
-                self.spent += spent_on(error)
+                self.spent += Cost.of(error)
                 raise
         self.spent += spent
         return reply
 
     def failed(self, error: JudgeError) -> JudgeError:
         """*error* with all that was spent on this call."""
-        spent = self.spent
-        return JudgeError(
-            error.reason,
-            error.detail,
-            retry_after=error.retry_after,
-            retryable=error.retryable,
-            n_calls=spent.n_calls,
-            input_tokens=spent.input_tokens,
-            output_tokens=spent.output_tokens,
-            cost_usd=spent.cost_usd,
-        )
-
-
-def spent_on(error: JudgeError) -> Spent:
-    """What the requests behind *error* cost."""
-    return Spent(error.n_calls, error.input_tokens, error.output_tokens, error.cost_usd)
+        return self.spent.on_error(error)
 
 
 async def in_halves(ask: Callable[[Sequence[T]], Awaitable[R]], items: Sequence[T]) -> list[R]:

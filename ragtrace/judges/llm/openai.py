@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, Plain, RagCall
 from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, conclude
@@ -315,31 +316,17 @@ def _chat(
 
 def _charged(judgement: Judgement, inquiry: Inquiry) -> Judgement:
     """*judgement* with what *inquiry* spent added, and the model that answered."""
-    spent = inquiry.spent
-    before, now = judgement.cost_usd if judgement.n_calls else 0.0, spent.cost_usd if spent.n_calls else 0.0
     noticed: dict[str, Plain] = {"judge_model": inquiry.model} if inquiry.model else {}
     if inquiry.input_truncated:
         noticed["judge_input_truncated"] = True
-    return replace(
-        judgement,
-        n_calls=judgement.n_calls + spent.n_calls,
-        input_tokens=judgement.input_tokens + spent.input_tokens,
-        output_tokens=judgement.output_tokens + spent.output_tokens,
-        cost_usd=None if before is None or now is None else before + now,
-        attributes={**judgement.attributes, **noticed},
-    )
+    before = Cost.of(judgement) if judgement.n_calls else Cost()
+    spent = before + inquiry.spent or Cost(cost_usd=0.0)
+    return spent.on_judgement(replace(judgement, attributes={**judgement.attributes, **noticed}))
 
 
 def _failed(error: JudgeError, mode: Mode) -> Judgement:
     """No labels of the main reply, and why; with what was spent."""
-    return Judgement(
-        reasons=dict.fromkeys(FIELDS, error.reason),
-        mode=mode,
-        n_calls=error.n_calls,
-        input_tokens=error.input_tokens,
-        output_tokens=error.output_tokens,
-        cost_usd=error.cost_usd,
-    )
+    return Cost.of(error).on_judgement(Judgement(reasons=dict.fromkeys(FIELDS, error.reason), mode=mode))
 
 
 def _without(judgement: Judgement, fields: Sequence[str], reason: str) -> Judgement:

@@ -8,8 +8,9 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Price, Spent, check_price
+from ragtrace.core.price import Price, check_price
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,7 @@ Vectors: TypeAlias = "Sequence[Sequence[float]] | NDArray[np.floating[Any]]"
 class Embeds(Protocol):
     """An embedder that says what it cost."""
 
-    async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Spent]:
+    async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
         """One vector a text, all of one width. A failure is a `JudgeError`."""
         ...
 
@@ -63,7 +64,7 @@ class OpenAIEmbedder:
         self._base_url, self._api_key, self._timeout, self._price = base_url, api_key, timeout, price
         self._embeddings: Embeddings | None = None
 
-    async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Spent]:
+    async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
         """One vector a text, and what that cost.
 
         Raises:
@@ -87,7 +88,7 @@ class OpenAIEmbedder:
         return self._embeddings
 
 
-async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Spent]:
+async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]:
     """What *embedder* makes of *texts*, unchecked. A plain function is called in a thread: it may block.
 
     Raises:
@@ -100,7 +101,7 @@ async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Spent
             found: object = embedder(texts)
         else:
             found = await _in_thread(cast("Callable[[Sequence[str]], object]", embedder), texts)
-        return (await cast("Awaitable[object]", found) if inspect.isawaitable(found) else found), Spent()
+        return (await cast("Awaitable[object]", found) if inspect.isawaitable(found) else found), Cost()
     except JudgeError:
         raise
     except Exception as error:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from ragtrace.core.cost import enter
+from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Price, Spent, price_of, read_usage, spent_in_vain, spent_on
+from ragtrace.core.price import Price, cost_of_refusal, cost_of_reply, price_of, read_usage
 from ragtrace.judges.llm import response_format
 from ragtrace.judges.llm.completions import check_error, read_json
 from ragtrace.judges.llm.openai_client import Wire
@@ -56,13 +56,13 @@ class Embeddings:
         """US dollars for a million tokens; None: not known."""
         return self._price or price_of(self.model, self.server)
 
-    async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], Spent]:
+    async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], Cost]:
         """A vector for each of *texts*, in order, all of the same length and finite; and what that cost.
 
         Raises:
             JudgeError: "unavailable", "timeout", "unparsable" or "non_finite"; with what was spent.
         """
-        spent, vectors = Spent(), list[list[float]]()
+        spent, vectors = Cost(), list[list[float]]()
         try:
             for start in range(0, len(texts), _AT_A_TIME):
                 some = list(texts[start : start + _AT_A_TIME])
@@ -71,47 +71,40 @@ class Embeddings:
                 vectors += read_vectors(answer, len(some))
             _check_widths(vectors)
         except JudgeError as error:
-            last = Spent(error.n_calls, error.input_tokens, error.output_tokens, error.cost_usd)
-            raise _with(error, spent + last) from error.__cause__
+            raise (spent + Cost.of(error)).on_error(error) from error.__cause__
         return vectors, spent
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         await self._wire.aclose()
 
-    async def _ask(self, texts: list[str]) -> tuple[dict[str, Any], Spent]:
-        known, vain = response_format.known(self.server, self.model), Spent()
+    async def _ask(self, texts: list[str]) -> tuple[dict[str, Any], Cost]:
+        known, vain = response_format.known(self.server, self.model), Cost()
         for _ in range(_MOST_LESSONS):
             # base64 is a third of the digits, and read in a tenth of the time
             wanted: dict[str, object] = {"model": self.model, "input": texts, "encoding_format": "base64"}
             if self._dimensions is not None:
                 wanted["dimensions"] = self._dimensions
             body = {name: value for name, value in wanted.items() if name not in known.dropped}
-            enter(Spent(1))
+            record_cost(Cost(1))
             try:
                 answer = read_json((await self._wire.post("/embeddings", body)).decode("utf-8", "replace"))
                 check_error({"choices": answer.get("data"), **answer})
-                spent = spent_on(read_usage(answer), self.price)
-                enter(replace(spent, n_calls=0))
+                spent = cost_of_reply(read_usage(answer), self.price)
+                record_cost(replace(spent, n_calls=0))
                 return answer, vain + spent
             except ServerError as error:
-                vain += spent_in_vain(self.price)
+                vain += cost_of_refusal(self.price)
                 if _wanted_dimensions(error, body) or not known.learn(error, body, response_format.TEXT):
-                    raise _with(error, vain) from error.__cause__
+                    raise vain.on_error(error) from error.__cause__
             except JudgeError as error:
-                raise _with(error, vain + Spent(1)) from error.__cause__
-        raise _with(JudgeError("unavailable", f"{self.server} rejects every request"), vain)
+                raise (vain + Cost(1)).on_error(error) from error.__cause__
+        raise vain.on_error(JudgeError("unavailable", f"{self.server} rejects every request"))
 
 
 def _wanted_dimensions(error: ServerError, body: dict[str, object]) -> bool:
     """Vectors of another length than the user wants are no replacement."""
     return "dimensions" in body and "dimension" in error.said.text
-
-
-def _with(error: JudgeError, spent: Spent) -> JudgeError:
-    error.n_calls, error.cost_usd = spent.n_calls, spent.cost_usd
-    error.input_tokens, error.output_tokens = spent.input_tokens, spent.output_tokens
-    return error
 
 
 def read_vectors(answer: dict[str, Any], count: int) -> list[list[float]]:
