@@ -10,7 +10,7 @@ from ragtrace.core.labels import ChunkLabel
 from ragtrace.core.types import Judgement, Metric, Score, Unscored
 from ragtrace.metrics import Formula, average_precision_at, combined_quality, precision_at
 from ragtrace.metrics.chunks import discounted_mean
-from ragtrace.metrics.quality import grade_of, quality_harmonic_of, quality_minimum_of, quality_weighted_of
+from ragtrace.metrics.quality import grade_of, quality_harmonic, quality_minimum, quality_weighted
 from tests.support.labelled import (
     SHARE_METRICS,
     asked,
@@ -208,11 +208,11 @@ def test_quality(values: tuple[float, ...], weighted: float, harmonic: float, mi
     """Three means of three components, each brought into [0, 1] first; the letter follows the weighted one."""
     names = ("context_relevance", "faithfulness", "answer_relevancy")
     parts = [component(name, value) for name, value in zip(names, values, strict=True)]
-    result = quality_weighted_of(CALL, Judgement(), parts=parts)
+    result = quality_weighted.compute(CALL, Judgement(), parts=parts)
     assert isinstance(result, Score)
     assert result.value == pytest.approx(weighted, abs=1e-9)
     assert result.label == grade
-    others = [compute(CALL, Judgement(), parts=parts) for compute in (quality_harmonic_of, quality_minimum_of)]
+    others = [other.compute(CALL, Judgement(), parts=parts) for other in (quality_harmonic, quality_minimum)]
     assert [other.value for other in others if isinstance(other, Score)] == pytest.approx([harmonic, minimum], abs=1e-9)
 
 

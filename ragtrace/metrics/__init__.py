@@ -1,10 +1,15 @@
 """Metrics: arithmetic over a judge's labels."""
 
-from ragtrace.metrics.chunks import context_relevance_decaying, contextual_accuracy_from
+from ragtrace.metrics.chunks import (
+    average_precision_at,
+    context_relevance_decaying,
+    contextual_accuracy_from,
+    precision_at,
+    reciprocal_rank_from,
+)
 from ragtrace.metrics.custom_metric import metric
 from ragtrace.metrics.formula import Formula
 from ragtrace.metrics.quality import combined_quality
-from ragtrace.metrics.rank import average_precision_at, precision_at, reciprocal_rank_from
 from ragtrace.metrics.registry import Registry, registry
 
 __all__ = [

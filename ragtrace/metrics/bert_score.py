@@ -1,15 +1,13 @@
-"""BERTScore of repeated runs: greedy matching of token embeddings."""
+"""BERTScore of two texts: greedy matching of their token embeddings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
 TokenEmbedder: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 """Texts to one matrix a text: a row a token, in the order of the tokens; no row for a text without tokens. It must not
 cut long texts: what is cut is not compared, and nobody would see it."""
-_LEAST_RUNS = 3
-_NOTHING = Judgement()
 
 
 class Match(NamedTuple):
@@ -32,68 +28,16 @@ class Match(NamedTuple):
     f1: float
 
 
-class _EmbeddingError(Exception):
-    """Token embeddings that nothing can be computed from; the text is the reason."""
-
-
-def bert_score_of(
-    call: RagCall,
-    _: Judgement = _NOTHING,
-    *,
-    token_embedder: TokenEmbedder | None = None,
-    baseline: float | None = None,
-) -> Result:
-    """Mean BERTScore F1 over all pairs of runs of one query, the earlier run of a pair as the reference.
-
-    Inputs: the answers of at least three runs of one query, in order, and an embedder of tokens.
-    Formula: P is the mean over the candidate's tokens of the highest cosine with a token of the reference, R the same
-        the other way round, F1 = 2 P R / (P + R); with a baseline b, (F1 - b) / (1 - b). Mean over the pairs; a pair
-        without a token on either side is left out, without one on one side it is 0.
-    Range: at most 1, may be negative; higher is better.
-    Judge calls: none; each run is embedded once.
-    Unscored: `needs_runs` (fewer than three); `no_token_embedder`; `empty_answer` (no run has a token); `zero_norm`
-        and `non_finite` (an embedding without direction); `unparsable` (matrices that do not fit).
-    Source: Zhang et al. 2020, "BERTScore", arXiv:1904.09675, section 3, without weights by rarity.
-
-    The cosine of embeddings of whole answers is something else and does not carry this name. The attributes
-    `precision` and `recall` are the means over the pairs, not rescaled.
-    """
-    runs = call.runs or ()
-    if len(runs) < _LEAST_RUNS:
-        return Unscored("needs_runs", explanation=f"{len(runs)} runs, at least {_LEAST_RUNS} are needed")
-    if token_embedder is None:
-        return Unscored("no_token_embedder")
-    try:
-        matrices = _unit_rows(token_embedder(runs), len(runs))
-        matches = [match(b, a) for a, b in combinations(matrices, 2) if len(a) or len(b)]
-    except _EmbeddingError as error:
-        return Unscored(str(error))
-    if not matches:
-        return Unscored("empty_answer", explanation="no run has a token")
-    values = [m.f1 if baseline is None else (m.f1 - baseline) / (1 - baseline) for m in matches]
-    if not all(math.isfinite(value) for value in values):
-        return Unscored("non_finite")
-    attributes: dict[str, Plain] = {
-        "runs": len(runs),
-        "pairs": len(values),
-        "pair_values": tuple(values),
-        "precision": math.fsum(m.precision for m in matches) / len(matches),
-        "recall": math.fsum(m.recall for m in matches) / len(matches),
-    }
-    if baseline is not None:
-        attributes["baseline"] = baseline
-    return Score(math.fsum(values) / len(values), attributes=attributes)
+class EmbeddingError(Exception):
+    """Error about token embeddings that no score can be computed from; its text is the reason."""
 
 
 def match(candidate: Matrix, reference: Matrix) -> Match:
-    """Greedy matching of two texts.
+    """Return the BERTScore of *candidate* against *reference*; all 0 if one of them has no token.
 
     Args:
         candidate: (m, d) token embeddings of unit length.
         reference: (n, d) token embeddings of unit length.
-
-    Returns:
-        All 0 if one of them has no token.
     """
     if not len(candidate) or not len(reference):
         return Match(0.0, 0.0, 0.0)
@@ -105,18 +49,22 @@ def match(candidate: Matrix, reference: Matrix) -> Match:
     return Match(precision, recall, 0.0 if precision == 0 else math.nan)
 
 
-def _unit_rows(found: Sequence[Any], texts: int) -> list[Matrix]:
+def unit_rows(found: Sequence[Any], texts: int) -> list[Matrix]:
+    """Return the token embeddings *found* for a number of *texts* as matrices with rows of unit length.
+
+    Raises:
+        EmbeddingError: `unparsable` (not one matrix a text, all of one width), `non_finite`, or `zero_norm`.
+    """
     import numpy as np
 
-    if len(found) != texts:
-        raise _EmbeddingError("unparsable")
     try:
         matrices = [np.asarray(matrix, dtype=np.float64) for matrix in found]
     except (TypeError, ValueError) as error:
-        raise _EmbeddingError("unparsable") from error
+        raise EmbeddingError("unparsable") from error
     matrices = [matrix if matrix.size else np.zeros((0, 0)) for matrix in matrices]
-    if any(matrix.ndim != 2 for matrix in matrices) or len({m.shape[1] for m in matrices if len(m)}) > 1:
-        raise _EmbeddingError("unparsable")
+    widths = {matrix.shape[1] for matrix in matrices if matrix.ndim == 2 and len(matrix)}
+    if len(found) != texts or any(matrix.ndim != 2 for matrix in matrices) or len(widths) > 1:
+        raise EmbeddingError("unparsable")
     return [_unit(matrix) if len(matrix) else matrix for matrix in matrices]
 
 
@@ -124,10 +72,10 @@ def _unit(matrix: Matrix) -> Matrix:
     import numpy as np
 
     if not np.isfinite(matrix).all():
-        raise _EmbeddingError("non_finite")
+        raise EmbeddingError("non_finite")
     largest = np.abs(matrix).max(axis=1, keepdims=True)  # first, as the squares of huge numbers overflow
     if not largest.all():
-        raise _EmbeddingError("zero_norm")
+        raise EmbeddingError("zero_norm")
     scaled: Matrix = matrix / largest
     unit: Matrix = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
     return unit

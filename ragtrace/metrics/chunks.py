@@ -1,33 +1,36 @@
-"""How relevant the retrieved chunks are to the query: means over their grades.
+"""How relevant the retrieved chunks are to the query: means over their grades, and how early the relevant ones come.
 
 Grades: 0 unrelated, 1 related without an answer, 2 part of the answer or hidden in other text, 3 dedicated and exact.
-The unit score of a chunk is grade / 3. The truth of the answer plays no part, nor does the answer itself.
+The unit score of a chunk is grade / 3; a chunk is relevant from grade 2 on. The truth of the answer plays no part, nor
+does the answer itself. What was never retrieved is not seen: the metrics of ranks are like precision, not like recall.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.preconditions import (
-    BEST_GRADE,
-    RELEVANT_GRADE,
-    about_chunks,
-    grades,
-    nothing_to_grade,
-    relevance_threshold,
-    too_many,
-    why_ungraded,
-)
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import MAX_UNJUDGED, Formula, formula
+from ragtrace.metrics.preconditions import any_text, blank, declined, too_many, unmet, why_missing
 
+RELEVANT_GRADE: Final = 2
+"""From this grade on a chunk is relevant: it holds at least part of the answer."""
+BEST_GRADE: Final = 3
 DECAY: Final = 0.9
+DEFAULT_K: Final = 5
+"""A usual number of chunks to show a model."""
+_NEEDS: Final = frozenset({"chunks", "claims", "answer_label"})
 
 
-def context_relevance_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+def _nothing_to_grade(call: RagCall) -> bool:
+    return blank(call.query) or not any_text(call.contexts)
+
+
+# The threshold asks for chunks that are relevant on average, or for a majority of relevant ones.
+@formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
+def context_relevance(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Mean relevance of the retrieved chunks to the query.
 
     Inputs: query and contexts.
@@ -41,10 +44,11 @@ def context_relevance_of(call: RagCall, judgement: Judgement, *, max_unjudged: f
     The attribute `unit_scores` has one number a judged chunk, in rank order; `unjudged_ranks` (from 1) names the
     others, if there are any. A chunk is relevant from 0.5 on.
     """
-    return _mean_unit(call, judgement, 1.0, max_unjudged)
+    return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged)
 
 
-def context_relevance_weighted_of(
+@formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
+def context_relevance_weighted(
     call: RagCall, judgement: Judgement, *, decay: float = DECAY, max_unjudged: float = MAX_UNJUDGED
 ) -> Result:
     """Mean relevance of the retrieved chunks to the query, the first ones weighing most.
@@ -57,15 +61,12 @@ def context_relevance_weighted_of(
     Unscored: as `context_relevance`.
     Source: geometric discounting by rank, as in rank-biased precision (Moffat and Zobel 2008).
     """
-    return _mean_unit(call, judgement, decay, max_unjudged)
+    return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged, decay=decay)
 
 
-def contextual_accuracy_of(
-    call: RagCall,
-    judgement: Judgement,
-    *,
-    threshold: int = RELEVANT_GRADE,
-    max_unjudged: float = MAX_UNJUDGED,
+@formula(needs=_NEEDS, threshold=0.5, settled=_nothing_to_grade)
+def contextual_accuracy(
+    call: RagCall, judgement: Judgement, *, threshold: int = RELEVANT_GRADE, max_unjudged: float = MAX_UNJUDGED
 ) -> Result:
     """Share of the retrieved chunks that are relevant to the query.
 
@@ -79,7 +80,8 @@ def contextual_accuracy_of(
     return _mean(call, judgement, lambda grade: float(grade >= threshold), max_unjudged, threshold)
 
 
-def umbrela_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS, range=(0.0, 3.0), settled=_nothing_to_grade)
+def umbrela(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Mean grade of the retrieved chunks.
 
     Inputs: query and contexts.
@@ -94,8 +96,57 @@ def umbrela_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX
     return _mean(call, judgement, float, max_unjudged)
 
 
+@formula(needs=_NEEDS, settled=_nothing_to_grade)
+def precision_at_k(
+    call: RagCall, judgement: Judgement, *, k: int = DEFAULT_K, threshold: int = RELEVANT_GRADE
+) -> Result:
+    """Share of the first K places that hold a relevant chunk.
+
+    Inputs: query and contexts; K = 5.
+    Formula: relevant chunks among the first K / K, also when fewer than K were retrieved.
+    Range: [0, 1], higher is better.
+    Judge calls: none beside the main reply.
+    Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (one of the first K chunks has no valid label).
+    Source: precision at K as trec_eval computes it.
+
+    With nothing retrieved it is 0, with the attribute `retrieved` 0.
+    """
+    return _ranked(call, judgement, lambda hits: sum(hits) / k, threshold, k)
+
+
+@formula(needs=_NEEDS, settled=_nothing_to_grade)
+def average_precision_at_k(
+    call: RagCall, judgement: Judgement, *, k: int = DEFAULT_K, threshold: int = RELEVANT_GRADE
+) -> Result:
+    """Mean, over the relevant chunks among the first K, of the precision at their ranks.
+
+    Inputs: query and contexts; K = 5.
+    Formula: sum over relevant ranks i <= K of precision at i / number of relevant chunks in the first K; 0 if none is.
+    Range: [0, 1], higher is better.
+    Judge calls: none beside the main reply.
+    Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (one of the first K chunks has no valid label).
+    Source: average precision, normalised by what is relevant among the retrieved, as the total is not known.
+    """
+    return _ranked(call, judgement, _average_precision, threshold, k)
+
+
+@formula(needs=_NEEDS, settled=_nothing_to_grade)
+def reciprocal_rank(call: RagCall, judgement: Judgement, *, threshold: int = RELEVANT_GRADE) -> Result:
+    """One over the rank of the first relevant chunk; its mean over queries is the mean reciprocal rank.
+
+    Inputs: query and contexts, all that were retrieved.
+    Formula: 1 / rank of the first relevant chunk, from 1; 0 if none is relevant.
+    Range: [0, 1], higher is better.
+    Judge calls: none beside the main reply.
+    Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (a chunk before the first relevant one has no valid
+        label).
+    Source: the reciprocal rank of the TREC question-answering tracks.
+    """
+    return _ranked(call, judgement, lambda hits: 1 / len(hits) if any(hits) else 0.0, threshold, None)
+
+
 def discounted_mean(units: Sequence[float | None], decay: float = 1.0) -> float:
-    """sum(u_i * decay^i) / sum(decay^i) over the scores that are not None, i their position from 0.
+    """Return sum(u_i * decay^i) / sum(decay^i) over the scores that are not None, i their position from 0.
 
     Args:
         units: one score a chunk in rank order, at least one of them a number; None: unjudged.
@@ -103,10 +154,6 @@ def discounted_mean(units: Sequence[float | None], decay: float = 1.0) -> float:
     """
     weighted = [(unit, decay**rank) for rank, unit in enumerate(units) if unit is not None]
     return sum(unit * weight for unit, weight in weighted) / sum(weight for _, weight in weighted)
-
-
-def _mean_unit(call: RagCall, judgement: Judgement, decay: float, max_unjudged: float) -> Result:
-    return _mean(call, judgement, lambda grade: grade / BEST_GRADE, max_unjudged, decay=decay)
 
 
 def _mean(
@@ -118,54 +165,160 @@ def _mean(
     *,
     decay: float = 1.0,
 ) -> Result:
-    reason, seen = why_ungraded(call, judgement)
-    if reason or not call.contexts:
-        return Unscored(reason or "no_contexts", explanation=seen or None)
-    graded = grades(call, judgement)
-    attributes = about_chunks(call, judgement, graded, threshold)
-    unjudged = graded.count(None)
-    if too_many(unjudged, len(graded), max_unjudged):
+    """Return the mean *worth* of the grades; the chunk at each rank weighs *decay* times the one before it."""
+    graded = _grades(call, judgement)
+    if isinstance(graded, Unscored):
+        return graded
+    if not graded:
+        return Unscored("no_contexts")
+    attributes = _about_chunks(call, judgement, graded, threshold)
+    if too_many(graded.count(None), len(graded), max_unjudged):
         return Unscored("too_many_unjudged", attributes=attributes)
     value = discounted_mean([None if grade is None else worth(grade) for grade in graded], decay)
     return Score(value, attributes=attributes)
 
 
-def contextual_accuracy_from(grade: int) -> Formula:
-    """`contextual_accuracy` with another bar: a chunk counts from *grade* (1, 2 or 3) on; 1 asks for the topic only.
+def _ranked(
+    call: RagCall, judgement: Judgement, value: Callable[[Sequence[bool]], float], threshold: int, k: int | None
+) -> Result:
+    """Return the *value* of whether each of the first *k* chunks is relevant; None: up to the first relevant one."""
+    graded = _grades(call, judgement)
+    if isinstance(graded, Unscored):
+        return graded
+    hits = [grade is not None and grade >= threshold for grade in graded]
+    cut = k if k is not None else hits.index(True) + 1 if True in hits else None
+    attributes = {
+        **_about_chunks(call, judgement, graded, threshold),
+        "retrieved": len(graded),
+        "relevant": sum(hits[:cut]),
+        **({} if k is None else {"k": k}),
+    }
+    if None in graded[:cut]:
+        return Unscored("unjudged_rank", attributes=attributes)
+    return Score(value(hits[:cut]), attributes=attributes)
 
-    The metric is called `contextual_accuracy_from_<grade>`.
 
-    Raises:
-        SettingsError: *grade* is not 1, 2 or 3.
+def _average_precision(hits: Sequence[bool]) -> float:
+    precisions = [sum(hits[:rank]) / rank for rank, hit in enumerate(hits, 1) if hit]
+    return sum(precisions) / len(precisions) if precisions else 0.0
+
+
+def _grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unscored:
+    """Return the grade of every chunk in rank order, None where it is unjudged; or why there are no grades.
+
+    A blank chunk has grade 0, and where all are blank no judge is needed.
     """
-    compute = partial(contextual_accuracy_of, threshold=relevance_threshold(grade))
-    return Formula(f"contextual_accuracy_from_{grade}", "1", compute, _NEEDS, threshold=0.5, settled=nothing_to_grade)
+    if reason := unmet(call, judgement, "empty_query", "contexts_missing"):
+        return Unscored(reason)
+    contexts, labels = call.contexts or (), judgement.chunks
+    if not any_text(contexts):
+        return [0] * len(contexts)
+    if labels is None:
+        return Unscored(why_missing(judgement, "chunks"))
+    if len(labels) != len(contexts):  # by position only: which ones lack a label cannot be told
+        return Unscored("unparsable", explanation=f"{len(labels)} labels for {len(contexts)} chunks")
+    given = [0 if blank(each.text) else label.grade for each, label in zip(contexts, labels, strict=True)]
+    # True is no grade.
+    return [grade if type(grade) is int and 0 <= grade <= BEST_GRADE else None for grade in given]
+
+
+def _about_chunks(
+    call: RagCall, judgement: Judgement, graded: Sequence[int | None], threshold: int
+) -> dict[str, Plain]:
+    """Return the attributes of every metric over chunks: the grades, counts, and what they make noticeable."""
+    judged = [grade for grade in graded if grade is not None]
+    attributes: dict[str, Plain] = {
+        "chunks": len(judged),
+        "relevant_chunks": sum(grade >= threshold for grade in judged),
+        "unjudged": len(graded) - len(judged),
+        "duplicate_chunks": sum(document.duplicate for document in call.contexts or ()),
+        "grades": tuple(map(float, judged)),
+        "unit_scores": tuple(grade / BEST_GRADE for grade in judged),
+    }
+    if len(judged) < len(graded):
+        attributes["unjudged_ranks"] = tuple(float(rank) for rank, grade in enumerate(graded, 1) if grade is None)
+    if declined(judgement) and any(grade >= RELEVANT_GRADE for grade in judged):
+        attributes["missed_answer"] = True
+    return attributes
 
 
 def context_relevance_decaying(decay: float, *, name: str) -> Formula:
-    """`context_relevance_weighted` with another *decay*, as a metric called *name*.
+    """Return `context_relevance_weighted` with another *decay*, as a metric called *name*.
 
     Raises:
         SettingsError: *decay* is not in (0, 1].
     """
     if not 0 < decay <= 1:
         raise SettingsError(f"decay must be above 0 and at most 1, got {decay!r}; 1 weighs all ranks alike")
-    return Formula(
-        name, "1", partial(context_relevance_weighted_of, decay=decay), _NEEDS, threshold=0.5, settled=nothing_to_grade
-    )
+    return context_relevance_weighted.variant(name, decay=decay)
 
 
-_NEEDS: Final = frozenset({"chunks", "claims", "answer_label"})
-# The threshold asks for chunks that are relevant on average, or for a majority of relevant ones.
-context_relevance: Final = Formula(
-    "context_relevance", "1", context_relevance_of, _NEEDS, threshold=0.5, settled=nothing_to_grade
+def contextual_accuracy_from(grade: int) -> Formula:
+    """Return `contextual_accuracy` with another bar: a chunk counts from *grade* (1, 2 or 3) on; 1 asks for the topic.
+
+    The metric is called `contextual_accuracy_from_<grade>`.
+
+    Raises:
+        SettingsError: *grade* is not 1, 2 or 3.
+    """
+    return contextual_accuracy.variant(f"contextual_accuracy_from_{grade}", threshold=_check_grade(grade))
+
+
+def precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
+    """Return `precision_at_k` for another K, called `precision_at_<K>`.
+
+    Args:
+        k: places looked at, at least 1.
+        threshold: grade from which a chunk is relevant: 1, 2 or 3.
+
+    Raises:
+        SettingsError: *k* or *threshold* is not such a number.
+    """
+    return _at(k, precision_at_k, "precision_at", threshold)
+
+
+def average_precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
+    """Return `average_precision_at_k` for another K, called `average_precision_at_<K>`; arguments as `precision_at`."""
+    return _at(k, average_precision_at_k, "average_precision_at", threshold)
+
+
+def _at(k: object, metric: Formula, name: str, threshold: int) -> Formula:
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise SettingsError(f"k must be a whole number of at least 1, got {k!r}; write for instance precision_at(3)")
+    suffix = "" if _check_grade(threshold) == RELEVANT_GRADE else f"_from_{threshold}"
+    return metric.variant(f"{name}_{k}{suffix}", k=k, threshold=threshold)
+
+
+def reciprocal_rank_from(grade: int) -> Formula:
+    """Return `reciprocal_rank` with another bar: a chunk is relevant from *grade* (1, 2 or 3) on.
+
+    The metric is called `reciprocal_rank_from_<grade>`.
+
+    Raises:
+        SettingsError: *grade* is not 1, 2 or 3.
+    """
+    return reciprocal_rank.variant(f"reciprocal_rank_from_{grade}", threshold=_check_grade(grade))
+
+
+def _check_grade(grade: object) -> int:
+    if not isinstance(grade, int) or isinstance(grade, bool) or not 1 <= grade <= BEST_GRADE:
+        raise SettingsError(f"the grade from which a chunk is relevant must be 1, 2 or 3, got {grade!r}")
+    return grade
+
+
+METRICS: Final = (
+    context_relevance,
+    context_relevance_weighted,
+    contextual_accuracy,
+    umbrela,
+    precision_at_k,
+    average_precision_at_k,
+    reciprocal_rank,
 )
-context_relevance_weighted: Final = Formula(
-    "context_relevance_weighted", "1", context_relevance_weighted_of, _NEEDS, threshold=0.5, settled=nothing_to_grade
+FACTORIES: Final = (
+    context_relevance_decaying,
+    contextual_accuracy_from,
+    precision_at,
+    average_precision_at,
+    reciprocal_rank_from,
 )
-contextual_accuracy: Final = Formula(
-    "contextual_accuracy", "1", contextual_accuracy_of, _NEEDS, threshold=0.5, settled=nothing_to_grade
-)
-umbrela: Final = Formula("umbrela", "1", umbrela_of, _NEEDS, range=(0.0, 3.0), settled=nothing_to_grade)
-METRICS: Final[tuple[Metric, ...]] = (context_relevance, context_relevance_weighted, contextual_accuracy, umbrela)
-FACTORIES: Final = (context_relevance_decaying, contextual_accuracy_from)

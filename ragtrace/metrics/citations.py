@@ -9,45 +9,20 @@ all citations of a sentence together support it, and are not comparable.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
-from ragtrace.core.labels import Citation
-from ragtrace.core.types import Document, Judgement, Metric, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.preconditions import any_text, blank, declined, no_answer, too_many, why_missing
+from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import MAX_UNJUDGED, formula
+from ragtrace.metrics.preconditions import any_text, blank, f1, too_many, unmet, why_missing
 
-_WORTH: Final = MappingProxyType({"full": 1.0, "partial": 0.5, "none": 0.0})
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """Distinct pairs of part and passage with their worth; None: unjudged."""
-
-    parts: int
-    worth: dict[tuple[int, Hashable], float | None]
-
-    def precision(self) -> float:
-        """Mean over the cited passages of the mean worth of their citations."""
-        means = _means((passage, worth) for (_, passage), worth in self.worth.items())
-        return sum(means) / len(means)
-
-    def recall(self) -> float:
-        """Mean over the parts of the mean worth of their citations; a part without any is 0.
-
-        A part of whose citations none has a valid label is left out: nothing is known of it.
-        """
-        known = _means((part, worth) for (part, _), worth in self.worth.items())
-        return sum(known) / (len(known) + self.uncited())
-
-    def uncited(self) -> int:
-        """Parts that cite nothing."""
-        return self.parts - len({part for part, _ in self.worth})
+_NEEDS: Final = frozenset({"citations", "parts", "claims", "answer_label"})
+_WORTH: Final = {"full": 1.0, "partial": 0.5, "none": 0.0}
 
 
-def citation_precision_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS)
+def citation_precision(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """How well the cited passages support the parts that cite them.
 
     Inputs: answer with citations, and contexts.
@@ -59,10 +34,11 @@ def citation_precision_of(call: RagCall, judgement: Judgement, *, max_unjudged: 
         attribute `uncited`); `too_many_unjudged` (over 20 % of the citations have no valid label).
     Source: the citation metric of the open-rag-eval framework, with unknown passages counted.
     """
-    return _measure(call, judgement, _Pairs.precision, max_unjudged)
+    return _measure(call, judgement, _Citations.precision, max_unjudged)
 
 
-def citation_recall_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS)
+def citation_recall(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """How much of the answer is supported by what it cites.
 
     Inputs: answer with citations, and contexts.
@@ -73,10 +49,11 @@ def citation_recall_of(call: RagCall, judgement: Judgement, *, max_unjudged: flo
     Unscored: as `citation_precision`.
     Source: the citation metric of the open-rag-eval framework, with unknown passages counted.
     """
-    return _measure(call, judgement, _Pairs.recall, max_unjudged)
+    return _measure(call, judgement, _Citations.recall, max_unjudged)
 
 
-def citation_f1_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS)
+def citation_f1(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Harmonic mean of citation precision and citation recall.
 
     Inputs: answer with citations, and contexts.
@@ -86,63 +63,84 @@ def citation_f1_of(call: RagCall, judgement: Judgement, *, max_unjudged: float =
     Unscored: as `citation_precision`.
     Source: the citation metric of the open-rag-eval framework, with unknown passages counted.
     """
-    return _measure(call, judgement, _f1, max_unjudged)
+    return _measure(call, judgement, lambda found: f1(found.precision(), found.recall()), max_unjudged)
 
 
-def _f1(pairs: _Pairs) -> float:
-    precision, recall = pairs.precision(), pairs.recall()
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+@dataclass(frozen=True, slots=True)
+class _Citations:
+    """Worth of each distinct pair of a part of the answer and a passage it cites; None: unjudged.
+
+    A passage is its rank, or, where there is no such passage, the marker that cites it.
+    """
+
+    parts: int
+    worth: dict[tuple[int, int | str], float | None]
+
+    def precision(self) -> float:
+        """Return the mean over the cited passages of the mean worth of their citations."""
+        means = _means((passage, worth) for (_, passage), worth in self.worth.items())
+        return sum(means) / len(means)
+
+    def recall(self) -> float:
+        """Return the mean over the parts of the mean worth of their citations; a part without any is 0.
+
+        A part of whose citations none has a valid label is left out: nothing is known of it.
+        """
+        known = _means((part, worth) for (part, _), worth in self.worth.items())
+        return sum(known) / (len(known) + self.uncited)
+
+    @property
+    def uncited(self) -> int:
+        """How many parts cite nothing."""
+        return self.parts - len({part for part, _ in self.worth})
 
 
-def _measure(call: RagCall, judgement: Judgement, value: Callable[[_Pairs], float], max_unjudged: float) -> Result:
-    if reason := _inapplicable(call, judgement):
-        return Unscored(reason, attributes={"uncited": True} if reason == "no_citations" else {})
-    pairs = _pairs(call, judgement.citations or (), judgement.parts or 0)
-    if pairs.uncited() < 0:
-        seen = f"citations in more parts than the {pairs.parts} that the answer has"
-        return Unscored("unparsable", explanation=seen)
-    attributes = _attributes(pairs)
-    unjudged = list(pairs.worth.values()).count(None)
-    if too_many(unjudged, len(pairs.worth), max_unjudged):
-        return Unscored("too_many_unjudged", attributes=attributes)
-    return Score(value(pairs), attributes=attributes)
-
-
-def _inapplicable(call: RagCall, judgement: Judgement) -> str:
-    if no_answer(call):
-        return "empty_answer"
-    if call.contexts is None:
-        return "contexts_missing"
-    if declined(judgement):
-        return "abstained"
+def _measure(call: RagCall, judgement: Judgement, value: Callable[[_Citations], float], max_unjudged: float) -> Result:
+    if reason := unmet(call, judgement, "empty_answer", "contexts_missing", "abstained"):
+        return Unscored(reason)
     if judgement.citations is None:
-        return why_missing(judgement, "citations")
+        return Unscored(why_missing(judgement, "citations"))
     if not judgement.citations:
-        return "no_citations"
-    return why_missing(judgement, "parts") if judgement.parts is None else ""
+        return Unscored("no_citations", attributes={"uncited": True})
+    if judgement.parts is None:
+        return Unscored(why_missing(judgement, "parts"))
+    found = _citations(call, judgement, judgement.parts)
+    if found.uncited < 0:
+        seen = f"citations in more parts than the {found.parts} that the answer has"
+        return Unscored("unparsable", explanation=seen)
+    judged = [worth for worth in found.worth.values() if worth is not None]
+    passages = [passage for _, passage in found.worth]
+    attributes = {
+        "parts": found.parts,
+        "uncited_parts": found.uncited,
+        "citations": len(judged),
+        "cited_passages": len(set(passages)),
+        "unknown_citations": sum(isinstance(passage, str) for passage in passages),
+        "unjudged": len(passages) - len(judged),
+        **{label: judged.count(worth) for label, worth in _WORTH.items()},
+    }
+    if too_many(len(passages) - len(judged), len(passages), max_unjudged):
+        return Unscored("too_many_unjudged", attributes=attributes)
+    return Score(value(found), attributes=attributes)
 
 
-def _pairs(call: RagCall, citations: Iterable[Citation], parts: int) -> _Pairs:
-    passages = call.contexts if any_text(call.contexts) else ()  # where all are blank, there is no passage to cite
-    worth: dict[tuple[int, Hashable], float | None] = {}
-    for citation in citations:
-        passage, value = _judged(citation, passages or ())
-        worth.setdefault((citation.part, passage), value)
-    return _Pairs(parts, worth)
-
-
-def _judged(citation: Citation, passages: Sequence[Document]) -> tuple[int | str, float | None]:
-    """What tells the cited passage from others (its rank; if there is none, how it is cited), and the worth."""
-    rank = citation.chunk
-    if rank is None or not 0 <= rank < len(passages):
-        return citation.marker or f"rank {rank}", 0.0  # nobody needs to be asked what a missing passage supports
-    if blank(passages[rank].text):
-        return rank, 0.0
-    return rank, None if citation.support is None else _WORTH.get(citation.support)
+def _citations(call: RagCall, judgement: Judgement, parts: int) -> _Citations:
+    passages = call.contexts or () if any_text(call.contexts) else ()  # all blank: there is no passage to cite
+    found: dict[tuple[int, int | str], float | None] = {}
+    for citation in judgement.citations or ():
+        rank = citation.chunk
+        if rank is None or not 0 <= rank < len(passages):
+            # No judge needs to be asked what a missing passage supports.
+            found.setdefault((citation.part, citation.marker or f"rank {rank}"), 0.0)
+        elif blank(passages[rank].text):
+            found.setdefault((citation.part, rank), 0.0)
+        else:
+            found.setdefault((citation.part, rank), _WORTH.get(citation.support or ""))
+    return _Citations(parts, found)
 
 
 def _means(pairs: Iterable[tuple[Hashable, float | None]]) -> list[float]:
-    """The mean worth under each key, of those that are judged."""
+    """Return the mean worth under each key, of the judged ones."""
     grouped: defaultdict[Hashable, list[float]] = defaultdict(list)
     for key, worth in pairs:
         if worth is not None:
@@ -150,22 +148,4 @@ def _means(pairs: Iterable[tuple[Hashable, float | None]]) -> list[float]:
     return [sum(worths) / len(worths) for worths in grouped.values()]
 
 
-def _attributes(pairs: _Pairs) -> dict[str, Plain]:
-    passages = {passage for _, passage in pairs.worth}
-    judged: Sequence[float] = [worth for worth in pairs.worth.values() if worth is not None]
-    return {
-        "parts": pairs.parts,
-        "uncited_parts": pairs.uncited(),
-        "citations": len(judged),
-        "cited_passages": len(passages),
-        "unknown_citations": sum(isinstance(passage, str) for _, passage in pairs.worth),
-        "unjudged": len(pairs.worth) - len(judged),
-        **{label: judged.count(worth) for label, worth in _WORTH.items()},
-    }
-
-
-_NEEDS: Final = frozenset({"citations", "parts", "claims", "answer_label"})
-citation_precision: Final = Formula("citation_precision", "1", citation_precision_of, _NEEDS)
-citation_recall: Final = Formula("citation_recall", "1", citation_recall_of, _NEEDS)
-citation_f1: Final = Formula("citation_f1", "1", citation_f1_of, _NEEDS)
-METRICS: Final[tuple[Metric, ...]] = (citation_precision, citation_recall, citation_f1)
+METRICS: Final = (citation_precision, citation_recall, citation_f1)

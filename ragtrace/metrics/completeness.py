@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.preconditions import too_many, why_missing
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import MAX_UNJUDGED, formula
+from ragtrace.metrics.preconditions import blank, too_many, why_missing
 
 _COUNTED: Final = ("satisfied", "unsatisfied", "pending", "blocked")
 _STATES: Final = (*_COUNTED, "withdrawn")
 
 
-def completeness_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=frozenset({"intentions"}), opt_in=True)
+def completeness(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the user's intentions in the conversation so far that are satisfied.
 
     Inputs: the turns of one conversation, gathered by its id or given.
@@ -25,7 +26,7 @@ def completeness_of(call: RagCall, judgement: Judgement, *, max_unjudged: float 
     Source: the conversation completeness of the deepeval framework, without its 1 for no intentions and with states
         where it has verdicts.
     """
-    if not any(turn.role == "user" and turn.text.strip() for turn in call.turns or ()):
+    if not any(turn.role == "user" and not blank(turn.text) for turn in call.turns or ()):
         return Unscored("needs_conversation")
     if judgement.intentions is None:
         return Unscored(why_missing(judgement, "intentions"))
@@ -42,5 +43,4 @@ def completeness_of(call: RagCall, judgement: Judgement, *, max_unjudged: float 
     return Score(counts["satisfied"] / counted, attributes=attributes)
 
 
-completeness: Final = Formula("completeness", "1", completeness_of, frozenset({"intentions"}), opt_in=True)
-METRICS: Final[tuple[Metric, ...]] = (completeness,)
+METRICS: Final = (completeness,)

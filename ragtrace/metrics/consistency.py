@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from typing import Final, Protocol
 
-from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import Formula
-from ragtrace.metrics.preconditions import any_text, declined, no_answer
+from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import Formula, formula
+from ragtrace.metrics.preconditions import unmet, why_missing
+
+_NEEDS: Final = frozenset({"consistency"})
 
 
-def consistency_of(call: RagCall, judgement: Judgement) -> Result:
+@formula(needs=_NEEDS)
+def consistency(call: RagCall, judgement: Judgement) -> Result:
     """The judge's continuous support of the whole answer by the retrieved chunks.
 
     Inputs: answer and contexts.
@@ -31,12 +32,11 @@ def consistency_of(call: RagCall, judgement: Judgement) -> Result:
     its scores depends on how freely an application words its answers, so that a score says something only against the
     usual level of the same application. That is why no threshold makes a `pass` or `fail` of it.
     """
-    if reason := _inapplicable(call, judgement):
+    if reason := unmet(call, judgement, "empty_answer", "contexts_missing", "no_contexts", "abstained"):
         return Unscored(reason)
     value = judgement.consistency
     if value is None:
-        why = judgement.reasons.get("consistency") or judgement.reasons.get("")
-        if why:
+        if why := why_missing(judgement, "consistency", ""):
             return Unscored(why)
         return Unscored("no_scorer", explanation="no scorer: use a ragtrace.EmbeddedJudge, HHEM or ScorerJudge for it")
     if not math.isfinite(value):
@@ -46,18 +46,8 @@ def consistency_of(call: RagCall, judgement: Judgement) -> Result:
     return Score(float(value), claims=judgement.claims or ())
 
 
-def _inapplicable(call: RagCall, judgement: Judgement) -> str:
-    if no_answer(call):
-        return "empty_answer"
-    if call.contexts is None:
-        return "contexts_missing"
-    if not any_text(call.contexts):
-        return "no_contexts"
-    return "abstained" if declined(judgement) else ""
-
-
 class Level(Protocol):
-    """How `consistency` was distributed in one workflow."""
+    """Distribution of `consistency` in one workflow."""
 
     @property
     def n(self) -> int: ...
@@ -67,15 +57,16 @@ class Level(Protocol):
 
 
 class Levels(Protocol):
-    """The baseline of `consistency`, by workflow."""
+    """Baselines of `consistency` by workflow."""
 
     def find(self, workflow: str) -> Level | None: ...
     def missing(self, workflow: str) -> int:
-        """Return how many calls it takes until there is one."""
+        """Return how many more scored calls of *workflow* make a baseline."""
         ...
 
 
-def suspicious_of(call: RagCall, judgement: Judgement, *, baseline: Levels | None = None) -> Result:
+@formula(needs=_NEEDS, higher_is_better=False, threshold=0.0, opt_in=True, beside=("consistency",))
+def suspicious(call: RagCall, judgement: Judgement, *, baseline: Levels | None = None) -> Result:
     """1 if the answer's consistency is below the 5 % quantile of the application's own baseline, else 0.
 
     Inputs: as `consistency`, and the baseline of the call's workflow.
@@ -91,23 +82,23 @@ def suspicious_of(call: RagCall, judgement: Judgement, *, baseline: Levels | Non
     On traffic like that of the baseline 5 % of the calls are suspicious, whatever the scale of the score. It says that
     answers are less supported than they used to be, not that they hallucinate.
     """
-    result = consistency_of(call, judgement)
+    result = consistency.compute(call, judgement)
     if isinstance(result, Unscored):
         return result
-    level = None if baseline is None else baseline.find(call.workflow)
+    if baseline is None:
+        return Unscored("no_baseline", explanation="no baseline was given: configure(baseline=PATH) learns one")
+    level = baseline.find(call.workflow)
     if level is None:
-        if baseline is None:
-            return Unscored("no_baseline", explanation="no baseline was given: configure(baseline=PATH) learns one")
         missing = baseline.missing(call.workflow)
         why = f"{missing} more scored calls of the workflow {call.workflow!r} make a baseline"
         return Unscored("no_baseline", explanation=why, attributes={"missing_calls": missing})
-    value = float(level.suspicious(result.value, _number_of(call)))
+    value = float(level.suspicious(result.value, _call_number(call)))
     attributes = {"baseline_quantile": level.quantile, "baseline_calls": level.n}
     return Score(value, claims=result.claims, attributes=attributes)
 
 
-def _number_of(call: RagCall) -> int:
-    """The trace id; without one, a number that the same question and answer always have."""
+def _call_number(call: RagCall) -> int:
+    """Return the trace id; without one, a number that the same question and answer always have."""
     if call.span is not None and call.span.is_valid:
         return call.span.trace_id
     text = f"{call.query}\0{call.answer}".encode("utf-8", "surrogatepass")
@@ -116,12 +107,7 @@ def _number_of(call: RagCall) -> int:
 
 def suspicious_against(baseline: Levels) -> Formula:
     """Return the metric `suspicious` that compares with *baseline*."""
-    return replace(suspicious, compute=partial(suspicious_of, baseline=baseline))
+    return suspicious.variant("suspicious", baseline=baseline)
 
 
-consistency: Final = Formula("consistency", "1", consistency_of, frozenset({"consistency"}))
-suspicious: Final = Formula(
-    "suspicious", "1", suspicious_of, frozenset({"consistency"}), higher_is_better=False, threshold=0.0, opt_in=True,
-    beside=("consistency",),
-)  # fmt: skip
-METRICS: Final[tuple[Metric, ...]] = (consistency, suspicious)
+METRICS: Final = (consistency, suspicious)

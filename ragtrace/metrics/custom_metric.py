@@ -1,11 +1,11 @@
-"""`ragtrace.metric`: a function of a user's as a metric."""
+"""`ragtrace.metric`: makes a metric of a user's function."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import update_wrapper
 from typing import Final, Protocol, SupportsFloat, TypeAlias, cast, overload
@@ -27,13 +27,13 @@ class _OfLabels(Protocol):
     def __call__(self, call: RagCall, judgement: Judgement, /) -> Outcome: ...
 
 
-Own: TypeAlias = "_OfCall | _OfLabels"
+CustomMetric: TypeAlias = "_OfCall | _OfLabels"
 _LABELS: Final = frozenset(field.name for field in fields(Judgement))
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 @overload
-def metric(function: Own, /) -> Formula: ...
+def metric(function: CustomMetric, /) -> Formula: ...
 
 
 @overload
@@ -46,11 +46,11 @@ def metric(
     range: tuple[float, float] = ...,
     threshold: float | None = ...,
     register: bool = ...,
-) -> Callable[[Own], Formula]: ...
+) -> Callable[[CustomMetric], Formula]: ...
 
 
 def metric(
-    function: Own | None = None,
+    function: CustomMetric | None = None,
     /,
     *,
     needs: Iterable[str] = (),
@@ -60,7 +60,7 @@ def metric(
     range: tuple[float, float] = (0.0, 1.0),  # noqa: A002 - it is the name that a Metric has for it
     threshold: float | None = None,
     register: bool = True,
-) -> Formula | Callable[[Own], Formula]:
+) -> Formula | Callable[[CustomMetric], Formula]:
     """Make a metric of a function of a call, or of a call and a judge's labels.
 
     Example:
@@ -92,80 +92,53 @@ def metric(
         ValueError: another metric has that name.
     """
 
-    def make(function: Own) -> Formula:
-        made = Formula(
-            _name(function, name),
-            version,
-            _compute(function, _needs(needs)),
-            _needs(needs),
-            higher_is_better=higher_is_better,
-            range=_range(range),
-            threshold=threshold,
-            computes=False,
+    labels = frozenset([needs] if isinstance(needs, str) else needs)
+    if unknown := ", ".join(sorted(labels - _LABELS)):
+        raise SettingsError(f"needs= names {unknown}, which no judge gives; labels: {', '.join(sorted(_LABELS))}")
+    if len(range) != 2 or not range[0] < range[1]:
+        raise SettingsError(
+            f"range= must be the lowest and the highest value, got {range!r}; write for instance (0, 1)"
         )
+    bounds = float(range[0]), float(range[1])
+
+    def make(function: CustomMetric) -> Formula:
+        found = getattr(function, "__name__", "") if name is None else name
+        if not _NAME.fullmatch(found):
+            raise SettingsError(
+                f"a metric's name must be letters, digits, '_', '.' and '-', got {found!r}; write e.g. name='my_metric'"
+            )
+        compute = _compute(function, labels)
+        made = Formula(found, version, compute, labels, higher_is_better, bounds, threshold, computes=False)
         if register:
-            registry.add(made, replace=_again(made))
+            # A function of the same module and name is the same metric, redefined.
+            before = registry.find(found)
+            again = isinstance(before, Formula) and _origin(before) == _origin(made) != ("", "")
+            registry.add(made, replace=again)
         return made
 
     return make if function is None else make(function)
 
 
-def _name(function: Own, name: str | None) -> str:
-    found = getattr(function, "__name__", "") if name is None else name
-    if not _NAME.fullmatch(found):
-        raise SettingsError(
-            f"a metric's name must be letters, digits, '_', '.' and '-', got {found!r}; write e.g. name='my_metric'"
-        )
-    return found
-
-
-def _needs(needs: Iterable[str]) -> frozenset[str]:
-    given = frozenset([needs] if isinstance(needs, str) else needs)
-    unknown = ", ".join(sorted(given - _LABELS))
-    if unknown:
-        raise SettingsError(f"needs= names {unknown}, which no judge gives; labels: {', '.join(sorted(_LABELS))}")
-    return given
-
-
-def _range(bounds: Sequence[float]) -> tuple[float, float]:
-    if len(bounds) != 2 or not bounds[0] < bounds[1]:
-        raise SettingsError(
-            f"range= must be the lowest and the highest value, got {bounds!r}; write for instance (0, 1)"
-        )
-    return float(bounds[0]), float(bounds[1])
-
-
-def _compute(function: Own, needs: frozenset[str]) -> Callable[[RagCall, Judgement], Result]:
-    """What a `Formula` calls; it has the docstring of *function* and remembers it as `__wrapped__`."""
+def _compute(function: CustomMetric, needs: frozenset[str]) -> Callable[[RagCall, Judgement], Result]:
+    """Return a metric's computation by *function*, with its docstring, and with *function* as `__wrapped__`."""
     if inspect.iscoroutinefunction(function):
         raise SettingsError(
             "a metric must be a plain function, got a coroutine function; it runs in a thread of its own"
         )
-    if _takes(function) == 2:
-        if not needs:
-            raise SettingsError(
-                "the function takes a judgement but needs nothing; write for instance needs=('claims',)"
-            )
-        return _of_labels(cast("_OfLabels", function))
-    return _of_call(cast("_OfCall", function))
+    reads_labels = _parameters(function) == 2
+    if reads_labels and not needs:
+        raise SettingsError("the function takes a judgement but needs nothing; write for instance needs=('claims',)")
 
-
-def _of_labels(function: _OfLabels) -> Callable[[RagCall, Judgement], Result]:
     def compute(call: RagCall, judgement: Judgement) -> Result:
-        return result_of(function(call, judgement))
+        if reads_labels:
+            return _result(cast("_OfLabels", function)(call, judgement))
+        return _result(cast("_OfCall", function)(call))
 
-    return update_wrapper(compute, function)
-
-
-def _of_call(function: _OfCall) -> Callable[[RagCall, Judgement], Result]:
-    def compute(call: RagCall, _: Judgement) -> Result:
-        return result_of(function(call))
-
-    return update_wrapper(compute, function)
+    return update_wrapper(compute, cast("Callable[..., Outcome]", function))
 
 
-def _takes(function: Own) -> int:
-    """1 if it takes a call, 2 if a call and a judgement."""
+def _parameters(function: CustomMetric) -> int:
+    """Return 1 if *function* takes a call, 2 if a call and a judgement."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # some built-in callables do not tell
@@ -179,19 +152,13 @@ def _takes(function: Own) -> int:
     raise SettingsError(f"a metric takes a call, or a call and a judgement, got a function {signature}")
 
 
-def _again(made: Formula) -> bool:
-    """Whether the metric registered by that name is an earlier version of the same function."""
-    before = registry.find(made.name)
-    return isinstance(before, Formula) and _origin(before) == _origin(made) != ("", "")
-
-
 def _origin(made: Formula) -> tuple[str, str]:
     function: object = getattr(made.compute, "__wrapped__", None)
     return str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", ""))
 
 
-def result_of(outcome: object) -> Result:
-    """The result that a user's metric means by what it returned."""
+def _result(outcome: object) -> Result:
+    """Return the result that a user's metric means by its return value *outcome*."""
     if isinstance(outcome, (Score, Unscored)):
         return outcome
     if isinstance(outcome, str) or not isinstance(outcome, SupportsFloat):

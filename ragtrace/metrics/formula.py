@@ -1,7 +1,7 @@
-"""Turns a pure function over a judge's labels into a `Metric`.
+"""`Formula`: a metric made of a pure function over a judge's labels.
 
-The function's docstring is its reference. After the first sentence it has these sections, each label at the start of a
-line, in this order; `docs/metrics.md` is made of them and of the metadata of the `Formula`:
+The function's docstring is the reference of the metric. After the first sentence it has these sections, each label at
+the start of a line, in this order; `docs/metrics.md` is made of them and of the metadata of the `Formula`:
 
     Inputs: what of the call it reads, and what of them it needs.
     Formula: how the number comes about.
@@ -28,7 +28,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
 
 SLACK: Final = 1e-9
-"""How far a value may lie beyond a boundary before it counts as beyond it."""
+"""Tolerance of rounding errors in comparisons of a value with a boundary."""
 MAX_UNJUDGED: Final = 0.2
 """The share of items without a valid label above which there is no score."""
 _NO_LABELS: Final = Judgement()
@@ -38,71 +38,52 @@ _NO_LABELS: Final = Judgement()
 class Formula:
     """A metric: its metadata and the function that computes it.
 
-    `compute` returns a `Score` with the bare value (and what else it wants to say) or an `Unscored` with its reason;
-    name, version, direction, the threshold's label and what the judgement says of itself are filled in here.
-    A variant is made with `dataclasses.replace(metric, threshold=0.8)`.
+    `compute` returns a `Score` with a value, attributes and claims, or an `Unscored` with its reason; the `Formula`
+    adds name, version, direction, the threshold's label, and the judgement's mode, cost and attributes.
+    `dataclasses.replace(metric, threshold=0.8)` makes a metric with another threshold.
     """
 
     name: str
     version: str
-    compute: Callable[[RagCall, Judgement], Result]
+    compute: Callable[..., Result]
+    """Takes the call, the judgement and, in a variant of the metric, options by keyword."""
     needs: frozenset[str]
     higher_is_better: bool = True
     range: tuple[float, float] = (0.0, 1.0)
     threshold: float | None = None
-    """A value strictly on the wrong side of it is labelled `fail`, any other `pass`; None: no such label."""
+    """A value strictly on the wrong side of the threshold is labelled `fail`, any other `pass`; None: no label."""
     opt_in: bool = False
-    """Computed only where it is asked for by name: it costs judge calls of its own."""
+    """Computed only where it is named in `metrics=`, as it costs judge calls of its own."""
     computes: bool = True
-    """Pure arithmetic: called directly, without a thread."""
+    """Pure arithmetic, so called directly instead of in a thread."""
     settled: Callable[[RagCall], bool] | None = None
-    """Whether the call alone says what the result is, so that no judge need be asked for it; None: it never does."""
+    """Returns whether the call alone determines the result, so that no judge is needed; None: it never does."""
     beside: tuple[str, ...] = ()
-    """Metrics that are always computed with it: alone it would mislead."""
+    """Names of metrics that are always computed with this one, which would mislead alone."""
 
     def __call__(self, call: RagCall, judgement: Judgement = _NO_LABELS) -> Result:
         result = self.compute(call, judgement)
         attributes = {**judgement.attributes, **result.attributes} if judgement.attributes else result.attributes
         about = (judgement.mode, judgement.n_calls, judgement.input_tokens, judgement.output_tokens)
         # Made anew: dataclasses.replace costs more than most of the arithmetic.
-        if isinstance(result, Score):
-            return Score(
-                result.value,
-                self.name,
-                self.version,
-                self.higher_is_better,
-                self._label(result),
-                result.explanation,
-                result.evaluator,
-                *about,
-                attributes,
-                result.claims,
-            )
-        return Unscored(
-            result.reason,
-            self.name,
-            self.version,
-            self.higher_is_better,
-            result.explanation,
-            result.evaluator,
-            *about,
-            attributes,
-        )
-
-    def _label(self, score: Score) -> str | None:
-        if score.label is not None or self.threshold is None:
-            return score.label
-        return "fail" if self.fails(score.value) else "pass"
+        name, version, up = self.name, self.version, self.higher_is_better
+        why, evaluator = result.explanation, result.evaluator
+        if isinstance(result, Unscored):
+            return Unscored(result.reason, name, version, up, why, evaluator, *about, attributes)
+        label = result.label
+        if label is None and self.threshold is not None:
+            label = "fail" if self.fails(result.value) else "pass"
+        return Score(result.value, name, version, up, label, why, evaluator, *about, attributes, result.claims)
 
     def fails(self, value: float) -> bool:
-        """Whether *value* is strictly worse than the threshold, which must be set."""
+        """Return whether *value* is strictly worse than the threshold, which must be set."""
         if self.threshold is None:
             raise ValueError(f"metric {self.name!r} has no threshold; pass threshold= when making it")
         worse = self.threshold - value if self.higher_is_better else value - self.threshold
         return worse > SLACK
 
     def tolerating(self, unjudged: float) -> Formula:
-        """The same metric, scored as long as at most this share of its items has no valid label (default 0.2).
+        """Return this metric with another limit of items without a valid label; the default is 0.2 of all items.
 
         Raises:
             SettingsError: *unjudged* is not in [0, 1), or the metric has no such limit.
@@ -111,5 +92,35 @@ class Formula:
             raise SettingsError(f"unjudged must be in [0, 1), got {unjudged!r}; for 10 % write 0.1")
         if "max_unjudged" not in inspect.signature(self.compute).parameters:
             raise SettingsError(f"metric {self.name!r} has no limit of unjudged items; leave out .tolerating(...)")
-        compute: Callable[..., Result] = self.compute
-        return replace(self, compute=partial(compute, max_unjudged=unjudged))
+        return self.variant(self.name, max_unjudged=unjudged)
+
+    def variant(self, name: str, **options: object) -> Formula:
+        """Return this metric under *name*, computed with other *options*: keyword arguments of `compute`."""
+        return replace(self, name=name, compute=partial(self.compute, **options))
+
+
+def formula(
+    *,
+    needs: frozenset[str] = frozenset(),
+    version: str = "1",
+    higher_is_better: bool = True,
+    range: tuple[float, float] = (0.0, 1.0),  # noqa: A002 - a Metric calls it so
+    threshold: float | None = None,
+    opt_in: bool = False,
+    settled: Callable[[RagCall], bool] | None = None,
+    beside: tuple[str, ...] = (),
+) -> Callable[[Callable[..., Result]], Formula]:
+    """Return a decorator that makes a function of a call and a judgement a `Formula` of the function's name.
+
+    Args:
+        needs: fields of `Judgement` that the function reads.
+        version, higher_is_better, range, threshold, opt_in, settled, beside: as the fields of `Formula`.
+    """
+
+    def make(compute: Callable[..., Result]) -> Formula:
+        name = str(getattr(compute, "__name__", ""))
+        return Formula(
+            name, version, compute, needs, higher_is_better, range, threshold, opt_in, settled=settled, beside=beside
+        )
+
+    return make

@@ -11,13 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import SLACK
-from ragtrace.metrics.preconditions import any_text
+from ragtrace.metrics.preconditions import unmet, why_missing
 
 Method = Literal["logprobs", "samples", "single"]
-FIELDS: Final = ("query", "answer", "contexts", "reference", "turns")
 _METHODS: Final = ("logprobs", "samples", "single")
+_REQUIRED: Final = {
+    "query": ("empty_query",),
+    "answer": ("empty_answer",),
+    "contexts": ("contexts_missing", "no_contexts"),
+    "reference": ("needs_reference",),
+    "turns": ("needs_conversation",),
+}
+FIELDS: Final = tuple(_REQUIRED)
 _MOST_GRADES: Final = 101
 _MOST_SAMPLES: Final = 20
 # Names that prompts of this kind give to the fields; words that also mean something else are not among them.
@@ -74,21 +81,11 @@ class GEval:
         )
 
     def lacks(self, call: RagCall) -> str:
-        """Why *call* cannot be rated: the reason of the first declared field that it does not have; "" if none."""
-        absent = {
-            "query": ("empty_query", not (call.query or "").strip()),
-            "answer": ("empty_answer", not (call.answer or "").strip()),
-            "contexts": (
-                "contexts_missing" if call.contexts is None else "no_contexts",
-                not any_text(call.contexts),
-            ),
-            "reference": ("needs_reference", not (call.reference or "").strip()),
-            "turns": ("needs_conversation", not call.turns),
-        }
-        return next((absent[field][0] for field in FIELDS if field in self.fields and absent[field][1]), "")
+        """Return the reason of the first declared field that *call* lacks, so that it cannot be rated; "" if none."""
+        return unmet(call, Judgement(), *(reason for field in self.fields for reason in _REQUIRED[field]))
 
     def named_but_absent(self) -> tuple[str, ...]:
-        """What criteria and steps name, by the names usual in such prompts, though `fields` lacks it."""
+        """Return the fields that criteria and steps name, in the words usual in such prompts, but `fields` lacks."""
         text = "\n".join((self.criteria or "", *self.steps))
         found = (_NAMES[field].search(text) for field in _NAMES if field not in self.fields)
         return tuple(match[0] for match in found if match)
@@ -98,9 +95,7 @@ class GEval:
             return Unscored(reason)
         rating = judgement.ratings.get(self.name)
         if rating is None:
-            reasons = judgement.reasons
-            why = reasons.get(f"ratings.{self.name}") or reasons.get("ratings") or reasons.get("") or "unparsable"
-            return Unscored(why)
+            return Unscored(judgement.reasons.get(f"ratings.{self.name}") or why_missing(judgement, "ratings"))
         if not math.isfinite(rating.value):
             return Unscored("non_finite")
         if not self.low - SLACK <= rating.value <= self.high + SLACK:
@@ -204,5 +199,5 @@ def _check(
         raise SettingsError(f"threshold is of the score, so in [0, 1], got {threshold!r}; for 7 of 0..10 write 0.7")
 
 
-METRICS: Final[tuple[Metric, ...]] = ()
+METRICS: Final = ()
 FACTORIES: Final = (g_eval,)

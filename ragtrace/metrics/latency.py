@@ -1,4 +1,4 @@
-"""Times of a generation, from its span: no judge is asked.
+"""Times of a generation, measured by its span: no judge is asked.
 
 Stream pieces are not tokens: per-token times need the token count that the provider reports. The time that the reader
 held the stream between two pieces is not the model's; it is subtracted and published.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Timing, Unscored
-from ragtrace.metrics.formula import Formula
+from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import formula
+
+_SECONDS: Final = (0.0, math.inf)
 
 
-def time_to_first_token_of(call: RagCall, _: Judgement) -> Result:
+@formula(higher_is_better=False, range=_SECONDS)
+def time_to_first_token_s(call: RagCall, _: Judgement) -> Result:
     """Seconds from submitting the generation to the first piece of its stream.
 
     Inputs: the call's timing.
@@ -29,7 +32,8 @@ def time_to_first_token_of(call: RagCall, _: Judgement) -> Result:
     return Score(timing.first_s)
 
 
-def time_per_output_token_of(call: RagCall, _: Judgement) -> Result:
+@formula(higher_is_better=False, range=_SECONDS)
+def time_per_output_token_s(call: RagCall, _: Judgement) -> Result:
     """Seconds a token after the first.
 
     Inputs: the call's timing and the number of output tokens, N, that the provider reports.
@@ -52,7 +56,8 @@ def time_per_output_token_of(call: RagCall, _: Judgement) -> Result:
     return Score(generating / (tokens - 1), attributes={"consumer_wait_s": timing.consumer_wait_s})
 
 
-def duration_of(call: RagCall, _: Judgement) -> Result:
+@formula(higher_is_better=False, range=_SECONDS)
+def duration_s(call: RagCall, _: Judgement) -> Result:
     """Seconds from submitting the generation to its last piece, or to its return if it was not streamed.
 
     Inputs: the call's timing.
@@ -67,19 +72,8 @@ def duration_of(call: RagCall, _: Judgement) -> Result:
     timing = call.timing
     if timing is None:
         return Unscored("not_streamed")
-    return Score(_end(timing), attributes={"consumer_wait_s": timing.consumer_wait_s})
+    end = timing.duration_s if timing.last_s is None else timing.last_s
+    return Score(end, attributes={"consumer_wait_s": timing.consumer_wait_s})
 
 
-def _end(timing: Timing) -> float:
-    return timing.duration_s if timing.last_s is None else timing.last_s
-
-
-_SECONDS: Final = (0.0, math.inf)
-time_to_first_token_s: Final = Formula(
-    "time_to_first_token_s", "1", time_to_first_token_of, frozenset(), higher_is_better=False, range=_SECONDS
-)
-time_per_output_token_s: Final = Formula(
-    "time_per_output_token_s", "1", time_per_output_token_of, frozenset(), higher_is_better=False, range=_SECONDS
-)
-duration_s: Final = Formula("duration_s", "1", duration_of, frozenset(), higher_is_better=False, range=_SECONDS)
-METRICS: Final[tuple[Metric, ...]] = (time_to_first_token_s, time_per_output_token_s, duration_s)
+METRICS: Final = (time_to_first_token_s, time_per_output_token_s, duration_s)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from ragtrace.core.labels import Nugget
-from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.preconditions import any_text, declined, no_answer, no_query, too_many
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import MAX_UNJUDGED, formula
+from ragtrace.metrics.preconditions import declined, too_many, unmet, why_missing
 
-_VALUES: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
-_OKAY_WEIGHT: Final = 0.5
 _NEEDS: Final = frozenset({"chunks", "nuggets"})
+_VALUES: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
 
 
-def nugget_all_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS, opt_in=True)
+def nugget_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Mean support of all nuggets by the answer.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
@@ -30,10 +31,11 @@ def nugget_all_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
 
     It measures how much of what was retrieved the answer holds, not whether that is true.
     """
-    return _mean(call, judgement, max_unjudged, vital=False, strict=False)
+    return _mean(call, judgement, max_unjudged, okay=1.0)
 
 
-def nugget_vital_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS, opt_in=True)
+def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Mean support of the vital nuggets by the answer.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
@@ -43,10 +45,11 @@ def nugget_vital_of(call: RagCall, judgement: Judgement, *, max_unjudged: float 
     Unscored: `no_vital_nuggets`, and as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (V).
     """
-    return _mean(call, judgement, max_unjudged, vital=True, strict=False)
+    return _mean(call, judgement, max_unjudged, okay=0.0)
 
 
-def nugget_weighted_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS, opt_in=True)
+def nugget_weighted(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Mean support of all nuggets by the answer, those that are merely okay with half the weight.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
@@ -56,13 +59,11 @@ def nugget_weighted_of(call: RagCall, judgement: Judgement, *, max_unjudged: flo
     Unscored: as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (W).
     """
-    found = _judged(call, judgement, max_unjudged, vital=False)
-    if isinstance(found, Unscored):
-        return found
-    return Score(_weighted(found, strict=False), attributes=_counts(judgement, found))
+    return _mean(call, judgement, max_unjudged, okay=0.5)
 
 
-def nugget_strict_all_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS, opt_in=True)
+def nugget_strict_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of all nuggets that the answer supports in full.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
@@ -72,10 +73,11 @@ def nugget_strict_all_of(call: RagCall, judgement: Judgement, *, max_unjudged: f
     Unscored: as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (A strict).
     """
-    return _mean(call, judgement, max_unjudged, vital=False, strict=True)
+    return _mean(call, judgement, max_unjudged, okay=1.0, strict=True)
 
 
-def nugget_strict_vital_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS, opt_in=True)
+def nugget_strict_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the vital nuggets that the answer supports in full.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
@@ -85,84 +87,49 @@ def nugget_strict_vital_of(call: RagCall, judgement: Judgement, *, max_unjudged:
     Unscored: `no_vital_nuggets`, and as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (V strict).
     """
-    return _mean(call, judgement, max_unjudged, vital=True, strict=True)
+    return _mean(call, judgement, max_unjudged, okay=0.0, strict=True)
 
 
-def _mean(call: RagCall, judgement: Judgement, max_unjudged: float, *, vital: bool, strict: bool) -> Result:
-    found = _judged(call, judgement, max_unjudged, vital=vital)
-    if isinstance(found, Unscored):
-        return found
-    values = [_value(nugget, strict) for nugget in found if nugget.importance == "vital" or not vital]
-    return Score(sum(values) / len(values), attributes=_counts(judgement, found))
+def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, strict: bool = False) -> Result:
+    """Return the mean support of the nuggets.
 
-
-def _judged(call: RagCall, judgement: Judgement, max_unjudged: float, *, vital: bool) -> tuple[Nugget, ...] | Unscored:
-    """The nuggets with a valid label, enough of them for the metric, or why there are not."""
-    if reason := _inapplicable(call, judgement):
+    Args:
+        limit: share of nuggets that may be unjudged.
+        okay: weight of a nugget that is merely okay; 0: the vital ones alone count.
+        strict: partial support counts nothing.
+    """
+    if reason := unmet(call, judgement, "empty_answer", "empty_query", "contexts_missing", "no_contexts"):
         return Unscored(reason)
-    nuggets = judgement.nuggets or ()
+    if not judgement.nuggets:
+        return Unscored(why_missing(judgement, "nuggets") if judgement.nuggets is None else "no_nuggets")
+    nuggets: Sequence[Nugget] = judgement.nuggets
     if declined(judgement):  # it says nothing, so it holds no nugget, whatever was assigned
-        nuggets = tuple(Nugget(nugget.text, nugget.importance, "not_support") for nugget in nuggets)
-    judged = tuple(nugget for nugget in nuggets if nugget.support in _VALUES)
-    asked, left = (_vital(nuggets), _vital(judged)) if vital else (nuggets, judged)
-    if not asked:
-        return Unscored("no_vital_nuggets", attributes=_counts(judgement, judged))
-    if too_many(len(asked) - len(left), len(asked), max_unjudged):
-        return Unscored("too_many_unjudged", attributes=_counts(judgement, judged))
-    return judged
-
-
-def _inapplicable(call: RagCall, judgement: Judgement) -> str:
-    if no_answer(call):
-        return "empty_answer"
-    if no_query(call):
-        return "empty_query"
-    if call.contexts is None:
-        return "contexts_missing"
-    if not any_text(call.contexts):
-        return "no_contexts"
-    if judgement.nuggets is None:
-        return judgement.reasons.get("nuggets") or judgement.reasons.get("") or "unparsable"
-    return "" if judgement.nuggets else "no_nuggets"
-
-
-def _vital(nuggets: Sequence[Nugget]) -> tuple[Nugget, ...]:
-    return tuple(nugget for nugget in nuggets if nugget.importance == "vital")
-
-
-def _value(nugget: Nugget, strict: bool) -> float:
-    value = _VALUES[nugget.support or "not_support"]
-    return float(value == 1.0) if strict else value
-
-
-def _weighted(nuggets: Sequence[Nugget], *, strict: bool) -> float:
-    """Of at least one nugget. The denominator holds what there is: no okay nugget adds no weight."""
-    weights = [1.0 if nugget.importance == "vital" else _OKAY_WEIGHT for nugget in nuggets]
-    return sum(w * _value(nugget, strict) for w, nugget in zip(weights, nuggets, strict=True)) / sum(weights)
-
-
-def _counts(judgement: Judgement, judged: Sequence[Nugget]) -> dict[str, Plain]:
+        nuggets = [replace(nugget, support="not_support") for nugget in nuggets]
+    judged = [nugget for nugget in nuggets if nugget.support in _VALUES]
     labels = Counter(nugget.support for nugget in judged)
-    counts: dict[str, Plain] = {
+    attributes: dict[str, Plain] = {
         "nuggets": len(judged),
-        "vital_nuggets": len(_vital(judged)),
-        "support": labels["support"],
-        "partial_support": labels["partial_support"],
-        "not_support": labels["not_support"],
-        "unjudged": len(judgement.nuggets or ()) - len(judged),
+        "vital_nuggets": sum(nugget.importance == "vital" for nugget in judged),
+        **{label: labels[label] for label in ("support", "partial_support", "not_support")},
+        "unjudged": len(nuggets) - len(judged),
     }
-    return {**counts, "strict_weighted": _weighted(judged, strict=True)} if judged else counts
+    if judged:
+        attributes["strict_weighted"] = _weighted(judged, 0.5, strict=True)
+    counted = [nugget for nugget in nuggets if okay or nugget.importance == "vital"]
+    if not counted:
+        return Unscored("no_vital_nuggets", attributes=attributes)
+    left = [nugget for nugget in counted if nugget.support in _VALUES]
+    if too_many(len(counted) - len(left), len(counted), limit):
+        return Unscored("too_many_unjudged", attributes=attributes)
+    return Score(_weighted(left, okay, strict=strict), attributes=attributes)
 
 
-nugget_all: Final = Formula("nugget_all", "1", nugget_all_of, _NEEDS, opt_in=True)
-nugget_vital: Final = Formula("nugget_vital", "1", nugget_vital_of, _NEEDS, opt_in=True)
-nugget_weighted: Final = Formula("nugget_weighted", "1", nugget_weighted_of, _NEEDS, opt_in=True)
-nugget_strict_all: Final = Formula("nugget_strict_all", "1", nugget_strict_all_of, _NEEDS, opt_in=True)
-nugget_strict_vital: Final = Formula("nugget_strict_vital", "1", nugget_strict_vital_of, _NEEDS, opt_in=True)
-METRICS: Final[tuple[Metric, ...]] = (
-    nugget_all,
-    nugget_vital,
-    nugget_weighted,
-    nugget_strict_all,
-    nugget_strict_vital,
-)
+def _weighted(nuggets: Sequence[Nugget], okay: float, *, strict: bool) -> float:
+    """Return the weighted mean support of at least one nugget of a weight above 0; see `_mean`."""
+    weights = [1.0 if nugget.importance == "vital" else okay for nugget in nuggets]
+    values = [_VALUES[nugget.support or "not_support"] for nugget in nuggets]
+    values = [float(value == 1) for value in values] if strict else values
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+
+
+METRICS: Final = (nugget_all, nugget_vital, nugget_weighted, nugget_strict_all, nugget_strict_vital)

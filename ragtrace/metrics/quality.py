@@ -9,32 +9,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Final, Literal
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.chunks import context_relevance
 from ragtrace.metrics.claims import faithfulness
-from ragtrace.metrics.formula import SLACK, Formula
+from ragtrace.metrics.formula import SLACK, Formula, formula
 from ragtrace.metrics.relevancy import answer_relevancy
 
 WEIGHTS: Final = (0.3, 0.4, 0.3)
 """Of context relevance, faithfulness and answer relevancy."""
 _GRADES: Final = ((0.9, "A"), (0.8, "B"), (0.7, "C"), (0.6, "D"))
-_PARTS: Final[Mapping[str, Metric]] = MappingProxyType(
-    {metric.name: metric for metric in (context_relevance, faithfulness, answer_relevancy)}
-)
+_PARTS: Final[tuple[Metric, ...]] = (context_relevance, faithfulness, answer_relevancy)
+_NEEDS: Final = context_relevance.needs | faithfulness.needs | answer_relevancy.needs
+_NONE: Final = frozenset[str]()
 
 
-def quality_weighted_of(
+@formula(needs=_NEEDS)
+def quality_weighted(
     call: RagCall,
     judgement: Judgement,
     *,
-    parts: Sequence[Metric] = tuple(_PARTS.values()),
+    parts: Sequence[Metric] = _PARTS,
     weights: Sequence[float] = WEIGHTS,
-    optional: frozenset[str] = frozenset(),
+    optional: frozenset[str] = _NONE,
 ) -> Result:
     """Weighted mean of context relevance, faithfulness and answer relevancy.
 
@@ -48,19 +48,18 @@ def quality_weighted_of(
 
     A good mean can hide a component at 0.
     """
-    share = dict(zip([part.name for part in parts], weights, strict=True))
-    result = _combined(call, judgement, parts, optional, lambda found: weighted_mean(found, share))
-    if isinstance(result, Unscored):
-        return result
-    return Score(result.value, label=grade_of(result.value), attributes=result.attributes)
+    weight = dict(zip([part.name for part in parts], weights, strict=True))
+
+    def mean(found: Mapping[str, float]) -> float:
+        return sum(weight[name] * value for name, value in found.items()) / sum(weight[name] for name in found)
+
+    result = _combined(call, judgement, parts, optional, mean)
+    return result if isinstance(result, Unscored) else replace(result, label=grade_of(result.value))
 
 
-def quality_harmonic_of(
-    call: RagCall,
-    judgement: Judgement,
-    *,
-    parts: Sequence[Metric] = tuple(_PARTS.values()),
-    optional: frozenset[str] = frozenset(),
+@formula(needs=_NEEDS)
+def quality_harmonic(
+    call: RagCall, judgement: Judgement, *, parts: Sequence[Metric] = _PARTS, optional: frozenset[str] = _NONE
 ) -> Result:
     """Harmonic mean of context relevance, faithfulness and answer relevancy: low as soon as one of them is.
 
@@ -71,15 +70,16 @@ def quality_harmonic_of(
     Unscored: `missing_component` (the attribute `missing` names those without a score).
     Source: the harmonic mean, as dashboards of the RAG triad show it.
     """
-    return _combined(call, judgement, parts, optional, lambda found: harmonic_mean(list(found.values())))
+
+    def mean(found: Mapping[str, float]) -> float:
+        return len(found) / sum(1 / value for value in found.values()) if all(found.values()) else 0.0
+
+    return _combined(call, judgement, parts, optional, mean)
 
 
-def quality_minimum_of(
-    call: RagCall,
-    judgement: Judgement,
-    *,
-    parts: Sequence[Metric] = tuple(_PARTS.values()),
-    optional: frozenset[str] = frozenset(),
+@formula(needs=_NEEDS)
+def quality_minimum(
+    call: RagCall, judgement: Judgement, *, parts: Sequence[Metric] = _PARTS, optional: frozenset[str] = _NONE
 ) -> Result:
     """The lowest of context relevance, faithfulness and answer relevancy.
 
@@ -93,18 +93,8 @@ def quality_minimum_of(
     return _combined(call, judgement, parts, optional, lambda found: min(found.values()))
 
 
-def weighted_mean(values: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """sum(w x) / sum(w) over *values*; the weights of these are at least 0 and not all 0."""
-    return sum(weights[name] * value for name, value in values.items()) / sum(weights[name] for name in values)
-
-
-def harmonic_mean(values: Sequence[float]) -> float:
-    """n / sum(1 / x) of numbers in [0, 1]; 0 if any is 0."""
-    return len(values) / sum(1 / value for value in values) if all(values) else 0.0
-
-
 def grade_of(value: float) -> str:
-    """The letter of a weighted quality: A from 0.9 on, B from 0.8, C from 0.7, D from 0.6, else F."""
+    """Return the letter of a weighted quality: A from 0.9 on, B from 0.8, C from 0.7, D from 0.6, else F."""
     return next((letter for bound, letter in _GRADES if value >= bound - SLACK), "F")
 
 
@@ -115,9 +105,15 @@ def _combined(
     optional: frozenset[str],
     mean: Callable[[Mapping[str, float]], float],
 ) -> Result:
-    results = {part.name: _bare(part)(call, judgement) for part in parts}
-    found = {name: _clipped(result.value) for name, result in results.items() if isinstance(result, Score)}
-    lacking = {name: result.reason for name, result in results.items() if isinstance(result, Unscored)}
+    """Return the *mean* of the scores of *parts*, each brought into [0, 1]; only *optional* ones may have no score."""
+    found: dict[str, float] = {}
+    lacking: dict[str, str] = {}
+    for part in parts:
+        result = part.compute(call, judgement) if isinstance(part, Formula) else part(call, judgement)
+        if isinstance(result, Score):
+            found[part.name] = min(1.0, max(0.0, result.value))
+        else:
+            lacking[part.name] = result.reason
     attributes: dict[str, Plain] = dict(found)
     if lacking:
         attributes["missing"] = tuple(lacking)
@@ -126,15 +122,6 @@ def _combined(
             return Unscored("missing_component", explanation=why, attributes=attributes)
         attributes["components"] = tuple(found)
     return Score(mean(found), attributes=attributes)
-
-
-def _bare(part: Metric) -> Callable[[RagCall, Judgement], Result]:
-    """What computes *part*: only the value and the reason are wanted of it."""
-    return part.compute if isinstance(part, Formula) else part
-
-
-def _clipped(value: float) -> float:
-    return min(1.0, max(0.0, value))
 
 
 def combined_quality(
@@ -158,45 +145,29 @@ def combined_quality(
         SettingsError: a weight is negative or not finite or those that are never left out are all 0, or *optional*
             names no component, or faithfulness.
     """
-    compute = _MEANS.get(how)
-    if compute is None:
-        raise SettingsError(f"how must be one of {', '.join(_MEANS)}, got {how!r}")
+    base = {"weighted": quality_weighted, "harmonic": quality_harmonic, "minimum": quality_minimum}.get(how)
+    if base is None:
+        raise SettingsError(f"how must be one of weighted, harmonic, minimum, got {how!r}")
     parts = (context_relevance, faithfulness, relevancy)
-    dropped = _optional(optional, [part.name for part in parts])
-    if how == "weighted":
-        kept = dict(zip([part.name for part in parts], _weights(weights), strict=True))
-        if not any(weight for part, weight in kept.items() if part not in dropped):
-            raise SettingsError(f"weights must not be all 0 where nothing is left out, got {tuple(weights)!r}")
-        compute = partial(quality_weighted_of, weights=tuple(weights))
-    needs = frozenset[str]().union(*(part.needs for part in parts))
-    opt_in = bool(getattr(relevancy, "opt_in", False))
-    return Formula(name, "1", partial(compute, parts=parts, optional=dropped), needs, opt_in=opt_in)
-
-
-def _optional(names: Sequence[str], known: Sequence[str]) -> frozenset[str]:
-    given = frozenset([names] if isinstance(names, str) else names)
-    if faithfulness.name in given:
+    dropped = frozenset([optional] if isinstance(optional, str) else optional)
+    if faithfulness.name in dropped:
         raise SettingsError("optional must not name 'faithfulness': quality without it says nothing; leave it out")
-    if given - set(known):
-        raise SettingsError(f"optional names {', '.join(sorted(given - set(known)))}; components: {', '.join(known)}")
-    return given
+    names = [part.name for part in parts]
+    if unknown := dropped - set(names):
+        raise SettingsError(f"optional names {', '.join(sorted(unknown))}; components: {', '.join(names)}")
+    made = base.variant(name, parts=parts, optional=dropped)
+    if how == "weighted":
+        if len(weights) != len(parts) or not all(math.isfinite(weight) and weight >= 0 for weight in weights):
+            raise SettingsError(
+                f"weights must be three numbers of at least 0, got {tuple(weights)!r}; they stand for context "
+                "relevance, faithfulness and relevancy"
+            )
+        if not any(weight for part, weight in zip(names, weights, strict=True) if part not in dropped):
+            raise SettingsError(f"weights must not be all 0 where nothing is left out, got {tuple(weights)!r}")
+        made = made.variant(name, weights=tuple(weights))
+    needs = frozenset[str]().union(*(part.needs for part in parts))
+    return replace(made, needs=needs, opt_in=bool(getattr(relevancy, "opt_in", False)))
 
 
-def _weights(weights: Sequence[float]) -> Sequence[float]:
-    if len(weights) != len(_PARTS) or not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-        raise SettingsError(
-            f"weights must be three numbers of at least 0, got {tuple(weights)!r}; they stand for context relevance, "
-            "faithfulness and relevancy"
-        )
-    return weights
-
-
-_MEANS: Final[Mapping[str, Callable[..., Result]]] = MappingProxyType(
-    {"weighted": quality_weighted_of, "harmonic": quality_harmonic_of, "minimum": quality_minimum_of}
-)
-_NEEDS: Final = context_relevance.needs | faithfulness.needs | answer_relevancy.needs
-quality_weighted: Final = Formula("quality_weighted", "1", quality_weighted_of, _NEEDS)
-quality_harmonic: Final = Formula("quality_harmonic", "1", quality_harmonic_of, _NEEDS)
-quality_minimum: Final = Formula("quality_minimum", "1", quality_minimum_of, _NEEDS)
-METRICS: Final[tuple[Metric, ...]] = (quality_weighted, quality_harmonic, quality_minimum)
+METRICS: Final = (quality_weighted, quality_harmonic, quality_minimum)
 FACTORIES: Final = (combined_quality,)

@@ -10,23 +10,19 @@ from typing import TYPE_CHECKING, Final
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.types import Metric
 from ragtrace.metrics import (
-    answered,
     chunks,
     citations,
     claims,
     completeness,
     consistency,
-    context_contradiction,
-    factual,
     g_eval,
     latency,
-    noise,
     nuggets,
     quality,
-    rank,
+    reference_claims,
     relevancy,
+    run_consistency,
     run_statistics,
-    runs,
     similarity,
 )
 from ragtrace.system.faults import faults
@@ -37,12 +33,9 @@ if TYPE_CHECKING:
 # One module a family, each with a tuple METRICS; the order here is the order of every list of metrics.
 FAMILIES: Final[tuple[ModuleType, ...]] = (
     claims,
-    context_contradiction,
     consistency,
     relevancy,
-    answered,
     chunks,
-    rank,
     quality,
     citations,
     latency,
@@ -50,9 +43,8 @@ FAMILIES: Final[tuple[ModuleType, ...]] = (
     nuggets,
     g_eval,
     completeness,
-    noise,
-    factual,
-    runs,
+    reference_claims,
+    run_consistency,
     run_statistics,
 )
 
@@ -60,7 +52,7 @@ USUAL: Final = frozenset({
     "hallucinated", "faithfulness", "answer_relevancy", "context_relevance", "answered", "consistency", "suspicious",
     "answered_without_context",
 })  # fmt: skip
-"""Of ragtrace's own metrics, those that are computed where none are named: few enough to be read at a glance."""
+"""Of ragtrace's own metrics, those that are computed by default: few enough to be read at a glance."""
 _OWN: Final = frozenset(metric.name for family in FAMILIES for metric in family.METRICS)
 
 
@@ -94,43 +86,51 @@ class Registry:
         return metric
 
     def find(self, name: str) -> Metric | None:
-        """The metric registered as *name*, without looking at installed packages; None if there is none."""
+        """Return the metric registered as *name*, or None; installed packages are not looked at."""
         return self._metrics.get(name)
 
     def get(self, name: str) -> Metric:
-        """The metric called *name*: registered, or offered by an installed package.
+        """Return the metric called *name*: registered, or offered by an installed package.
 
         Raises:
             UnknownMetricError: if there is none; the message lists near misses and all known names.
             SettingsError: if an installed package offers it and it cannot be loaded.
         """
         found = self._metrics.get(name)
-        return self._installed(name) if found is None else found
+        if found is not None:
+            return found
+        point = self._entry_points().get(name)
+        if point is None:
+            raise UnknownMetricError(_unknown(name, self.names()))
+        return self._metrics.setdefault(name, _load(point))
 
     def names(self) -> tuple[str, ...]:
-        """The names of all metrics, those of installed packages last; nothing is loaded for it."""
-        return tuple(dict.fromkeys((*self._metrics, *self._points())))
+        """Return the names of all metrics, those of installed packages last; none of these is imported."""
+        return tuple(dict.fromkeys((*self._metrics, *self._entry_points())))
 
     def registered(self) -> tuple[Metric, ...]:
-        """All metrics but those of installed packages that nobody has asked for, in the order they were added."""
+        """Return the metrics added so far, and those of installed packages that `get` or `all` has loaded."""
         return tuple(self._metrics.values())
 
     def defaults(self) -> tuple[Metric, ...]:
-        """Return what is computed where no metric is named: the `USUAL` ones, and registered ones of the user's own."""
+        """Return the metrics that are computed by default: the `USUAL` ones, and those that the user registered."""
         return tuple(metric for metric in self.every() if metric.name in USUAL or metric.name not in _OWN)
 
     def every(self) -> tuple[Metric, ...]:
-        """Return what `metrics="all"` means: every registered metric that costs no judge call of its own."""
+        """Return the metrics of `metrics="all"`: all registered ones that cost no judge call of their own."""
         return tuple(metric for metric in self._metrics.values() if not getattr(metric, "opt_in", False))
 
     def all(self) -> tuple[Metric, ...]:
-        """All metrics, those of installed packages too; one that cannot be loaded is left out, with a warning."""
-        for name in self._points():
-            self._try(name)
+        """Return all metrics, those of installed packages too; one that cannot be loaded is skipped, with a warning."""
+        for name in self._entry_points():
+            try:
+                self.get(name)
+            except SettingsError as error:  # noqa: PERF203 - the others are still wanted
+                faults.warn_once(f"metric {name}", "%s", error)
         return self.registered()
 
     def resolve(self, metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
-        """The metrics meant by names or given as objects, each once, and behind them those that belong beside them.
+        """Return the metrics given by name or as objects, each once, then those that are always computed `beside` them.
 
         Raises:
             UnknownMetricError: at the first name that is not known.
@@ -140,26 +140,39 @@ class Registry:
         given = {metric.name: metric for metric in found}
         return tuple((given | {name: self.get(name) for name in beside if name not in given}).values())
 
-    def _installed(self, name: str) -> Metric:
-        from ragtrace.metrics.installed import load
-
-        point = self._points().get(name)
-        if point is None:
-            raise UnknownMetricError(_unknown(name, self.names()))
-        return self._metrics.setdefault(name, load(point))
-
-    def _try(self, name: str) -> None:
-        try:
-            self.get(name)
-        except SettingsError as error:
-            faults.warn_once(f"metric {name}", "%s", error)
-
-    def _points(self) -> dict[str, EntryPoint]:
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        """Return the entry points of the group by name; of two with one name, the one found first."""
         if self._group is None:
             return {}
-        from ragtrace.metrics.installed import installed  # importlib.metadata is not cheap to load
+        from importlib.metadata import entry_points  # not cheap to load
 
-        return installed(self._group)
+        found: dict[str, EntryPoint] = {}
+        for point in entry_points(group=self._group):
+            found.setdefault(point.name, point)
+        return found
+
+
+def _load(point: EntryPoint) -> Metric:
+    """Return the metric that the entry point *point* names.
+
+    Raises:
+        SettingsError: *point* cannot be imported, is no metric, or is a metric of another name.
+    """
+    origin = f"metric {point.name!r} (entry point {point.value!r} of the group {point.group!r})"
+    try:
+        metric: object = point.load()
+    except Exception as error:  # whatever a package does when it is imported
+        raise SettingsError(
+            f"{origin} cannot be loaded: {type(error).__name__}: {error}; mend or remove the package that provides it"
+        ) from error
+    if not isinstance(metric, Metric) or isinstance(metric, type):
+        raise SettingsError(
+            f"{origin} is a {type(metric).__name__}, not a metric; it must name an object with name, version, "
+            "higher_is_better, range, needs and a call, such as ragtrace.metric(...) makes"
+        )
+    if metric.name != point.name:
+        raise SettingsError(f"{origin} is a metric called {metric.name!r}; give the entry point that name")
+    return metric
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> str:

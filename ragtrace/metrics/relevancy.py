@@ -1,23 +1,25 @@
-"""How much of the answer is to the point: by statement, by sentence, or as one rating. Truth plays no part.
+"""How much of the answer is to the point: by statement, by sentence, or as one rating; and whether there is an answer.
 
-Relevant is what answers the query or is useful background to the answer.
+Relevant is what answers the query or is useful background to the answer. Truth plays no part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Final
 
-from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, Formula
-from ragtrace.metrics.preconditions import declined, no_answer, no_query, too_many, why_missing
+from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import MAX_UNJUDGED, formula
+from ragtrace.metrics.preconditions import any_text, blank, share, unmet, why_missing
 
-_RELEVANT: Final = ("yes", "background")
+_NEEDS: Final = frozenset({"claims", "answer_label"})
 _BEST_RATING: Final = 3
+_ANSWERED: Final[Mapping[str | None, float]] = {"answered": 1.0, "abstained": 0.0}
 
 
-def answer_relevancy_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+# The thresholds ask for a majority, as that of faithfulness does; of a rating, for more than touching the question.
+@formula(needs=_NEEDS, version="2", threshold=0.5)
+def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the answer's statements that answer the query or are useful background to the answer.
 
     Inputs: query and answer; statements that cannot be checked count too.
@@ -28,16 +30,17 @@ def answer_relevancy_of(call: RagCall, judgement: Judgement, *, max_unjudged: fl
         `too_many_unjudged` (over 20 % of the statements have no valid label).
     Source: the answer relevancy of the deepeval framework, counted by the ids of statements.
     """
-    if reason := _inapplicable(call, judgement):
+    if reason := unmet(call, judgement, *_REQUIRED):
         return Unscored(reason)
     if judgement.claims is None:
         return Unscored(why_missing(judgement, "claims"))
     if not judgement.claims:
         return Unscored("no_statements")
-    return _share("statements", [claim.relevant for claim in judgement.claims], max_unjudged)
+    return _relevant_share("statements", [claim.relevant for claim in judgement.claims], max_unjudged, {})
 
 
-def answer_relevancy_sentences_of(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
+@formula(needs=_NEEDS | {"sentences"}, version="2", threshold=0.5)
+def answer_relevancy_sentences(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
     """Share of the answer's sentences, courtesies aside, that answer the query or are useful background.
 
     Inputs: query and answer, in sentences as the splitter finds them: decimals, abbreviations and addresses stay
@@ -49,17 +52,19 @@ def answer_relevancy_sentences_of(call: RagCall, judgement: Judgement, *, max_un
         `too_many_unjudged` (over 20 % of the sentences have no valid label).
     Source: answer relevancy by sentence, as in the RAG triad's relevancy score.
     """
-    if reason := _inapplicable(call, judgement):
+    if reason := unmet(call, judgement, *_REQUIRED):
         return Unscored(reason)
     if judgement.sentences is None:
         return Unscored(why_missing(judgement, "sentences"))
     labels = [sentence.relevant for sentence in judgement.sentences if sentence.relevant != "filler"]
+    counts = {"filler": len(judgement.sentences) - len(labels)}
     if not labels:
-        return Unscored("no_sentences", attributes={"filler": len(judgement.sentences)})
-    return _share("sentences", labels, max_unjudged, {"filler": len(judgement.sentences) - len(labels)})
+        return Unscored("no_sentences", attributes=counts)
+    return _relevant_share("sentences", labels, max_unjudged, counts)
 
 
-def answer_relevancy_rating_of(call: RagCall, judgement: Judgement) -> Result:
+@formula(needs=_NEEDS | {"answer_rating"}, threshold=0.5)
+def answer_relevancy_rating(call: RagCall, judgement: Judgement) -> Result:
     """One rating of how directly and completely the answer answers the query.
 
     Inputs: query and answer.
@@ -71,7 +76,7 @@ def answer_relevancy_rating_of(call: RagCall, judgement: Judgement) -> Result:
         four ratings).
     Source: rating the answer as a whole, here by four described labels instead of a free number.
     """
-    if reason := _inapplicable(call, judgement):
+    if reason := unmet(call, judgement, *_REQUIRED):
         return Unscored(reason)
     rating = judgement.answer_rating
     if rating is None:
@@ -81,34 +86,74 @@ def answer_relevancy_rating_of(call: RagCall, judgement: Judgement) -> Result:
     return Score(rating / _BEST_RATING, attributes={"rating": rating})
 
 
-def _inapplicable(call: RagCall, judgement: Judgement) -> str:
-    if no_answer(call):
-        return "empty_answer"
-    if no_query(call):
-        return "empty_query"
-    return "abstained" if declined(judgement) else ""
+@formula(needs=frozenset({"answer_label"}))
+def answered(call: RagCall, judgement: Judgement) -> Result:
+    """1 if the answer attempts to answer the query, 0 if it declines; its mean is the share of calls answered.
+
+    Inputs: query and answer.
+    Formula: 1 if the answer is labelled `answered`, 0 if `abstained`. A wrong or partial answer is an attempt; a blank
+        one is 0 whatever the query.
+    Range: 0 or 1, higher is better.
+    Judge calls: none beside the main reply.
+    Unscored: `empty_query` (with an answer that is not blank).
+    Source: the no-answer check of the open-rag-eval framework, as a metric of its own.
+    Labels: `answered`, `abstained`.
+    """
+    if blank(call.answer):
+        return Score(0.0, label="abstained")
+    if blank(call.query):
+        return Unscored("empty_query")
+    label = judgement.answer_label
+    if label not in _ANSWERED:
+        return Unscored(why_missing(judgement, "answer_label"))
+    return Score(_ANSWERED[label], label=label)
 
 
-def _share(
-    items: str, labels: Sequence[str | None], max_unjudged: float, counts: Mapping[str, int] = MappingProxyType({})
-) -> Result:
-    """The relevant share of the items that have a valid label; *items* is what they are called."""
-    relevant = sum(label in _RELEVANT for label in labels)
-    unjudged = len(labels) - relevant - sum(label == "no" for label in labels)
-    judged = len(labels) - unjudged
+@formula(needs=_NEEDS, higher_is_better=False, threshold=0.0)
+def answered_without_context(call: RagCall, judgement: Judgement) -> Result:
+    """1 if an answer was given although retrieval returned nothing to rest it on, 0 if chunks were retrieved.
+
+    Inputs: answer and contexts.
+    Formula: 1 if no retrieved chunk has a text, else 0, over answers that are neither blank nor abstentions. An answer
+        that is labelled `abstained` and still states something checkable counts as given.
+    Range: 0 or 1, lower is better.
+    Judge calls: none beside the main reply.
+    Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `abstained`.
+    Source: ragtrace.
+
+    The plainest sign of an ungrounded answer and of a broken retriever; it reads no label of support.
+    """
+    if reason := unmet(call, judgement, "empty_answer", "contexts_missing"):
+        return Unscored(reason)
+    if judgement.answer_label not in _ANSWERED:
+        return Unscored(why_missing(judgement, "answer_label"))
+    if reason := unmet(call, judgement, "abstained"):
+        return Unscored(reason)
+    return Score(0.0 if any_text(call.contexts) else 1.0)
+
+
+_REQUIRED: Final = ("empty_answer", "empty_query", "abstained")
+
+
+def _relevant_share(items: str, labels: Sequence[str | None], limit: float, counts: Mapping[str, int]) -> Result:
+    """Return the relevant share of the items that have a valid label.
+
+    Args:
+        items: name of the attribute with the number of judged items.
+        limit: share of items that may be unjudged.
+        counts: further attributes.
+    """
+    relevant = labels.count("yes") + labels.count("background")
+    judged = relevant + labels.count("no")
+    unjudged = len(labels) - judged
     attributes = {items: judged, "relevant": relevant, "unjudged": unjudged, **counts}
-    if too_many(unjudged, len(labels), max_unjudged):
-        return Unscored("too_many_unjudged", attributes=attributes)
-    return Score(relevant / judged, attributes=attributes)
+    return share(relevant, unjudged, len(labels), limit, attributes)
 
 
-_NEEDS: Final = frozenset({"claims", "answer_label"})
-# The threshold asks for a majority, as that of faithfulness does; of a rating, for more than touching the question.
-answer_relevancy: Final = Formula("answer_relevancy", "2", answer_relevancy_of, _NEEDS, threshold=0.5)
-answer_relevancy_sentences: Final = Formula(
-    "answer_relevancy_sentences", "2", answer_relevancy_sentences_of, _NEEDS | {"sentences"}, threshold=0.5
+METRICS: Final = (
+    answer_relevancy,
+    answer_relevancy_sentences,
+    answer_relevancy_rating,
+    answered,
+    answered_without_context,
 )
-answer_relevancy_rating: Final = Formula(
-    "answer_relevancy_rating", "1", answer_relevancy_rating_of, _NEEDS | {"answer_rating"}, threshold=0.5
-)
-METRICS: Final[tuple[Metric, ...]] = (answer_relevancy, answer_relevancy_sentences, answer_relevancy_rating)

@@ -1,21 +1,24 @@
-"""`run_consistency_mean`, `_variance`, `_coefficient_of_variation`: how much a metric scatters over repeated runs."""
+"""`run_consistency_mean`, `_variance`, `_coefficient_of_variation`: how a metric varies over repeated runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import Formula, formula
+from ragtrace.metrics.run_consistency import LEAST_RUNS
 
-STATISTICS: Final = ("mean", "variance", "coefficient_of_variation")
-LEAST_RUNS: Final = 3
-_NOTHING: Final = Judgement()
+Results: TypeAlias = "Sequence[Result | float]"
 
 
-def mean_of(values: Sequence[float], *, ddof: int = 0) -> Result:
+@formula(range=(-math.inf, math.inf), opt_in=True)
+def run_consistency_mean(
+    call: RagCall, _: Judgement, *, results: Results | None = None, base: Metric | None = None, ddof: int = 0
+) -> Result:
     """Mean score of one metric over repeated runs of one query.
 
     Inputs: at least three scored values of one base metric, named in the attribute `base_metric`.
@@ -25,10 +28,13 @@ def mean_of(values: Sequence[float], *, ddof: int = 0) -> Result:
     Unscored: `needs_runs` (fewer than three scored values).
     Source: the run statistics of the open-rag-eval framework.
     """
-    return _statistic(values, ddof, _mean)
+    return _statistic(call, results, base, ddof, lambda mean, _: mean)
 
 
-def variance_of(values: Sequence[float], *, ddof: int = 0) -> Result:
+@formula(range=(0.0, math.inf), higher_is_better=False, opt_in=True)
+def run_consistency_variance(
+    call: RagCall, _: Judgement, *, results: Results | None = None, base: Metric | None = None, ddof: int = 0
+) -> Result:
     """Variance of the scores of one metric over repeated runs of one query.
 
     Inputs: at least three scored values of one base metric, named in the attribute `base_metric`.
@@ -38,10 +44,13 @@ def variance_of(values: Sequence[float], *, ddof: int = 0) -> Result:
     Unscored: `needs_runs` (fewer than three scored values).
     Source: the run statistics of the open-rag-eval framework.
     """
-    return _statistic(values, ddof, _variance)
+    return _statistic(call, results, base, ddof, lambda _, variance: variance)
 
 
-def coefficient_of_variation_of(values: Sequence[float], *, ddof: int = 0) -> Result:
+@formula(range=(0.0, math.inf), higher_is_better=False, opt_in=True)
+def run_consistency_coefficient_of_variation(
+    call: RagCall, _: Judgement, *, results: Results | None = None, base: Metric | None = None, ddof: int = 0
+) -> Result:
     """Standard deviation of the scores of one metric over repeated runs, relative to their mean.
 
     Inputs: at least three scored values of one base metric, named in the attribute `base_metric`.
@@ -51,117 +60,62 @@ def coefficient_of_variation_of(values: Sequence[float], *, ddof: int = 0) -> Re
     Unscored: `needs_runs` (fewer than three scored values); `zero_mean`.
     Source: the usual coefficient of variation; not mean / (1 + standard deviation), which some systems call so.
     """
-    return _statistic(values, ddof, _coefficient)
+    return _statistic(
+        call, results, base, ddof, lambda mean, variance: math.sqrt(variance) / abs(mean) if mean else None
+    )
 
 
-def _statistic(values: Sequence[float], ddof: int, compute: Callable[[Sequence[float], int], float | None]) -> Result:
+def _statistic(
+    call: RagCall,
+    results: Results | None,
+    base: Metric | None,
+    ddof: int,
+    compute: Callable[[float, float], float | None],
+) -> Result:
+    """Return what *compute* makes of mean and variance of *results*, one a run; those without a score are left out.
+
+    Without *results*, *base* (which needs no judge) is computed for each of the runs of *call*.
+    """
+    if results is None:
+        if base is None or len(call.runs or ()) < LEAST_RUNS:
+            why = None if base else "no base metric: see run_statistics"
+            return Unscored("needs_runs", explanation=why if call.runs else "the call has no runs")
+        results = [base(replace(call, answer=run, runs=None), Judgement()) for run in call.runs or ()]
+    given = [result.value if isinstance(result, Score) else result for result in results]
+    values = [float(value) for value in given if not isinstance(value, Unscored)]
+    attributes: dict[str, Plain] = {"runs": len(values), "ddof": ddof}
+    more: dict[str, Plain] = {"unscored_runs": len(results) - len(values), "base_metric": _base_name(results, base)}
     if len(values) < LEAST_RUNS:
         seen = f"{len(values)} scored values, at least {LEAST_RUNS} are needed"
-        return Unscored("needs_runs", explanation=seen, attributes={"runs": len(values), "ddof": ddof})
+        return Unscored("needs_runs", explanation=seen, attributes=attributes | more)
     if not all(math.isfinite(value) for value in values):
-        return Unscored("non_finite", attributes={"runs": len(values), "ddof": ddof})
-    value = compute(values, ddof)
-    std = math.sqrt(_variance(values, ddof))
-    attributes: dict[str, Plain] = {"runs": len(values), "ddof": ddof, "std": std, "values": tuple(values)}
+        return Unscored("non_finite", attributes=attributes | more)
+    mean = math.fsum(values) / len(values)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof)
+    attributes |= {"std": math.sqrt(variance), "values": tuple(values), **more}
+    value = compute(mean, variance)
     return Unscored("zero_mean", attributes=attributes) if value is None else Score(value, attributes=attributes)
 
 
-def _mean(values: Sequence[float], _: int) -> float:
-    return math.fsum(values) / len(values)
+def _base_name(results: Results, base: Metric | None) -> str:
+    names = {result.metric for result in results if isinstance(result, (Score, Unscored)) and result.metric}
+    if base is not None:
+        names.add(base.name)
+    if len(names) > 1:
+        raise ValueError(f"statistics are over one metric, got results of {', '.join(sorted(names))}; split them")
+    return next(iter(names), "")
 
 
-def _variance(values: Sequence[float], ddof: int) -> float:
-    mean = _mean(values, ddof)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof)
+METRICS: Final = (run_consistency_mean, run_consistency_variance, run_consistency_coefficient_of_variation)
+STATISTICS: Final = {metric.name.removeprefix("run_consistency_"): metric for metric in METRICS}
 
 
-def _coefficient(values: Sequence[float], ddof: int) -> float | None:
-    mean = _mean(values, ddof)
-    return math.sqrt(_variance(values, ddof)) / abs(mean) if mean else None
-
-
-_COMPUTE: Final = {"mean": mean_of, "variance": variance_of, "coefficient_of_variation": coefficient_of_variation_of}
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatistic:
-    """`run_consistency_mean`, `_variance` or `_coefficient_of_variation` of a base metric over the runs of a call.
-
-    On a call with `runs` the base metric, which must need no judge, is computed for each of them as the answer. Scores
-    that a judge gave are put to `run_statistics` instead.
-    """
-
-    name: str
-    statistic: str
-    base: Metric | None
-    ddof: int = 0
-    base_up: bool = True
-    """Direction of a base metric that is not known itself."""
-    opt_in: bool = True
-    version: str = "1"
-    threshold: float | None = None
-    beside: tuple[str, ...] = ()
-
-    @property
-    def compute(self) -> Callable[..., Result]:
-        """The arithmetic, for the reference."""
-        return _COMPUTE[self.statistic]
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Of a mean, as of the base metric; scatter is better low."""
-        return self.statistic == "mean" and (self.base_up if self.base is None else self.base.higher_is_better)
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """Of a mean, as of the base metric."""
-        if self.statistic != "mean":
-            return 0.0, math.inf
-        return (-math.inf, math.inf) if self.base is None else self.base.range
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """No labels."""
-        return frozenset()
-
-    @property
-    def computes(self) -> bool:
-        """As the base metric."""
-        return self.base is None or bool(getattr(self.base, "computes", False))
-
-    def __call__(self, call: RagCall, judgement: Judgement = _NOTHING) -> Result:
-        if self.base is None or len(call.runs or ()) < LEAST_RUNS:
-            why = "" if call.runs else "the call has no runs"
-            why = "no base metric: see run_statistics" if call.runs and self.base is None else why
-            return self._filled(Unscored("needs_runs", explanation=why or None))
-        base = self.base
-        return self.of([base(replace(call, answer=run, runs=None), _NOTHING) for run in call.runs or ()])
-
-    def of(self, results: Sequence[Result | float]) -> Result:
-        """The statistic of *results* of the base metric, one a run; those without a score are left out."""
-        values = [result.value if isinstance(result, Score) else result for result in results]
-        scored = [float(value) for value in values if not isinstance(value, Unscored)]
-        result = self.compute(scored, ddof=self.ddof)
-        extra: dict[str, Plain] = {"unscored_runs": len(results) - len(scored), "base_metric": self._base_name(results)}
-        return self._filled(replace(result, attributes={**result.attributes, **extra}))
-
-    def _base_name(self, results: Sequence[Result | float]) -> str:
-        names = {result.metric for result in results if isinstance(result, (Score, Unscored)) and result.metric}
-        if self.base is not None:
-            names.add(self.base.name)
-        if len(names) > 1:
-            raise ValueError(f"statistics are over one metric, got results of {', '.join(sorted(names))}; split them")
-        return next(iter(names), "")
-
-    def _filled(self, result: Result) -> Result:
-        return replace(result, metric=self.name, metric_version=self.version, higher_is_better=self.higher_is_better)
-
-
-def run_statistic(statistic: str, base: Metric | None = None, *, ddof: int = 0) -> RunStatistic:
-    """The metric `run_consistency_{statistic}` of *base*, a metric that needs no judge.
+def run_statistic(statistic: str, base: Metric | None = None, *, ddof: int = 0) -> Formula:
+    """Return the metric `run_consistency_{statistic}` of *base*, a metric that needs no judge.
 
     Args:
         statistic: mean, variance or coefficient_of_variation.
+        base: computed for each of the `runs` of a call, as its answer.
         ddof: 0 for the population form, 1 for that of a sample.
 
     Raises:
@@ -175,13 +129,15 @@ def run_statistic(statistic: str, base: Metric | None = None, *, ddof: int = 0) 
         raise SettingsError(
             f"{base.name!r} needs a judge, so its runs cannot be scored here; score each run and use run_statistics"
         )
-    return RunStatistic(f"run_consistency_{statistic}", statistic, base, ddof)
+    made = STATISTICS[statistic]
+    computes = base is None or bool(getattr(base, "computes", False))
+    if base is not None and statistic == "mean":
+        made = replace(made, higher_is_better=base.higher_is_better, range=base.range)
+    return replace(made.variant(made.name, base=base, ddof=ddof), computes=computes)
 
 
-def run_statistics(
-    results: Sequence[Result | float], *, base: Metric | None = None, ddof: int = 0
-) -> dict[str, Result]:
-    """Mean, variance and coefficient of variation of one metric's results over repeated runs of one query.
+def run_statistics(results: Results, *, base: Metric | None = None, ddof: int = 0) -> dict[str, Result]:
+    """Return mean, variance and coefficient of variation of one metric's results over repeated runs of one query.
 
     Example: `ragtrace.run_statistics([score["faithfulness"] for score in scores_of_five_runs])`
 
@@ -197,9 +153,13 @@ def run_statistics(
         ValueError: the results are of more than one metric.
     """
     up = not any(isinstance(result, (Score, Unscored)) and not result.higher_is_better for result in results)
-    made = [RunStatistic(f"run_consistency_{name}", name, base, ddof, up) for name in STATISTICS]
-    return {statistic.name: statistic.of(results) for statistic in made}
+    found: dict[str, Result] = {}
+    for made in METRICS:
+        if made is run_consistency_mean:
+            made = replace(made, higher_is_better=up if base is None else base.higher_is_better)
+        metric = made.variant(made.name, results=results, base=base, ddof=ddof)
+        found[metric.name] = metric(RagCall(query=None, contexts=None, answer=None))
+    return found
 
 
-METRICS: Final[tuple[Metric, ...]] = tuple(run_statistic(statistic) for statistic in STATISTICS)
 FACTORIES: Final = (run_statistic,)

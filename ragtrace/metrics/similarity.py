@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import SLACK, Formula
-from ragtrace.metrics.preconditions import declined, no_answer, no_query
-
-_COSINES = (-1.0, 1.0)
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.formula import SLACK, formula
+from ragtrace.metrics.preconditions import declined, unmet, why_missing
 
 
-def answer_relevancy_similarity_of(call: RagCall, judgement: Judgement) -> Result:
+@formula(needs=frozenset({"questions", "question_cosines", "noncommittal"}), range=(-1.0, 1.0), opt_in=True)
+def answer_relevancy_similarity(call: RagCall, judgement: Judgement) -> Result:
     """Mean cosine of the query and the questions that a model guessed from the answer alone.
 
     Inputs: query, answer and an embedder; the questions are guessed without sight of the query.
@@ -28,7 +27,7 @@ def answer_relevancy_similarity_of(call: RagCall, judgement: Judgement) -> Resul
     It measures embeddings, not words: unrelated texts score well above 0, and levels differ from embedder to embedder,
     so a threshold found with one does not hold for another.
     """
-    if reason := _inapplicable(call):
+    if reason := unmet(call, judgement, "empty_answer", "empty_query"):
         return Unscored(reason)
     cosines = judgement.question_cosines
     attributes: dict[str, Plain] = {}
@@ -39,13 +38,14 @@ def answer_relevancy_similarity_of(call: RagCall, judgement: Judgement) -> Resul
     if cosines == () or (cosines is None and judgement.questions == ()):
         return Unscored("no_questions")
     if cosines is None:
-        return Unscored(_why(judgement, "question_cosines"))
+        return Unscored(why_missing(judgement, "question_cosines", "no_embedder"))
     if reason := _defect(cosines):
         return Unscored(reason, attributes=attributes if reason == "out_of_range" else {})
     return Score(math.fsum(cosines) / len(cosines), attributes=attributes)
 
 
-def semantic_similarity_of(call: RagCall, judgement: Judgement) -> Result:
+@formula(needs=frozenset({"reference_cosine"}), range=(-1.0, 1.0), opt_in=True)
+def semantic_similarity(call: RagCall, judgement: Judgement) -> Result:
     """Cosine of the embeddings of answer and reference.
 
     Inputs: answer, reference and an embedder.
@@ -56,26 +56,13 @@ def semantic_similarity_of(call: RagCall, judgement: Judgement) -> Result:
         direction).
     Source: the semantic similarity of the open-rag-eval framework, without its default of 0.
     """
-    if no_answer(call):
-        return Unscored("empty_answer")
-    if not (call.reference or "").strip():
-        return Unscored("needs_reference")
+    if reason := unmet(call, judgement, "empty_answer", "needs_reference"):
+        return Unscored(reason)
     cosine = judgement.reference_cosine
     if cosine is None:
-        return Unscored(_why(judgement, "reference_cosine"))
+        return Unscored(why_missing(judgement, "reference_cosine", "no_embedder"))
     reason = _defect((cosine,))
     return Unscored(reason) if reason else Score(float(cosine))
-
-
-def _inapplicable(call: RagCall) -> str:
-    if no_answer(call):
-        return "empty_answer"
-    return "empty_query" if no_query(call) else ""
-
-
-def _why(judgement: Judgement, field: str) -> str:
-    """Why there is no cosine: a judge that says nothing has no embedder."""
-    return judgement.reasons.get(field) or judgement.reasons.get("") or "no_embedder"
 
 
 def _defect(cosines: Sequence[float]) -> str:
@@ -84,15 +71,4 @@ def _defect(cosines: Sequence[float]) -> str:
     return "" if all(abs(value) <= 1 + SLACK for value in cosines) else "out_of_range"
 
 
-answer_relevancy_similarity: Final = Formula(
-    "answer_relevancy_similarity",
-    "1",
-    answer_relevancy_similarity_of,
-    frozenset({"questions", "question_cosines", "noncommittal"}),
-    range=_COSINES,
-    opt_in=True,
-)
-semantic_similarity: Final = Formula(
-    "semantic_similarity", "1", semantic_similarity_of, frozenset({"reference_cosine"}), range=_COSINES, opt_in=True
-)
-METRICS: Final[tuple[Metric, ...]] = (answer_relevancy_similarity, semantic_similarity)
+METRICS: Final = (answer_relevancy_similarity, semantic_similarity)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import replace
 from itertools import combinations
 from typing import Final, Literal
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.bert_score import TokenEmbedder, bert_score_of
-from ragtrace.metrics.formula import Formula
+from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
+from ragtrace.metrics.bert_score import EmbeddingError, TokenEmbedder, match, unit_rows
+from ragtrace.metrics.formula import Formula, formula
 from ragtrace.metrics.rouge import TOKENS, VARIANTS, Tokens, Variant, rouge, tokens_of
 
 Part = Literal["precision", "recall", "f1"]
 PARTS: Final[tuple[Part, ...]] = ("precision", "recall", "f1")
 LEAST_RUNS: Final = 3
-_UP_TO_ONE: Final = (-math.inf, 1.0)
-_NOTHING: Final = Judgement()
 
 
-def rouge_of(
+@formula(opt_in=True)
+def _rouge(
     call: RagCall,
-    _: Judgement = _NOTHING,
+    _: Judgement,
     *,
     variant: Variant = "rougeL",
     part: Part = "f1",
@@ -42,7 +41,7 @@ def rouge_of(
     """
     runs = call.runs or ()
     if len(runs) < LEAST_RUNS:
-        return Unscored("needs_runs", explanation=f"{len(runs)} runs, at least {LEAST_RUNS} are needed")
+        return _too_few(runs)
     texts = [tokens_of(run, tokens) for run in runs]
     pairs = [
         getattr(rouge(candidate, reference, variant), part)
@@ -51,17 +50,61 @@ def rouge_of(
     ]
     if not pairs:
         return Unscored("empty_answer", explanation="no run has a word")
+    return _mean(runs, pairs, {"tokens": tokens})
+
+
+@formula(range=(-math.inf, 1.0), opt_in=True)
+def _bert_score(
+    call: RagCall, _: Judgement, *, token_embedder: TokenEmbedder | None = None, baseline: float | None = None
+) -> Result:
+    """Mean BERTScore F1 over all pairs of runs of one query, the earlier run of a pair as the reference.
+
+    Inputs: the answers of at least three runs of one query, in order, and an embedder of tokens.
+    Formula: P is the mean over the candidate's tokens of the highest cosine with a token of the reference, R the same
+        the other way round, F1 = 2 P R / (P + R); with a baseline b, (F1 - b) / (1 - b). Mean over the pairs; a pair
+        without a token on either side is left out, without one on one side it is 0.
+    Range: at most 1, may be negative; higher is better.
+    Judge calls: none; each run is embedded once.
+    Unscored: `needs_runs` (fewer than three); `no_token_embedder`; `empty_answer` (no run has a token); `zero_norm`
+        and `non_finite` (an embedding without direction); `unparsable` (matrices that do not fit).
+    Source: Zhang et al. 2020, "BERTScore", arXiv:1904.09675, section 3, without weights by rarity.
+
+    The cosine of embeddings of whole answers is something else and does not carry this name. The attributes
+    `precision` and `recall` are the means over the pairs, not rescaled.
+    """
+    runs = call.runs or ()
+    if len(runs) < LEAST_RUNS:
+        return _too_few(runs)
+    if token_embedder is None:
+        return Unscored("no_token_embedder")
+    try:
+        matrices = unit_rows(token_embedder(runs), len(runs))
+    except EmbeddingError as error:
+        return Unscored(str(error))
+    matches = [match(b, a) for a, b in combinations(matrices, 2) if len(a) or len(b)]
+    if not matches:
+        return Unscored("empty_answer", explanation="no run has a token")
+    values = [m.f1 if baseline is None else (m.f1 - baseline) / (1 - baseline) for m in matches]
+    if not all(math.isfinite(value) for value in values):
+        return Unscored("non_finite")
     attributes: dict[str, Plain] = {
-        "runs": len(runs),
-        "pairs": len(pairs),
-        "pair_values": tuple(pairs),
-        "tokens": tokens,
+        "precision": math.fsum(m.precision for m in matches) / len(matches),
+        "recall": math.fsum(m.recall for m in matches) / len(matches),
     }
-    return Score(math.fsum(pairs) / len(pairs), attributes=attributes)
+    return _mean(runs, values, attributes if baseline is None else {**attributes, "baseline": baseline})
+
+
+def _too_few(runs: Sequence[str]) -> Unscored:
+    return Unscored("needs_runs", explanation=f"{len(runs)} runs, at least {LEAST_RUNS} are needed")
+
+
+def _mean(runs: Sequence[str], pairs: Sequence[float], more: dict[str, Plain]) -> Score:
+    about: dict[str, Plain] = {"runs": len(runs), "pairs": len(pairs), "pair_values": tuple(pairs), **more}
+    return Score(math.fsum(pairs) / len(pairs), attributes=about)
 
 
 def run_consistency_rouge(variant: Variant = "rougeL", part: Part = "f1", *, tokens: Tokens = "unicode") -> Formula:
-    """The metric `run_consistency_{variant}_{part}` with tokens of another kind (see `tokens_of`).
+    """Return the metric `run_consistency_{variant}_{part}` with tokens of another kind (see `tokens_of`).
 
     Raises:
         SettingsError: there is no such variant, part or kind of tokens.
@@ -69,14 +112,13 @@ def run_consistency_rouge(variant: Variant = "rougeL", part: Part = "f1", *, tok
     for name, value, known in (("variant", variant, VARIANTS), ("part", part, PARTS), ("tokens", tokens, TOKENS)):
         if value not in known:
             raise SettingsError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    compute = partial(rouge_of, variant=variant, part=part, tokens=tokens)
-    return Formula(f"run_consistency_{variant}_{part}", "1", compute, frozenset(), opt_in=True)
+    return _rouge.variant(f"run_consistency_{variant}_{part}", variant=variant, part=part, tokens=tokens)
 
 
 def run_consistency_bert_score(
     token_embedder: TokenEmbedder | None = None, *, baseline: float | None = None
 ) -> Formula:
-    """The metric `run_consistency_bert_score` with an embedder of tokens.
+    """Return the metric `run_consistency_bert_score` with an embedder of tokens.
 
     Args:
         token_embedder: gives the vectors of the tokens of each text: `BertScoreTokens`, or any callable.
@@ -87,18 +129,18 @@ def run_consistency_bert_score(
     """
     if baseline is not None and not baseline < 1:
         raise SettingsError(f"baseline must be below 1, got {baseline!r}; it is the score of unrelated texts")
-    compute = partial(bert_score_of, token_embedder=token_embedder, baseline=baseline)
-    return Formula(
-        "run_consistency_bert_score", "1", compute, frozenset(), range=_UP_TO_ONE, opt_in=True,
-        computes=token_embedder is None,
-    )  # fmt: skip
+    made = _bert_score.variant("run_consistency_bert_score", token_embedder=token_embedder, baseline=baseline)
+    return replace(made, computes=token_embedder is None)
 
 
 def run_consistency(
-    answers: Sequence[str], *, tokens: Tokens = "unicode", token_embedder: TokenEmbedder | None = None,
+    answers: Sequence[str],
+    *,
+    tokens: Tokens = "unicode",
+    token_embedder: TokenEmbedder | None = None,
     baseline: float | None = None,
-) -> dict[str, Result]:  # fmt: skip
-    """How alike the answers of repeated runs of one query are, pair by pair.
+) -> dict[str, Result]:
+    """Return how alike the answers of repeated runs of one query are, pair by pair.
 
     Example: `ragtrace.run_consistency([ask(question) for _ in range(5)])["run_consistency_rougeL_f1"]`
 
@@ -114,10 +156,10 @@ def run_consistency(
     call = RagCall(query=None, contexts=None, answer=None, runs=tuple(answers))
     metrics = [run_consistency_rouge(variant, part, tokens=tokens) for variant in VARIANTS for part in PARTS]
     metrics.append(run_consistency_bert_score(token_embedder, baseline=baseline))
-    return {metric.name: metric(call, _NOTHING) for metric in metrics}
+    return {metric.name: metric(call) for metric in metrics}
 
 
-METRICS: Final[tuple[Metric, ...]] = (
+METRICS: Final = (
     *(run_consistency_rouge(variant, part) for variant in VARIANTS for part in PARTS),
     run_consistency_bert_score(),
 )
