@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from ragtrace.alerts import Alert, Alerting, Notice, Slack, Webhook
-from ragtrace.alerts.evaluator import MOST_GROUPS
+from ragtrace.alerts import Alert, Notice, Slack, Webhook, check_alerts
+from ragtrace.alerts.alerting import MOST_GROUPS
 from ragtrace.core.errors import SettingsError, UnknownMetricError
-from ragtrace.core.settings import resolve
 from ragtrace.core.types import SamplingDecision, Score
 from ragtrace.estimates import Distribution, Key
 from tests.support.alerted import METRIC, PLAN, Board, call_of, close_all, notice
@@ -71,7 +70,7 @@ def test_a_wrong_value_says_what_to_write(settings: dict[str, Any], says: str) -
 def test_an_unknown_metric_is_named() -> None:
     """With those that there are."""
     with pytest.raises(UnknownMetricError, match=r"'halucination' in \[0, 1\]; known: consistency, faithfulness, hall"):
-        Alerting([Alert("halucination", above=0.1)], PLAN)
+        check_alerts([Alert("halucination", above=0.1)], PLAN)
 
 
 def test_two_alerts_of_one_name_are_one_too_many() -> None:
@@ -79,8 +78,8 @@ def test_two_alerts_of_one_name_are_one_too_many() -> None:
     with pytest.raises(
         SettingsError, match=r"two alerts are called 'hallucination above 0.1'; give one of them a name="
     ):
-        Alerting([Alert(METRIC, above=0.1), Alert(METRIC, above=0.1)], PLAN)
-    Alerting([Alert(METRIC, above=0.1), Alert(METRIC, above=0.1, name="other")], PLAN)
+        check_alerts([Alert(METRIC, above=0.1), Alert(METRIC, above=0.1)], PLAN)
+    check_alerts([Alert(METRIC, above=0.1), Alert(METRIC, above=0.1, name="other")], PLAN)
 
 
 def test_a_secret_is_not_shown() -> None:
@@ -341,8 +340,7 @@ def test_a_notice_names_what_one_has_to_know() -> None:
 
 def test_a_notice_names_release_and_host() -> None:
     """So that whoever is paged sees at once whether a release came before it."""
-    board = Board()
-    board.alerting.compare(lambda key: None, "1.4.0")
+    board = Board(release="1.4.0")
     board.score(*SPIKE)
     assert board.told() == [("spiking", "firing")]
     assert f", release 1.4.0, host {socket.gethostname()}" in board.notices[0].text
@@ -370,10 +368,12 @@ def usual(mean: float = 0.8, calls: int = 500) -> Distribution:
 def board_with(baselines: dict[str, Distribution], **settings: Any) -> Board:
     """An alert on consistency against these baselines, by workflow."""
     notices: list[Notice] = []
-    board = Board(Alert("consistency", below="baseline", notify=notices.append, **settings))
-    board.notices = notices
     wanted = Key("guide", "consistency", "screen@1")
-    board.alerting.compare(lambda key: baselines.get(key.workflow) if key[1:] == wanted[1:] else None)
+    board = Board(
+        Alert("consistency", below="baseline", notify=notices.append, **settings),
+        baseline=lambda key: baselines.get(key.workflow) if key[1:] == wanted[1:] else None,
+    )
+    board.notices = notices
     return board
 
 
@@ -512,8 +512,7 @@ def test_the_end_of_a_spike_has_the_mean_that_ended_it() -> None:
 
 def test_words_stay_where_content_is_not_captured() -> None:
     """The trace is named all the same."""
-    board = Board()
-    board.alerting.speak(resolve({"service": "bot", "capture_content": "NO_CONTENT"}, {}))
+    board = Board(capture_content="NO_CONTENT")
     board.score(*SPIKE)
     assert board.told() == [("spiking", "firing")]
     assert {example.unsupported for example in board.notices[0].worst} == {()}

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ragtrace.alerts import Alertmanager, Notice, Slack, UndeliveredError, Webhook
+from ragtrace.alerts import Alertmanager, Notice, Notifier, Slack, UndeliveredError, Webhook
 from ragtrace.alerts.alert import Alert
-from ragtrace.alerts.notifiers import Function, Notifier
+from ragtrace.alerts.notifiers.function import FunctionNotifier
 from ragtrace.alerts.outbox import notifier_outbox
 from ragtrace.core.errors import SettingsError
 from ragtrace.system.faults import faults
@@ -178,7 +178,7 @@ def test_labels_of_alertmanager_are_checked() -> None:
 def test_a_function_is_called_with_the_notice(outbox: Make) -> None:
     """On a thread of its own."""
     got: list[tuple[str, str]] = []
-    box = outbox(Function(lambda told: got.append((told.id, threading.current_thread().name))))
+    box = outbox(FunctionNotifier(lambda told: got.append((told.id, threading.current_thread().name))))
     box.offer(notice())
     assert box.flush(WAIT_S)
     assert got == [("n1", "ragtrace-notify")]
@@ -192,7 +192,7 @@ def test_an_async_function_is_awaited(outbox: Make) -> None:
         await asyncio.sleep(0)
         got.append(told.id)
 
-    box = outbox(Function(page))
+    box = outbox(FunctionNotifier(page))
     box.offer(notice())
     assert box.flush(WAIT_S)
     assert got == ["n1"]
@@ -215,7 +215,7 @@ def test_a_function_that_fails_is_counted_and_called_again_next_time(
     outbox: Make, function: Callable[[Notice], object]
 ) -> None:
     """It is not repeated for the same notice, as nobody knows what it had done."""
-    box = outbox(Function(function))
+    box = outbox(FunctionNotifier(function))
     box.offer(notice())
     box.offer(notice())
     assert not box.flush(WAIT_S)
@@ -231,7 +231,7 @@ def test_a_function_that_hangs_is_left_alone(outbox: Make) -> None:
         called += 1
         gate.wait(WAIT_S)
 
-    box = outbox(Function(hang), send_seconds=0.02)
+    box = outbox(FunctionNotifier(hang), send_seconds=0.02)
     for _ in range(5):
         box.offer(notice())
     assert not box.flush(WAIT_S)
@@ -249,7 +249,7 @@ def test_an_async_function_that_hangs_is_cancelled(outbox: Make) -> None:
         finally:
             ended.set()
 
-    box = outbox(Function(hang), send_seconds=0.05)
+    box = outbox(FunctionNotifier(hang), send_seconds=0.05)
     box.offer(notice())
     assert not box.flush(WAIT_S)
     assert ended.wait(WAIT_S)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from opentelemetry.metrics import NoOpMeter
 
-from ragtrace.alerts.state import State
+from ragtrace.alerts import State
 from ragtrace.core import semconv
 from ragtrace.core.settings import resolve
 from ragtrace.metrics import registry

@@ -1,11 +1,14 @@
-"""Alerts with a stated false-alarm rate, and whom they can tell."""
+"""Alerts with a stated false-alarm rate, and the notifiers that deliver their notices."""
 
 from ragtrace.alerts.alert import Alert, Notify, Per
+from ragtrace.alerts.alerting import Alerting, StateRow, check_alerts
 from ragtrace.alerts.detector import Detector
-from ragtrace.alerts.evaluator import Alerting, StateRow
+from ragtrace.alerts.evaluator import STATES, State
 from ragtrace.alerts.notice import Example, Notice
-from ragtrace.alerts.notifiers import Alertmanager, Notifier, Slack, UndeliveredError, Webhook
-from ragtrace.alerts.state import STATES, State
+from ragtrace.alerts.notifiers.alertmanager import Alertmanager
+from ragtrace.alerts.notifiers.notifier import Notifier, UndeliveredError
+from ragtrace.alerts.notifiers.slack import Slack
+from ragtrace.alerts.notifiers.webhook import Webhook
 
 __all__ = [
     "STATES",
@@ -23,4 +26,5 @@ __all__ = [
     "StateRow",
     "UndeliveredError",
     "Webhook",
+    "check_alerts",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
-from ragtrace.alerts.notifiers.function import Function
+from ragtrace.alerts.notifiers.function import FunctionNotifier
 from ragtrace.alerts.notifiers.notifier import Notifier
 from ragtrace.core.errors import SettingsError
 
@@ -190,7 +190,7 @@ def _notifier(value: object) -> Notifier:
     if isinstance(value, Notifier) and not is_class:
         return value
     if callable(value) and not is_class:
-        return Function(cast("Callable[[Notice], object]", value))
+        return FunctionNotifier(cast("Callable[[Notice], object]", value))
     raise SettingsError(
         f"notify takes functions and notifiers, got {value!r}; write a function of one argument, or for instance "
         "Webhook('https://...') of ragtrace.alerts"

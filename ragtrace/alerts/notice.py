@@ -1,4 +1,4 @@
-"""What somebody is told of an alert, as data and in words."""
+"""Notice of an alert, as data and in words, with examples of badly scored calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
+from ragtrace.core.labels import LABELLING, Claim
+from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates import Distribution, Estimate
+from ragtrace.system.faults import printable
 
 Problem: TypeAlias = Literal["spiking", "no_data", "judge_failing"]
 Status: TypeAlias = Literal["firing", "resolved"]
@@ -23,6 +26,11 @@ _VERDICTS: Final = frozenset(
     | {"answered_without_context"}
 )
 """Metrics that are shares: of answers, or of the statements in them."""
+_MOST_STATEMENTS: Final = 2
+_QUESTION_CHARS: Final = 200
+_STATEMENT_CHARS: Final = 400
+_SUPPORT: Final = {"contradicted": 0.0, "not_found": 0.25, "partial": 0.5, "supported": 1.0}
+_SUPPORT_IF_UNLABELLED: Final = 0.75
 _NEXT: Final[dict[Problem, str]] = {
     "spiking": "next: open the calls below and compare question, chunks and answer; look for what changed at that time "
     "(release, prompt, model, index)",
@@ -49,6 +57,55 @@ class Example:
     judge has labelled statements: a true paraphrase is among them."""
     url: str = ""
     """Of the trace in the backend's user interface; empty without `configure(trace_url=...)`."""
+
+    @classmethod
+    def of(
+        cls, call: RagCall, evaluation: Evaluation, score: Score, at: float, *, show_texts: bool, url: str
+    ) -> Example:
+        """Return the example of *call*, whose texts are redacted already.
+
+        Args:
+            call: the call.
+            evaluation: the evaluation with *score*; the labels of its other scores are shown where *score* has none.
+            score: the bad score.
+            at: when the call was scored, in seconds since the epoch.
+            show_texts: whether the question and statements may be shown.
+            url: address of a trace, with `{trace_id}`; empty: there is no link.
+        """
+        trace = trace_id(call)
+        link = url.replace("{trace_id}", trace) if trace else ""
+        if not show_texts:
+            return cls(trace, score.value, at, url=link)
+        statements = _unsupported_statements(evaluation, score)
+        # Of statements that no judge has labelled, only the words were compared.
+        labelled = evaluation.type != "deterministic" or not LABELLING.isdisjoint(evaluation.results)
+        return cls(
+            trace,
+            score.value,
+            at,
+            question=printable(call.query or "", _QUESTION_CHARS),
+            unsupported=statements if labelled else (),
+            not_in_chunks=() if labelled else statements,
+            url=link,
+        )
+
+
+def trace_id(call: RagCall) -> str:
+    """Return the trace id of *call* as 32 hexadecimal digits; empty if the call has no span."""
+    return "" if call.span is None else f"{call.span.trace_id:032x}"
+
+
+def _unsupported_statements(evaluation: Evaluation, score: Score) -> tuple[str, ...]:
+    """Return the statements without support, or with words in no chunk, in full, the worst first."""
+    scores = (result for result in (score, *evaluation.results.values()) if isinstance(result, Score))
+    claims = next((each.claims for each in scores if each.claims), ())
+    # A statement without a label is shown only where the judge marks words in it.
+    wrong = [c for c in claims if c.checkable and (c.unsupported or c.support not in ("supported", None))]
+
+    def support(claim: Claim) -> float:
+        return _SUPPORT.get(claim.support or "", _SUPPORT_IF_UNLABELLED) if claim.score is None else claim.score
+
+    return tuple(printable(claim.text, _STATEMENT_CHARS) for claim in sorted(wrong, key=support)[:_MOST_STATEMENTS])
 
 
 @dataclass(frozen=True, slots=True)

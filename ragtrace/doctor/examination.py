@@ -7,9 +7,8 @@ import platform
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from importlib.metadata import version
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from ragtrace.alerts import Alerting
 from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import Stats
@@ -29,6 +28,9 @@ from ragtrace.runtime.runtime import Runtime
 from ragtrace.runtime.snapshot import Insides
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.spans.hold import holds
+
+if TYPE_CHECKING:
+    from ragtrace.alerts import Alerting
 
 _IN_CODE: Final = (
     "judges, alerts and a backend's own API for scores are configured in code, or with the exporter: --app MODULE, or "
@@ -93,7 +95,7 @@ def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
     inside, stats, alerting = runtime.insides, replace(runtime.stats(), faults=faults.lately()), runtime.alerts
     page = page_of(inside.settings.exporter, os.environ) if _exports_by_name(inside) else None
     reach = _asked(inside, alerting, page, timeout) if probe else NONE
-    evaluators, notices = _evaluators(inside), alerting.books()
+    evaluators, notices = _evaluators(inside), {} if alerting is None else alerting.delivery_counts()
     return _diagnosis(
         "running",
         settings=(*_live_settings(inside), _sampling(inside), *_page(page), *_sinks(inside), _alerts(alerting)),
@@ -124,7 +126,7 @@ def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
     )
 
 
-def _asked(inside: Insides, alerting: Alerting, page: Page | None, timeout: float) -> Reach:
+def _asked(inside: Insides, alerting: Alerting | None, page: Page | None, timeout: float) -> Reach:
     """Ask all there is to ask, at once but for the judges, and wait for the answers."""
     files = of_files(inside.settings, timeout)
     pages = [] if page is None else of_page(page, timeout, running=True)
@@ -201,8 +203,8 @@ def _sinks(inside: Insides) -> list[Setting]:
     ]
 
 
-def _alerts(alerting: Alerting) -> Setting:
-    titles = tuple(alert.title for alert in alerting.alerts)
+def _alerts(alerting: Alerting | None) -> Setting:
+    titles = () if alerting is None else tuple(alert.title for alert in alerting.alerts)
     return Setting("alerts", _shown(titles or None), "alerts=" if titles else DEFAULT)
 
 

@@ -6,12 +6,10 @@ import re
 import socket
 from collections.abc import Iterable, Mapping
 from time import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ragtrace.alerts import Alert, Alerting
-from ragtrace.alerts.notifiers import Notifier
 from ragtrace.core.ledger import Posted
 from ragtrace.core.score_sink import ProbedSink, Refusal
 from ragtrace.doctor.otlp_probe import Answer
@@ -19,6 +17,9 @@ from ragtrace.doctor.question import Question, ask_beside
 from ragtrace.doctor.report import AlertNow, BaselineNow
 from ragtrace.estimates import Learner
 from ragtrace.telemetry.export.sink_poster import ScorePoster
+
+if TYPE_CHECKING:
+    from ragtrace.alerts import Alert, Alerting, Notifier
 
 _REACHABLE: Final = "is it up, and reachable from this machine?"
 _CAUSES: Final = (
@@ -77,8 +78,10 @@ def _answer(refusal: Refusal | None) -> Answer:
 # --- alerts ----------------------------------------------------------------------------------------------------------
 
 
-def alerts_of(alerting: Alerting) -> tuple[AlertNow, ...]:
+def alerts_of(alerting: Alerting | None) -> tuple[AlertNow, ...]:
     """Every alert, the states it is in, and whom it tells."""
+    if alerting is None:
+        return ()
     states: dict[str, list[str]] = {}
     for row in alerting.states():
         if row.on:
@@ -92,9 +95,9 @@ def _alert_now(alert: Alert, states: Iterable[str]) -> AlertNow:
     return AlertNow(alert.title, alert.rule, tuple(states), told)
 
 
-def of_notifiers(alerting: Alerting, timeout: float) -> tuple[list[Question], list[str]]:
+def of_notifiers(alerting: Alerting | None, timeout: float) -> tuple[list[Question], list[str]]:
     """Connect to every notifier that has a URL, and send nothing: a doctor raises no alarm."""
-    notifiers = {id(each): each for alert in alerting.alerts for each in alert.notifiers}
+    notifiers = {id(each): each for alert in (alerting.alerts if alerting else ()) for each in alert.notifiers}
     questions: list[Question] = []
     notes: list[str] = []
     for notifier in notifiers.values():

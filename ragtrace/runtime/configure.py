@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
-from ragtrace.alerts import Alert, Alerting
 from ragtrace.capture.redact import Redact
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import Stats
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider
 
+    from ragtrace.alerts import Alert
     from ragtrace.history.spool import Spool
 
 
@@ -181,14 +181,17 @@ def configure(
     )
     screened = () if evaluators.screen is None else evaluators.screen.metrics
     warn_of_unheeded(wanted_by_sampling, [metric.name for metric in screened])
-    alerting = Alerting(watched, Plan.of(evaluators.screen, evaluators.judge))
+    if watched:
+        from ragtrace.alerts import check_alerts
+
+        check_alerts(watched, Plan.of(evaluators.screen, evaluators.judge))
     if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
     providers = tracer_provider, meter_provider, logger_provider
     redact = redact or Redact(max_chars=settings.max_chars)
     runtime = _runtime(
-        settings, exporter, providers, evaluators, sampling=sampling, redact=redact, alerts=alerting, learner=learner
+        settings, exporter, providers, evaluators, sampling=sampling, redact=redact, alerts=watched, learner=learner
     )
     faults.message_filter = redact.message  # not before: a refused configuration leaves the one in force as it is
     faults.hides_messages = settings.capture_content == "NO_CONTENT"
@@ -203,7 +206,7 @@ def _runtime(
     *,
     sampling: Sampling,
     redact: Redact,
-    alerts: Alerting,
+    alerts: Sequence[Alert],
     learner: Learner,
 ) -> Runtime:
     """What is configured, with its files and its telemetry."""
@@ -216,10 +219,15 @@ def _runtime(
     telemetry = build(settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
     telemetry.histories += histories(settings, evaluators, telemetry, tracers)
     version = release(telemetry, tracers)
-    learner.observe(Plan.of(evaluators.screen, evaluators.judge), version)
-    alerts.compare(learner.find, version)
+    plan = Plan.of(evaluators.screen, evaluators.judge)
+    learner.observe(plan, version)
+    alerting = None
+    if alerts:
+        from ragtrace.alerts import Alerting
+
+        alerting = Alerting(alerts, plan, settings, telemetry.logger, baseline=learner.find, release=version)
     return Runtime(
-        settings, telemetry, evaluators, sampling=sampling, redact=redact, spool=kept, alerts=alerts, learner=learner
+        settings, telemetry, evaluators, sampling=sampling, redact=redact, spool=kept, alerts=alerting, learner=learner
     )
 
 
@@ -289,6 +297,10 @@ def _shown(exporter: object) -> str:
 def _alerts(alerts: object) -> tuple[Alert, ...]:
     if not isinstance(alerts, Sequence) or isinstance(alerts, str):
         raise SettingsError(f"alerts must be a list, got {type(alerts).__name__}; write alerts=[ragtrace.Alert(...)]")
+    if not alerts:
+        return ()
+    from ragtrace.alerts import Alert
+
     for alert in cast("Sequence[object]", alerts):
         check_type("alerts", alert, Alert)
     return tuple(cast("Sequence[Alert]", alerts))

@@ -8,7 +8,6 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ragtrace.alerts import Alerting
 from ragtrace.capture.redact import Redact
 from ragtrace.core.ledger import Ledger, Posted, Stats
 from ragtrace.core.settings import Settings
@@ -44,6 +43,7 @@ from ragtrace.telemetry.spans.hold import adopt, disown, held, holds
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
+    from ragtrace.alerts import Alerting
     from ragtrace.history.spool import Spool
 
 
@@ -72,8 +72,7 @@ class Runtime:
         self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
         self.ledger = Ledger()
         self.learner = learner or Learner()
-        self.alerts = alerts or Alerting((), Plan())
-        self.alerts.speak(settings, telemetry.logger)
+        self.alerts = alerts
         self.observer = Observer(Plan.of(evaluators.screen, evaluators.judge), RunningMoments())
         self.loose = LooseRetrievals()
         self.worker: Worker[Finished] = Worker(
@@ -113,14 +112,14 @@ class Runtime:
             queued=lambda: self.worker.size,
             held=held,
             posted=self._posted,
-            alerts=self.alerts.states,
+            alerts=None if self.alerts is None else self.alerts.states,
             failed=faults.counts,
             lost=lambda: losses(self._telemetry, self._overflow),
             states=lambda: {evaluator: standing.state for evaluator, standing in self.standings().items()},
         )
 
     def _make_background(self, evaluators: Evaluators, redact: Redact) -> Background:
-        telemetry = self._telemetry
+        telemetry, alerts = self._telemetry, () if self.alerts is None else (self.alerts,)
         tracer = telemetry.tracer if telemetry.carriers else None
         return Background(
             telemetry,
@@ -133,8 +132,8 @@ class Runtime:
                 evidence=self.settings.evidence,
                 observer=self.observer,
                 keepers=(*telemetry.posters, *telemetry.histories),
-                watchers=(self.alerts, self.learner, self.health),
-                early=(*telemetry.histories, self.alerts),
+                watchers=(*alerts, self.learner, self.health),
+                early=(*telemetry.histories, *alerts),
                 owned=telemetry.owned,
             ),
             evaluators,
@@ -289,7 +288,7 @@ class Runtime:
         while self._revival is not None and scored and self._revival.take_up():
             scored = self.worker.wait_idle(time.deadline - monotonic())
         self.learner.flush(time.left() / 4)  # what fails there is a fault of its own, and costs no call
-        told = self.alerts.flush(time.left() / 2)
+        told = self.alerts is None or self.alerts.flush(time.left() / 2)
         flushed = delivering(self._revival, lambda: self._telemetry.flush(time.left()))
         posted = self._telemetry.post_scores(time.left())
         return flushed and scored and posted and told
@@ -329,7 +328,7 @@ class Runtime:
         bounded(partial(end_spans, lost, end, self._telemetry.lose_spans, room, until), until)  # it may hang
         disown(self._wait_idle)
         self.learner.close(time.left() / 4)
-        told = self.alerts.close(time.left() / 2)
+        told = self.alerts is None or self.alerts.close(time.left() / 2)
         flushed = delivering(self._revival, partial(self._telemetry.flush, time.left(kept=AT_LEAST_SECONDS)))
         closed = self._telemetry.shutdown(time.left())
         if self._revival is not None:
@@ -362,7 +361,8 @@ class Runtime:
         self._sampler.reset()
         self._fates.reset()
         self.health.reset()
-        self.alerts.reset()
+        if self.alerts is not None:
+            self.alerts.reset()
         self.learner.reset()
         # From here on metrics may be collected again: what they are read from is the child's own by now.
         self._instruments.after_fork()

@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from ragtrace.alerts import Alert
-from ragtrace.alerts.spike_state import bound_of
+from ragtrace.alerts.evaluator import bound_of
 from ragtrace.estimates import Distribution
 from tests.benchmarks.accuracy import judge_all
 from tests.support.alarms import Draw, Floats, run_lengths

@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from ragtrace.alerts import Alert, Alerting, Example, Notice
 from ragtrace.core.settings import resolve
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score, Unscored
-from ragtrace.estimates import Plan
+from ragtrace.estimates import Distribution, Key, Plan
 from ragtrace.testing import FakeClock
 from tests.support.watched import ANSWER, CLAIMS
 
@@ -24,13 +24,28 @@ _open: list[Alerting] = []
 class Board:
     """Alerting with a fake clock; `notices` are those that a notifier got, once they are flushed."""
 
-    def __init__(self, *alerts: Alert, **settings: Any) -> None:
+    def __init__(
+        self,
+        *alerts: Alert,
+        baseline: Callable[[Key], Distribution | None] = lambda key: None,
+        release: str = "",
+        capture_content: str = "SPAN_ONLY",
+        **settings: Any,
+    ) -> None:
         self.notices: list[Notice] = []
         self.clock = FakeClock(1_000.0)
         usual = settings or {"above": 0.05}
         chosen = alerts or (Alert(METRIC, notify=self.notices.append, **usual),)
-        self.alerting = Alerting(chosen, PLAN, clock=self.clock, wall=lambda: self.clock.now + 1e9)
-        self.alerting.speak(resolve({"service": "bot", "trace_url": "https://ui.example/t/{trace_id}"}, {}))
+        given = {"service": "bot", "trace_url": "https://ui.example/t/{trace_id}", "capture_content": capture_content}
+        self.alerting = Alerting(
+            chosen,
+            PLAN,
+            resolve(given, {}),
+            baseline=baseline,
+            release=release,
+            clock=self.clock,
+            wall=lambda: self.clock.now + 1e9,
+        )
         self.name = chosen[0].title
         _open.append(self.alerting)
 

@@ -1,54 +1,48 @@
-"""Alertmanager, whose routes, silences and receivers then hold for these alerts, too."""
+"""Notifier for an Alertmanager, whose routes, silences and receivers then apply to these alerts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from ragtrace.alerts.notifiers.http import checked_url, encoded, host_of, post
+from ragtrace.alerts.notifiers.http import HttpNotifier, encoded, post
 from ragtrace.core.errors import SettingsError
 
 if TYPE_CHECKING:
     from ragtrace.alerts.notice import Notice
 
 _PATH: Final = "/api/v2/alerts"
-_LASTS_SECONDS: Final = 7 * 86_400.0
+_FIRING_SECONDS: Final = 7 * 86_400.0
 _SEVERITIES: Final = {"spiking": "critical", "no_data": "warning", "judge_failing": "warning"}
 
 
 @dataclass(frozen=True, slots=True)
-class Alertmanager:
-    """POSTs every notice to the API of an Alertmanager, with the labels alertname, problem, metric, severity, service,
+class Alertmanager(HttpNotifier):
+    """Notifier that POSTs to the API of an Alertmanager, with the labels alertname, problem, metric, severity, service,
     workflow and model, and the texts as annotations.
 
-    A problem is given an end far off (a week), as a spike is not over because nobody repeats it: a process that dies
-    resolves nothing.
+    A firing problem is given an end a week off: a process that dies must not resolve it by its silence.
 
     Args:
-        url: of the server: "http://alertmanager:9093".
+        url: address of the server: "http://alertmanager:9093".
         labels: more labels, for its routes.
-        headers: to be sent along, for instance Authorization.
+        headers: more headers of the request, for instance Authorization.
 
     Raises:
-        SettingsError: it is no URL, or a label is not a text.
+        SettingsError: the URL is no http or https URL with a host, or a label is not a text.
     """
 
-    url: str = field(repr=False)
+    label: ClassVar[str] = "Alertmanager at {}"
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def __post_init__(self) -> None:
-        checked_url(self.url, "Alertmanager")
+        HttpNotifier.__post_init__(self)
         for key, value in self.labels.items():
             if not (isinstance(value, str) and key.isidentifier() and key.isascii()):
                 raise SettingsError(f"labels must be texts by name, got {key!r}: {value!r}; write {{'team': 'search'}}")
-
-    @property
-    def name(self) -> str:
-        """With the host."""
-        return f"Alertmanager at {host_of(self.url)}"
 
     def send(self, notice: Notice, timeout: float) -> None:
         """POST *notice*."""
@@ -56,7 +50,7 @@ class Alertmanager:
 
 
 def alert(notice: Notice, labels: Mapping[str, str]) -> dict[str, object]:
-    """One alert of the API. Its labels are the same at its beginning and its end: they are its identity."""
+    """Return the alert of the API. Its labels are its identity, so they are the same when it fires and is resolved."""
     ours = {
         "alertname": notice.alert,
         "problem": notice.problem,
@@ -66,7 +60,7 @@ def alert(notice: Notice, labels: Mapping[str, str]) -> dict[str, object]:
         "workflow": notice.workflow or "",
         "model": notice.model or "",
     }
-    ends = notice.at if notice.status == "resolved" else notice.at + _LASTS_SECONDS
+    ends = notice.at if notice.status == "resolved" else notice.at + _FIRING_SECONDS
     traces = ",".join(example.trace_id for example in notice.worst if example.trace_id)
     links = [example.url for example in notice.worst if example.url]
     annotations = {"summary": notice.title, "description": "\n".join(notice.details()), "traces": traces}

@@ -1,4 +1,4 @@
-"""A function of the application's, told of an alert."""
+"""Notifier that calls a function of the application."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import BuiltinMethodType, MethodType
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 _MOST_HUNG: Final = 3
 
 
-class Function:
-    """Calls a function, plain or async, on a daemon thread of its own for every notice.
+class FunctionNotifier:
+    """Notifier that calls a function, plain or async, on a daemon thread of its own for every notice.
 
-    A plain function that does not come back in time cannot be stopped: its thread is left alone. While three of them
-    hang, it is not called. A failure is not repeated, as nobody knows what the function had done by then.
+    A plain function that does not return in time cannot be stopped: its thread is abandoned. While three of them hang,
+    the function is not called. A failed call is not repeated, as its effects are unknown.
     """
 
     def __init__(self, function: Callable[[Notice], object]) -> None:
@@ -31,62 +31,52 @@ class Function:
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """Name of the function."""
         return str(getattr(self.function, "__qualname__", type(self.function).__name__))
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """Call the function."""
+        """Call the function with *notice*."""
         self._hung = [thread for thread in self._hung if thread.is_alive()]
         if len(self._hung) >= _MOST_HUNG:
             raise UndeliveredError("hangs", f"{_MOST_HUNG} earlier calls have not come back")
-        call = _Call(self.function, notice, timeout)
-        # An empty context: it is no part of the request that happened to bring the alert about.
-        thread = threading.Thread(
-            target=contextvars.Context().run, args=(call.run,), name="ragtrace-notify", daemon=True
-        )
+        raised: list[Exception] = []
+
+        def call() -> None:
+            try:
+                result = self.function(notice)
+                if inspect.isawaitable(result):
+                    asyncio.run(asyncio.wait_for(_awaited(result), timeout))
+            except Exception as error:
+                raised.append(error)
+            except BaseException as error:  # sys.exit() in a notifier ends nothing
+                raised.append(UndeliveredError("raised", type(error).__name__))
+
+        # An empty context: the call is no part of the request that happened to raise the alert.
+        thread = threading.Thread(target=contextvars.Context().run, args=(call,), name="ragtrace-notify", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the interpreter is shutting down and starts no more threads
-            call.run()
+            call()
         else:
             thread.join(timeout)
         if thread.is_alive():
             self._hung.append(thread)
             raise UndeliveredError("timeout", f"it did not come back within {timeout:g} s")
-        if call.error is not None:
-            raise call.error
+        if raised:
+            raise raised[0]
 
 
-class _Call:
-    """One call, and what it raised."""
-
-    def __init__(self, function: Callable[[Notice], object], notice: Notice, timeout: float) -> None:
-        self.function, self._notice, self._timeout = function, notice, timeout
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            result = self.function(self._notice)
-            if inspect.isawaitable(result):
-                asyncio.run(asyncio.wait_for(_awaited(result), self._timeout))
-        except Exception as error:
-            self.error = error
-        except BaseException as error:  # sys.exit() in a notifier ends nothing
-            self.error = UndeliveredError("raised", type(error).__name__)
-
-
-async def _awaited(result: object) -> None:
-    if inspect.isawaitable(result):
-        await result
+async def _awaited(result: Awaitable[object]) -> None:
+    await result
 
 
 def is_same(one: object, other: object) -> bool:
-    """Return whether two notifiers tell the same receiver; objects of the application's classes are not compared."""
+    """Return whether two notifiers have the same receiver; notifiers of the application's own classes never have."""
     if one is other:
         return True
     if type(one) is not type(other) or type(one).__module__.partition(".")[0] != "ragtrace":
         return False
-    if not isinstance(one, Function) or not isinstance(other, Function):
+    if not isinstance(one, FunctionNotifier) or not isinstance(other, FunctionNotifier):
         return one == other
     first, second = one.function, other.function
     if isinstance(first, (MethodType, BuiltinMethodType)) and isinstance(second, (MethodType, BuiltinMethodType)):

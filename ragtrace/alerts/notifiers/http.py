@@ -1,10 +1,11 @@
-"""One POST of JSON, with what came of it in the terms of an alert."""
+"""Base of the notifiers that POST JSON to a URL."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import urlsplit
 
 from ragtrace.alerts.notifiers.notifier import UndeliveredError
@@ -15,43 +16,55 @@ if TYPE_CHECKING:
     from urllib.error import HTTPError
     from urllib.request import OpenerDirector
 
-_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _DETAIL_BYTES: Final = 200
 
 
-def checked_url(url: object, what: str) -> str:
-    """*url* if it can be posted to.
+@dataclass(frozen=True, slots=True)
+class HttpNotifier:
+    """Notifier that POSTs to a URL. Logs show its host alone, as the path and the user may be secrets.
 
     Raises:
-        SettingsError: if it is no http or https URL with a host; the message shows no path, which may be a secret.
+        SettingsError: the URL is no http or https URL with a host.
     """
-    preload.load("urllib.request", "encodings.idna")  # which the first post would
-    if isinstance(url, str):
-        try:
-            parts = urlsplit(url)
-            if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and " " not in url:
-                return url
-        except ValueError:  # a port that is no number
-            pass
-    shown = repr(url.split("//")[-1].split("/")[0]) if isinstance(url, str) else type(url).__name__
-    raise SettingsError(
-        f"{what} needs an http or https URL, got {shown}; write for instance 'https://example.com/hook'"
-    )
+
+    url: str = field(repr=False)
+    label: ClassVar[str]
+    """Name in logs, with `{}` in place of the host."""
+
+    def __post_init__(self) -> None:
+        preload.load("urllib.request", "encodings.idna")  # modules that the first POST would import
+        if not _is_http_url(self.url):
+            shown = (
+                repr(self.url.split("//")[-1].split("/")[0]) if isinstance(self.url, str) else type(self.url).__name__
+            )
+            raise SettingsError(
+                f"{type(self).__name__} needs an http or https URL, got {shown}; write for instance "
+                "'https://example.com/hook'"
+            )
+
+    @property
+    def name(self) -> str:
+        """Kind of receiver with host and port."""
+        parts = urlsplit(self.url)
+        return self.label.format(f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname)
 
 
-def host_of(url: str) -> str:
-    """Host and port of *url*, for the log: its path and user may be secrets."""
-    parts = urlsplit(url)
-    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+def _is_http_url(url: object) -> bool:
+    try:
+        parts = urlsplit(url) if isinstance(url, str) and " " not in url else None
+        return bool(parts and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0)
+    except ValueError:  # a port that is no number
+        return False
 
 
 def encoded(body: object) -> bytes:
-    """*body* as JSON; what is no Unicode text is escaped."""
-    return json.dumps(body, ensure_ascii=True, allow_nan=False).encode()
+    """Return *body* as JSON in ASCII, so that lone surrogates are escaped."""
+    return json.dumps(body, allow_nan=False).encode()
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> None:
-    """POST *body* to *url*.
+    """POST the JSON *body* to *url*.
 
     Raises:
         UndeliveredError: no status from 200 to 299 came back within *timeout* seconds.
@@ -67,7 +80,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> N
             response.read(_DETAIL_BYTES)
     except HTTPError as error:
         with error:
-            raise _refusal(error) from None  # its text holds the URL
+            raise _refusal(error) from None  # the text of the error holds the URL
     except TimeoutError:
         raise UndeliveredError("timeout", f"no answer within {timeout:g} s", again=True) from None
     except (URLError, OSError) as error:
@@ -79,7 +92,7 @@ def _opener() -> OpenerDirector:
     from urllib.request import HTTPRedirectHandler, build_opener
 
     class NoRedirects(HTTPRedirectHandler):
-        """A redirected POST would become a GET without the notice, and the signature would go to somebody else."""
+        """Handler that follows no redirect: the POST would become a GET, and the signature would reach another host."""
 
         def redirect_request(
             self, req: object, fp: object, code: object, msg: object, headers: object, newurl: object
@@ -91,17 +104,13 @@ def _opener() -> OpenerDirector:
 
 def _refusal(error: HTTPError) -> UndeliveredError:
     try:
-        said = error.read(_DETAIL_BYTES).decode("utf-8", "replace")
+        body = error.read(_DETAIL_BYTES).decode("utf-8", "replace")
     except OSError:
-        said = ""
-    again = error.code in _PASSING
-    reason = "unavailable" if again else "refused"
-    return UndeliveredError(reason, f"status {error.code} {said}".strip(), again=again, after_s=_retry_after(error))
-
-
-def _retry_after(error: HTTPError) -> float | None:
-    """Seconds, where it gives seconds; a date is left to our own pauses."""
+        body = ""
     try:
-        return max(0.0, float(error.headers.get("Retry-After", "")))
-    except ValueError:
-        return None
+        after = max(0.0, float(error.headers.get("Retry-After", "")))
+    except ValueError:  # none, or a date: the outbox has pauses of its own
+        after = None
+    again = error.code in _TEMPORARY
+    reason = "unavailable" if again else "refused"
+    return UndeliveredError(reason, f"status {error.code} {body}".strip(), again=again, after_s=after)

@@ -1,4 +1,4 @@
-"""What tells somebody of an alert."""
+"""Interface of everything that can deliver a notice of an alert."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 class UndeliveredError(Exception):
-    """A notice did not get through.
+    """A notice could not be delivered.
 
     Args:
         reason: one word for the counts: `unavailable`, `refused`, `timeout` ...
-        detail: what was seen, for the log: no secrets.
-        again: whether the same notice may get through later.
-        after_s: in how many seconds it is to be tried again, where the other side says so.
+        detail: what was seen, for the log, without secrets.
+        again: whether the same notice may be delivered by a later attempt.
+        after_s: seconds until the next attempt, where the receiver names them.
     """
 
     def __init__(self, reason: str, detail: str = "", *, again: bool = False, after_s: float | None = None) -> None:
@@ -25,18 +25,18 @@ class UndeliveredError(Exception):
 
 @runtime_checkable
 class Notifier(Protocol):
-    """Delivers notices, one at a time, on a thread of its own, so it may wait for the network."""
+    """Receiver of alerts. Notices arrive one at a time on a thread of its own, so `send` may wait for the network."""
 
     @property
     def name(self) -> str:
-        """For the log: no secrets."""
+        """Name for the log, without secrets."""
         ...
 
     def send(self, notice: Notice, timeout: float) -> None:
         """Deliver *notice* within *timeout* seconds.
 
         Raises:
-            UndeliveredError: it did not get through; says whether to try again. Any other exception counts as a failure
-                for good.
+            UndeliveredError: the notice was not delivered; says whether to try again. Any other exception counts as a
+                failure for good.
         """
         ...

@@ -1,41 +1,33 @@
-"""A Slack channel, or that of anything else that takes Slack's incoming webhooks."""
+"""Notifier for a Slack channel, and for services that accept Slack's incoming webhooks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from ragtrace.alerts.notifiers.http import checked_url, encoded, host_of, post
+from ragtrace.alerts.notifiers.http import HttpNotifier, encoded, post
 
 if TYPE_CHECKING:
     from ragtrace.alerts.notice import Notice
 
 _SECTION_CHARS: Final = 3_000
-"""Most that Slack takes in one block of text."""
-_MARKS: Final = {("spiking", "firing"): ":rotating_light:", ("no_data", "firing"): ":hourglass:"}
-_OTHER_MARKS: Final = {"firing": ":warning:", "resolved": ":white_check_mark:"}
+"""Most characters that Slack accepts in one block of text."""
+_FIRING: Final = {"spiking": ":rotating_light:", "no_data": ":hourglass:", "judge_failing": ":warning:"}
+_RESOLVED: Final = ":white_check_mark:"
 
 
 @dataclass(frozen=True, slots=True)
-class Slack:
-    """POSTs every notice to an incoming webhook of Slack, Mattermost, Rocket.Chat or Discord (its `/slack` address).
+class Slack(HttpNotifier):
+    """Notifier that POSTs to an incoming webhook of Slack, Mattermost, Rocket.Chat or Discord (its `/slack` address).
 
     Args:
-        url: of the webhook; whoever knows it can post, so it is kept out of the log.
+        url: address of the webhook. Everyone who knows it can post, so it is kept out of the log.
 
     Raises:
-        SettingsError: it is no URL.
+        SettingsError: the URL is no http or https URL with a host.
     """
 
-    url: str = field(repr=False)
-
-    def __post_init__(self) -> None:
-        checked_url(self.url, "Slack")
-
-    @property
-    def name(self) -> str:
-        """With the host alone."""
-        return f"Slack webhook to {host_of(self.url)}"
+    label: ClassVar[str] = "Slack webhook to {}"
 
     def send(self, notice: Notice, timeout: float) -> None:
         """POST *notice*."""
@@ -43,19 +35,15 @@ class Slack:
 
 
 def message(notice: Notice) -> dict[str, object]:
-    """The body: `text` for notifications and for whoever reads nothing else, `blocks` for Slack."""
-    mark = _MARKS.get((notice.problem, notice.status)) or _OTHER_MARKS[notice.status]
-    title = f"{mark} *{_escaped(notice.title)}*"
-    details = _escaped("\n".join(notice.details()))
-    whole = f"{title}\n{details}"
-    block = {"type": "section", "text": {"type": "mrkdwn", "text": _cut(whole)}}
-    return {"text": _cut(whole), "blocks": [block]}
+    """Return the body of the POST: `blocks` for Slack, `text` for notifications and other services."""
+    mark = _FIRING[notice.problem] if notice.status == "firing" else _RESOLVED
+    details = "\n".join(notice.details())
+    text = f"{mark} *{_escaped(notice.title)}*\n{_escaped(details)}"
+    if len(text) > _SECTION_CHARS:
+        text = text[: _SECTION_CHARS - 1] + "…"
+    return {"text": text, "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": text}}]}
 
 
 def _escaped(text: str) -> str:
-    """An answer's words must neither notify a channel (<!channel>) nor become a link."""
+    """Return *text* so that words of an answer neither notify a channel (<!channel>) nor become a link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SECTION_CHARS else text[: _SECTION_CHARS - 1] + "…"

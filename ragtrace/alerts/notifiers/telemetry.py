@@ -1,4 +1,4 @@
-"""Every notice in the log and, as an event, among the OpenTelemetry logs."""
+"""Notifiers of every alert: the Python log and OpenTelemetry log events."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ log = logging.getLogger("ragtrace.alerts")
 Attributes = dict[str, "str | bool | int | float | list[str]"]
 
 
-class Log:
-    """The Python log `ragtrace.alerts`: a warning when a problem begins or goes on, else an information."""
+class LogNotifier:
+    """Notifier that writes to the Python log `ragtrace.alerts`: WARNING when a problem begins or lasts, else INFO."""
 
     name = "log"
 
@@ -29,8 +29,8 @@ class Log:
         log.log(logging.WARNING if firing else logging.INFO, "alert %r: %s", notice.alert, notice.text)
 
 
-class Event:
-    """The OpenTelemetry logs: one event a notice."""
+class EventNotifier:
+    """Notifier that emits one OpenTelemetry log event for each notice."""
 
     name = "OpenTelemetry event"
 
@@ -38,7 +38,7 @@ class Event:
         self._logger = logger
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """Emit *notice*."""
+        """Emit the event for *notice*."""
         firing = notice.status == "firing"
         self._logger.emit(
             timestamp=int(notice.at * 1e9),
@@ -50,7 +50,7 @@ class Event:
 
 
 def attributes(notice: Notice) -> Attributes:
-    """What the event says."""
+    """Return the attributes of the event for *notice*."""
     found: Attributes = {
         semconv.ALERT_NAME: notice.alert,
         semconv.ALERT_STATE: notice.problem,

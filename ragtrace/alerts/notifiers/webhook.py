@@ -1,4 +1,4 @@
-"""A webhook that gets every notice as JSON, signed if there is a secret."""
+"""Notifier for a webhook that takes notices as JSON, signed if there is a secret."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import hmac
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from ragtrace.alerts.notifiers.http import checked_url, encoded, host_of, post
+from ragtrace.alerts.notifiers.http import HttpNotifier, encoded, post
 from ragtrace.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -21,37 +21,32 @@ _PREFIX: Final = "whsec_"
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
-    """POSTs every notice as a JSON object (`Notice.as_dict`); tried again while the other side is away or busy.
+class Webhook(HttpNotifier):
+    """Notifier that POSTs every notice as a JSON object (`Notice.as_dict`), again while the receiver is unavailable.
 
     With a secret, the headers `webhook-id` (the same when a notice is delivered again), `webhook-timestamp` (seconds
     since the epoch) and `webhook-signature` are those of the Standard Webhooks specification: `v1,` and the base64 of
     HMAC-SHA256 over `id.timestamp.body`. Its libraries check them.
 
     Args:
-        url: where to.
+        url: address of the receiver.
         secret: `whsec_` and the key in base64, or any other text, of which the UTF-8 bytes are the key.
-        headers: to be sent along, for instance Authorization.
+        headers: more headers of the request, for instance Authorization.
 
     Raises:
-        SettingsError: the URL or the secret is none.
+        SettingsError: the URL is no http or https URL with a host, or the secret is empty or damaged.
 
     Source: Standard Webhooks 1.0.0, "Signature scheme".
     """
 
-    url: str = field(repr=False)
+    label: ClassVar[str] = "webhook to {}"
     secret: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def __post_init__(self) -> None:
-        checked_url(self.url, "Webhook")
+        HttpNotifier.__post_init__(self)
         if self.secret is not None:
             _key(self.secret)
-
-    @property
-    def name(self) -> str:
-        """With the host alone: the rest of a webhook's URL may be a secret."""
-        return f"webhook to {host_of(self.url)}"
 
     def send(self, notice: Notice, timeout: float) -> None:
         """POST *notice*."""
@@ -65,7 +60,7 @@ class Webhook:
 
 
 def signature(secret: str, id_: str, timestamp: str, body: bytes) -> str:
-    """The header `webhook-signature` of a message."""
+    """Return the header `webhook-signature` of a message."""
     signed = f"{id_}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(_key(secret), signed, hashlib.sha256).digest()).decode()
 

@@ -1,0 +1,324 @@
+"""All alerts of a process: adds every finished call to their evaluators and sends due notices to the notifiers."""
+
+from __future__ import annotations
+
+import contextvars
+import socket
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic, time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ragtrace.alerts.alert import Alert
+from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, Instant, State
+from ragtrace.alerts.notice import Notice
+from ragtrace.alerts.notifiers.function import is_same
+from ragtrace.alerts.notifiers.notifier import Notifier
+from ragtrace.alerts.notifiers.telemetry import EventNotifier, LogNotifier
+from ragtrace.alerts.outbox import notifier_outbox
+from ragtrace.core.errors import SettingsError, UnknownMetricError
+from ragtrace.core.ledger import Posted
+from ragtrace.core.types import Evaluation, RagCall
+from ragtrace.core.types import SamplingDecision as Decision
+from ragtrace.estimates import Distribution, Key, Plan
+from ragtrace.system.faults import faults, guarded
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
+
+    from ragtrace.core.settings import Settings
+    from ragtrace.telemetry.export.outbox import Outbox
+
+MOST_GROUPS: Final = 200
+"""Workflows or models of one alert."""
+OTHER: Final = "other"
+"""Name of the group of all workflows or models beyond `MOST_GROUPS`."""
+_GROUNDING: Final = frozenset(
+    {
+        "hallucinated", "hallucination", "faithfulness", "contradiction", "consistency", "suspicious",
+        "answered_without_context",
+    }
+)  # fmt: skip
+"""Metrics that all measure whether answers rest on what was retrieved: one fault moves several of them."""
+_LONGEST_TICK_SECONDS: Final = 5.0
+_SHORTEST_TICK_SECONDS: Final = 0.1
+_TICKS: Final = 20
+"""Ticks in the shortest window or repeat interval."""
+
+
+class StateRow(NamedTuple):
+    """One point of the gauge of alert states."""
+
+    alert: str
+    workflow: str | None
+    model: str | None
+    state: State
+    on: bool
+
+
+class _WatchedAlert(NamedTuple):
+    """One alert with its evaluator's id and the outboxes of its own notifiers."""
+
+    alert: Alert
+    evaluator: str
+    sampled: bool
+    """Whether the evaluator sees a sample of the calls."""
+    outboxes: tuple[Outbox[Notice], ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Spike:
+    """A spike that is not over, with its first notice."""
+
+    notice: Notice
+    watched: _WatchedAlert
+    leader: _Spike | None
+    """The spike of the same event that the notifiers were sent; None: they were sent this one."""
+
+    def covers(self, watched: _WatchedAlert, notice: Notice) -> bool:
+        """Return whether the notifiers of *watched* were already sent a notice about the event of *notice*."""
+        ours = self.notice
+        return (
+            self.leader is None
+            and set(watched.outboxes) <= set(self.watched.outboxes)
+            and (ours.metric == notice.metric or {ours.metric, notice.metric} <= _GROUNDING)
+            and (ours.workflow is None or notice.workflow in (None, ours.workflow))
+            and (ours.model is None or notice.model in (None, ours.model))
+        )
+
+
+class Alerting:
+    """Observer of finished calls that evaluates all alerts of a process. A call to it returns at once.
+
+    Calls out of a spool are left out where the judge's scores are watched, as they are of another time.
+
+    Args:
+        alerts: the alerts.
+        plan: which evaluator gives which metric.
+        settings: settings in force: service name, whether notices may show texts, and the address of a trace.
+        logger: OpenTelemetry logger that gets an event for each notice; None: there are no events.
+        baseline: returns how the scores of a workflow, metric and evaluator were distributed; None: not known (yet).
+        release: `service.version` of the application.
+        clock: monotonic seconds.
+        wall: seconds since the epoch.
+
+    Raises:
+        UnknownMetricError: no evaluator gives the metric of an alert on a scale from 0 to 1.
+        SettingsError: two alerts have one name.
+    """
+
+    def __init__(
+        self,
+        alerts: Sequence[Alert],
+        plan: Plan,
+        settings: Settings,
+        logger: Logger | None = None,
+        *,
+        baseline: Callable[[Key], Distribution | None] = lambda key: None,
+        release: str = "",
+        clock: Callable[[], float] = monotonic,
+        wall: Callable[[], float] = time,
+    ) -> None:
+        check_alerts(alerts, plan)
+        self._settings, self._baseline, self._clock, self._wall = settings, baseline, clock, wall
+        self._host, self._release = socket.gethostname(), release
+        self._common = (
+            (notifier_outbox(LogNotifier()),)
+            if logger is None
+            else (notifier_outbox(LogNotifier()), notifier_outbox(EventNotifier(logger)))
+        )
+        own: list[tuple[Notifier, Outbox[Notice]]] = []
+        for each in (notifier for alert in alerts for notifier in alert.notifiers):
+            if not any(is_same(each, known) for known, _ in own):
+                own.append((each, notifier_outbox(each)))
+        self._outboxes = (*self._common, *(outbox for _, outbox in own))
+        self._watched = {
+            alert.title: _WatchedAlert(
+                alert,
+                plan.evaluator(alert.metric) or "",
+                alert.metric in plan.judged,
+                tuple(box for known, box in own if any(is_same(each, known) for each in alert.notifiers)),
+            )
+            for alert in alerts
+        }
+        waits = [alert.window for alert in alerts] + [alert.repeat_every for alert in alerts if alert.repeat_every]
+        shortest = min(waits, default=100.0) / _TICKS
+        self._tick_seconds = min(_LONGEST_TICK_SECONDS, max(_SHORTEST_TICK_SECONDS, shortest))
+        self.reset()
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        """The alerts that are evaluated."""
+        return tuple(watched.alert for watched in self._watched.values())
+
+    def reset(self) -> None:
+        """Forget all calls, states and waiting notices: in a forked child they are the parent's."""
+        self._lock = threading.RLock()
+        self._evaluators: dict[tuple[str, str | None, str | None], AlertEvaluator] = {}
+        self._spikes: list[_Spike] = []
+        self._closed = threading.Event()
+        self._ticking = False
+        for outbox in self._outboxes:
+            outbox.reset()
+        for watched in self._watched.values():
+            if watched.alert.groups is None:  # its state is no_data from the start, not only from its first call on
+                self._evaluator(watched, None, None)
+
+    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
+        """Add a finished *call* to the evaluators of all alerts, and queue the notices that are due."""
+        if not evaluations:
+            return
+        by_evaluator = {evaluation.evaluator: evaluation for evaluation in evaluations}
+        for watched in self._watched.values():
+            evaluation = by_evaluator.get(watched.evaluator)
+            if evaluation is not None and watched.alert.metric in evaluation.results:
+                self._add(watched, call, evaluation, decision)
+        self._start_ticking()
+
+    def _add(self, watched: _WatchedAlert, call: RagCall, evaluation: Evaluation, decision: object) -> None:
+        share = 1.0
+        if watched.sampled:
+            if not isinstance(decision, Decision) or not decision.least:
+                return
+            share = min(1.0, decision.least / evaluation.probability)
+        now, per = self._now(), watched.alert.groups
+        workflow, model = call.workflow if per == "workflow" else None, (call.model or "") if per == "model" else None
+        with self._lock:
+            self._send(watched, self._evaluator(watched, workflow, model).add(call, evaluation, share, now))
+
+    def _evaluator(self, watched: _WatchedAlert, workflow: str | None, model: str | None) -> AlertEvaluator:
+        alert, name = watched.alert, watched.alert.title
+        key = (name, workflow, model)
+        evaluator = self._evaluators.get(key)
+        if evaluator is not None:
+            return evaluator
+        if alert.groups and sum(known[0] == name for known in self._evaluators) >= MOST_GROUPS:
+            faults.warn_once(
+                "too many groups of an alert",
+                "alert %r met more than %d different values of %s: further ones are watched together as %r. Are "
+                "these names unique to a call? Give @trace a name=",
+                name,
+                MOST_GROUPS,
+                alert.groups,
+                OTHER,
+            )
+            workflow, model = (None if value is None else OTHER for value in (workflow, model))
+            key = (name, workflow, model)
+        service, evaluator_id = self._settings.service, watched.evaluator
+        scope = AlertScope(service, workflow, model, evaluator_id, watched.sampled, self._host, self._release)
+        return self._evaluators.setdefault(key, AlertEvaluator(alert, scope, self._settings, self._baseline))
+
+    def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:
+        for notice in notices:
+            for sent, outboxes in self._addressed(watched, notice):
+                for outbox in outboxes:
+                    outbox.offer(sent)
+
+    def _addressed(self, watched: _WatchedAlert, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
+        """Return which notice goes to which outboxes: of the spikes of one event notifiers get only the first."""
+        everywhere = [(notice, (*self._common, *watched.outboxes))]
+        if notice.problem != "spiking":
+            return everywhere
+        spike = next((spike for spike in self._spikes if spike.notice.key == notice.key), None)
+        if notice.status == "firing" and spike is None:
+            spike = _Spike(notice, watched, next((s for s in self._spikes if s.covers(watched, notice)), None))
+            self._spikes.append(spike)
+        if notice.status == "resolved" and spike is not None:
+            self._spikes.remove(spike)
+        if spike is not None and spike.leader is not None:
+            return [(replace(notice, part_of=spike.leader.notice.alert), self._common)]
+        if notice.status == "firing":
+            return everywhere
+        # Without this, a spike that outlasts the first alert of its event would never be notified.
+        for follower in [each for each in self._spikes if each.leader is spike and spike is not None]:
+            follower.leader = next(
+                (s for s in self._spikes if s is not follower and s.covers(follower.watched, follower.notice)), None
+            )
+            if follower.leader is None:
+                everywhere.append((follower.notice, follower.watched.outboxes))
+        return everywhere
+
+    def _now(self) -> Instant:
+        return Instant(self._clock(), self._wall())
+
+    # --- changes by time alone ---------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Queue the notices that are due by time alone: no score within the window, or a repeat."""
+        now = self._now()
+        with self._lock:
+            for (title, _, _), evaluator in self._evaluators.items():
+                self._send(self._watched[title], evaluator.due_notices(now))
+
+    def states(self) -> list[StateRow]:
+        """Return a row for every alert and state: `on` for its state, and beside a data problem for an open spike."""
+        now = self._clock()
+        with self._lock:
+            seen = [(key, evaluator.states(now)) for key, evaluator in self._evaluators.items()]
+        return [StateRow(*key, state, state in on) for key, on in seen for state in STATES]
+
+    def state(self, name: str, *, workflow: str | None = None, model: str | None = None) -> State:
+        """Return the state of the alert *name*; `no_data` for a group without calls."""
+        with self._lock:
+            evaluator = self._evaluators.get((name, workflow, model))
+            return "no_data" if evaluator is None else evaluator.state(self._clock())
+
+    def delivery_counts(self) -> Mapping[str, Posted]:
+        """Return how many notices were offered, delivered, lost and are waiting, by name of the notifier."""
+        with self._lock:
+            return {outbox.name: outbox.counts() for outbox in self._outboxes}
+
+    def _start_ticking(self) -> None:
+        if self._ticking:
+            return
+        with self._lock:
+            if self._ticking or self._closed.is_set():
+                return
+            self._ticking = True
+            run = contextvars.Context().run
+            thread = threading.Thread(target=run, args=(self._run, self._closed), name="ragtrace-alerts", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # no room for a thread, or the interpreter is shutting down
+                faults.record("start of the thread that watches the alerts' clock", error)
+
+    def _run(self, closed: threading.Event) -> None:
+        while not closed.wait(self._tick_seconds):
+            with guarded("alerts"):
+                self.tick()
+
+    # --- flush and close ---------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float) -> bool:
+        """Deliver all notices within *timeout* seconds; return whether all were delivered."""
+        deadline = monotonic() + timeout
+        done = [outbox.flush(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
+        return all(done)
+
+    def close(self, timeout: float) -> bool:
+        """Stop the evaluation and deliver waiting notices within *timeout* seconds; return whether all were."""
+        deadline = monotonic() + timeout
+        self._closed.set()
+        done = [outbox.close(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
+        return all(done)
+
+
+def check_alerts(alerts: Sequence[Alert], plan: Plan) -> None:
+    """Check that these *alerts* can be evaluated together.
+
+    Raises:
+        UnknownMetricError: no evaluator gives the metric of one of them on a scale from 0 to 1.
+        SettingsError: two have one name.
+    """
+    names: set[str] = set()
+    for alert in alerts:
+        if alert.title in names:
+            raise SettingsError(f"two alerts are called {alert.title!r}; give one of them a name=")
+        names.add(alert.title)
+        if plan.evaluator(alert.metric) is None:
+            known = ", ".join(sorted(plan.screened | plan.judged)) or "none"
+            raise UnknownMetricError(
+                f"alert {alert.title!r}: neither screen nor judge gives a metric {alert.metric!r} in [0, 1]; known: "
+                f"{known}. Add it to metrics=, or configure a judge that offers it"
+            )
