@@ -51,3 +51,14 @@ def test_import_starts_nothing() -> None:
     environ = {"RAGTRACE_DIALECTS": "no such dialect", "OTEL_EXPORTER_OTLP_PROTOCOL": "no such protocol"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environ)
     assert done.returncode == 0, done.stderr
+
+
+def test_configure_without_alerts_loads_no_alert_code() -> None:
+    """An application without alerts does not wait for detectors and notifiers to be imported."""
+    program = (
+        "import sys, ragtrace\n"
+        "ragtrace.configure(exporter='none')\n"
+        "assert not [name for name in sys.modules if name.startswith('ragtrace.alerts')]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
