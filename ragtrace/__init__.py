@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ragtrace.core.price import Price
     from ragtrace.core.types import Document, Judge, Judgement, Metric, RagCall, Score, Signals, Unscored, Usage
     from ragtrace.decorators import generate, retrieve, trace
-    from ragtrace.doctor import Diagnosis, doctor
+    from ragtrace.diagnosis import Diagnosis, doctor
     from ragtrace.estimates import Baseline, Estimate
     from ragtrace.evaluation.policy import Sampling
     from ragtrace.judges import EmbeddedJudge
@@ -110,7 +110,7 @@ _HOMES = {
         "Document", "Judge", "Judgement", "Metric", "RagCall", "Score", "Signals", "Unscored", "Usage",
     ),
     "ragtrace.decorators": ("generate", "retrieve", "trace"),
-    "ragtrace.doctor": ("Diagnosis", "doctor"),
+    "ragtrace.diagnosis": ("Diagnosis", "doctor"),
     "ragtrace.estimates": ("Baseline", "Estimate"),
     "ragtrace.evaluation.policy": ("Sampling",),
     "ragtrace.judges": ("EmbeddedJudge",),

@@ -14,7 +14,7 @@ import pytest
 import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
-from ragtrace.doctor import of_environment
+from ragtrace.diagnosis import of_environment
 from ragtrace.estimates import Baseline, Calls, Key
 from ragtrace.history.records import Offered
 from ragtrace.history.source import Source

@@ -26,8 +26,8 @@ from ragtrace.cli import main
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
-from ragtrace.doctor import of_environment
-from ragtrace.doctor.otlp_probe import Answer, ask, shown
+from ragtrace.diagnosis import of_environment
+from ragtrace.diagnosis.otlp_probe import Answer, ask, shown
 from ragtrace.pipeline.recent_outcomes import Fate
 from ragtrace.system.faults import faults
 from ragtrace.system.terminal import FAILURE, OK, USAGE

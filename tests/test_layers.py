@@ -25,7 +25,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"alerts", "history", "instrument", "offline"}),
     frozenset({"pipeline", "report"}),
     frozenset({"runtime"}),
-    frozenset({"doctor"}),
+    frozenset({"diagnosis"}),
     frozenset({"face"}),
     frozenset({"demo"}),
     frozenset({"cli"}),

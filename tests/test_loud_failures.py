@@ -14,7 +14,7 @@ import pytest
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement
-from ragtrace.doctor import of_environment
+from ragtrace.diagnosis import of_environment
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply

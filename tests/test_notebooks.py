@@ -8,7 +8,7 @@ import pytest
 
 import ragtrace
 from ragtrace.core.types import Document, RagCall, Score, Unscored
-from ragtrace.doctor import Diagnosis
+from ragtrace.diagnosis import Diagnosis
 from ragtrace.estimates.estimate import no_estimate
 
 EVIL = "<script>alert(1)</script>"

@@ -34,6 +34,12 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = ragtrace.no_such_name
 
 
+def test_no_subpackage_is_named_like_a_public_name() -> None:
+    """Importing such a module would replace the public name: Python makes a submodule an attribute of its package."""
+    modules = {path.stem for path in Path(ragtrace.__file__).parent.iterdir() if path.name != "__init__.py"}
+    assert not modules & set(ragtrace.__all__)
+
+
 @pytest.mark.parametrize("name", ragtrace.__all__)
 def test_every_public_name_is_documented_in_the_source(name: str) -> None:
     """Every function, class and module has a docstring of its own; `help(...)` is never empty."""

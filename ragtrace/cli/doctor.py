@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
 
 if TYPE_CHECKING:
-    from ragtrace.doctor import Diagnosis
+    from ragtrace.diagnosis import Diagnosis
 
 _DOCTOR = """\
 Shows what ragtrace's configuration is and where each value came from; asks every OTLP endpoint with an empty export,
@@ -85,7 +85,7 @@ def _seconds(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Examine, print, and return the exit status."""
-    from ragtrace.doctor import doctor, of_environment
+    from ragtrace.diagnosis import doctor, of_environment
 
     if options.app is None:
         diagnosis = of_environment(os.environ, timeout=options.timeout)

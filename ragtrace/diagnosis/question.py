@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from opentelemetry.context import attach, set_value
 
-from ragtrace.doctor.otlp_probe import Answer
-from ragtrace.doctor.report import Check
+from ragtrace.diagnosis.otlp_probe import Answer
+from ragtrace.diagnosis.report import Check
 
 _NO_ANSWER = "no answer in time"
 

@@ -13,9 +13,9 @@ from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Probed
-from ragtrace.doctor.otlp_probe import Answer, ask, shown
-from ragtrace.doctor.question import Question, Reach, ask_beside
-from ragtrace.doctor.report import Check
+from ragtrace.diagnosis.otlp_probe import Answer, ask, shown
+from ragtrace.diagnosis.question import Question, Reach, ask_beside
+from ragtrace.diagnosis.report import Check
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.runtime.snapshot import Insides
 from ragtrace.telemetry.export.destinations import ENTRY_POINTS

@@ -13,8 +13,8 @@ from urllib.request import pathname2url
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import Settings
-from ragtrace.doctor.otlp_probe import Answer
-from ragtrace.doctor.question import Question, ask_beside
+from ragtrace.diagnosis.otlp_probe import Answer
+from ragtrace.diagnosis.question import Question, ask_beside
 from ragtrace.estimates import Baseline
 from ragtrace.system.sqlite_files import using_sqlite
 

@@ -12,9 +12,9 @@ from urllib.request import getproxies, proxy_bypass
 
 from ragtrace.core.ledger import Posted
 from ragtrace.core.score_sink import ProbedSink, Refusal
-from ragtrace.doctor.otlp_probe import Answer
-from ragtrace.doctor.question import Question, ask_beside
-from ragtrace.doctor.report import AlertNow, BaselineNow
+from ragtrace.diagnosis.otlp_probe import Answer
+from ragtrace.diagnosis.question import Question, ask_beside
+from ragtrace.diagnosis.report import AlertNow, BaselineNow
 from ragtrace.estimates import Learner
 from ragtrace.telemetry.export.sink_poster import ScorePoster
 

@@ -151,6 +151,6 @@ class Diagnosis:
         return told
 
     def __str__(self) -> str:
-        from ragtrace.doctor.text import text
+        from ragtrace.diagnosis.text import text
 
         return text(self)

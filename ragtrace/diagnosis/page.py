@@ -16,9 +16,9 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
-from ragtrace.doctor.files import room
-from ragtrace.doctor.otlp_probe import Answer
-from ragtrace.doctor.question import Question, ask_beside
+from ragtrace.diagnosis.files import room
+from ragtrace.diagnosis.otlp_probe import Answer
+from ragtrace.diagnosis.question import Question, ask_beside
 from ragtrace.telemetry.export.destinations import ENTRY_POINTS
 
 _ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}

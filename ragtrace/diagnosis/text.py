@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Final
 
 from ragtrace.core.ledger import Posted, Stats, Tally
-from ragtrace.doctor.report import AlertNow, BaselineNow, CallsSeen, Check, Diagnosis, Evaluating
+from ragtrace.diagnosis.report import AlertNow, BaselineNow, CallsSeen, Check, Diagnosis, Evaluating
 from ragtrace.pipeline.recent_outcomes import Fate
 from ragtrace.runtime.health import LATELY_SECONDS
 from ragtrace.system.faults import printable

@@ -13,12 +13,12 @@ from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import Stats
 from ragtrace.core.settings import DEFAULT, Settings, resolve
-from ragtrace.doctor.files import of_files
-from ragtrace.doctor.page import of_page, page_of
-from ragtrace.doctor.probes import NONE, of_endpoints, of_judges
-from ragtrace.doctor.question import Reach
-from ragtrace.doctor.report import CallsSeen, Check, Diagnosis, Evaluating, Setting, State
-from ragtrace.doctor.sink_probe import alerts_of, baselines_of, losses, of_notifiers, of_sinks
+from ragtrace.diagnosis.files import of_files
+from ragtrace.diagnosis.page import of_page, page_of
+from ragtrace.diagnosis.probes import NONE, of_endpoints, of_judges
+from ragtrace.diagnosis.question import Reach
+from ragtrace.diagnosis.report import CallsSeen, Check, Diagnosis, Evaluating, Setting, State
+from ragtrace.diagnosis.sink_probe import alerts_of, baselines_of, losses, of_notifiers, of_sinks
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.judges.llm.stopwatch import Stopwatch
