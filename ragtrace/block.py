@@ -7,9 +7,9 @@ from typing import Any
 
 from opentelemetry.context import get_current
 
-from ragtrace.capture import documents, not_understood
+from ragtrace.capture import find_documents, warn_not_found
 from ragtrace.capture.arguments import Arguments, Picked
-from ragtrace.capture.reading import text_of, whole_of
+from ragtrace.capture.fields import text_of, whole_of
 from ragtrace.core.step import Step
 from ragtrace.core.types import Usage
 from ragtrace.instrument.invocation import Invocation
@@ -52,9 +52,9 @@ class CallBlock:
         if self._recording is None:
             return
         with guarded("capture of results"):
-            read = documents(found)
+            read = find_documents(found)
             if read is None:
-                not_understood("documents", "ragtrace.call", found)
+                warn_not_found("documents", "ragtrace.call", found)
             else:
                 self._recording.documents = (self._recording.documents or ()) + read
 

@@ -15,7 +15,16 @@ import pytest
 import wrapt
 from pydantic import BaseModel
 
-from ragtrace.capture import Reply, StreamText, documents, mark_duplicates, not_understood, passages, query, reply
+from ragtrace.capture import (
+    Answer,
+    AnswerStream,
+    documents,
+    find_answer,
+    find_documents,
+    find_query,
+    mark_duplicates,
+    warn_not_found,
+)
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
@@ -30,22 +39,22 @@ def fresh_faults() -> Iterator[None]:
 
 def texts(value: object) -> list[str] | None:
     """The texts of the documents in *value*."""
-    found = documents(value)
+    found = find_documents(value)
     return None if found is None else [document.text for document in found]
 
 
 def said(value: object) -> str | None:
-    """The text of the reply in *value*."""
-    found = reply(value)
+    """The text of the answer in *value*."""
+    found = find_answer(value)
     return None if found is None else found.text
 
 
-def streamed(*pieces: object) -> Reply | None:
-    """The reply gathered from *pieces*."""
-    stream = StreamText()
+def streamed(*pieces: object) -> Answer | None:
+    """The answer gathered from *pieces*."""
+    stream = AnswerStream()
     for piece in pieces:
         stream.add(piece)
-    return stream.reply()
+    return stream.answer()
 
 
 @dataclass
@@ -135,7 +144,7 @@ def test_documents_are_found_in_any_wrapping(value: object) -> None:
 
 def test_a_single_text_is_one_document() -> None:
     """A retriever may join its passages."""
-    assert documents("a") == (Document("a"),)
+    assert find_documents("a") == (Document("a"),)
 
 
 def test_a_joined_context_is_one_document() -> None:
@@ -148,7 +157,7 @@ def test_a_joined_context_is_one_document() -> None:
 )
 def test_empty_is_understood(value: object) -> None:
     """Nothing retrieved is (), not None."""
-    assert documents(value) == ()
+    assert find_documents(value) == ()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +166,7 @@ def test_empty_is_understood(value: object) -> None:
 )
 def test_what_is_no_document_is_none(value: object) -> None:
     """What is not understood is None, not ()."""
-    assert documents(value) is None
+    assert find_documents(value) is None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +184,7 @@ def test_what_is_no_document_is_none(value: object) -> None:
 )
 def test_ids_are_taken_along(record: object, id_: str | None) -> None:
     """A passage keeps its id, from its metadata if need be."""
-    found = documents([record])
+    found = find_documents([record])
     assert found is not None
     assert found[0].id == id_
 
@@ -198,7 +207,7 @@ def test_ids_are_taken_along(record: object, id_: str | None) -> None:
 )
 def test_scores_are_taken_along(record: object, score: float | None) -> None:
     """A finite relevance score is kept; a distance, where less is better, is not taken for one."""
-    found = documents([record])
+    found = find_documents([record])
     assert found is not None
     assert found[0].score == score
 
@@ -206,19 +215,19 @@ def test_scores_are_taken_along(record: object, score: float | None) -> None:
 def test_numpy_scores_count() -> None:
     """A NumPy scalar is a number, an array is not."""
     numpy = pytest.importorskip("numpy")
-    found = documents([("a", numpy.float32(0.5)), {"text": "b", "score": numpy.array([0.5])}])
+    found = find_documents([("a", numpy.float32(0.5)), {"text": "b", "score": numpy.array([0.5])}])
     assert found == (Document("a", score=0.5), Document("b"))
 
 
 def test_parallel_lists_of_ids_and_scores() -> None:
     """Ids and scores in lists beside the documents go to their documents."""
-    found = documents({"ids": [["1", "2"]], "documents": [["a", "b"]], "scores": [[0.9, 0.8]]})
+    found = find_documents({"ids": [["1", "2"]], "documents": [["a", "b"]], "scores": [[0.9, 0.8]]})
     assert found == (Document("a", "1", 0.9), Document("b", "2", 0.8))
 
 
 def test_scores_beside_a_list_of_documents() -> None:
     """(documents, scores) is taken apart."""
-    assert documents((["a", "b"], [0.9, 0.8])) == (Document("a", score=0.9), Document("b", score=0.8))
+    assert find_documents((["a", "b"], [0.9, 0.8])) == (Document("a", score=0.9), Document("b", score=0.8))
 
 
 def test_rows_of_a_database() -> None:
@@ -227,24 +236,24 @@ def test_rows_of_a_database() -> None:
     connection.row_factory = sqlite3.Row
     rows = connection.execute("select 'a' as text, 7 as id").fetchall()
     connection.close()
-    assert documents(rows) == (Document("a", "7"),)
+    assert find_documents(rows) == (Document("a", "7"),)
 
 
 def test_a_list_of_file_names_is_no_context() -> None:
     """`sources` often names files: names are not passages."""
-    assert documents({"sources": ["a.pdf", "b.pdf"]}) is None
+    assert find_documents({"sources": ["a.pdf", "b.pdf"]}) is None
 
 
 def test_duplicates_are_kept_and_marked() -> None:
     """Equal after whitespace folding: kept in place, marked from the second on."""
-    found = documents(["a b", " a\n b ", "c", "a b"])
+    found = find_documents(["a b", " a\n b ", "c", "a b"])
     assert found is not None
     assert [document.duplicate for document in mark_duplicates(found)] == [False, True, False, True]
 
 
 def test_capture_itself_marks_no_duplicates() -> None:
     """Comparing texts is work for the background."""
-    assert documents(["a", "a"]) == (Document("a"), Document("a"))
+    assert find_documents(["a", "a"]) == (Document("a"), Document("a"))
 
 
 def test_what_cannot_be_read_in_a_list_is_skipped_and_counted() -> None:
@@ -255,7 +264,7 @@ def test_what_cannot_be_read_in_a_list_is_skipped_and_counted() -> None:
 
 def test_too_many_documents_are_cut_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     """At most a thousand documents are kept, and that is said."""
-    found = documents(["a"] * 1_500)
+    found = find_documents(["a"] * 1_500)
     assert found is not None
     assert len(found) == 1_000
     assert faults.counts() == {"capture.documents.cut": 1}
@@ -266,9 +275,9 @@ def test_documents_that_take_too_long_to_read_are_cut_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The request waits for them: what was read in time is kept, and that is said."""
-    monkeypatch.setattr(passages, "MAX_SECONDS", 0.0)
+    monkeypatch.setattr(documents, "MAX_SECONDS", 0.0)
     slow = [{"document": {"page_content": f"text {number}"}} for number in range(100)]
-    found = documents(slow)
+    found = find_documents(slow)
     assert found is not None
     assert 0 < len(found) < 100
     assert [document.text for document in found] == [f"text {number}" for number in range(len(found))]
@@ -278,7 +287,7 @@ def test_documents_that_take_too_long_to_read_are_cut_and_counted(
 
 def test_exactly_the_limit_is_not_cut() -> None:
     """A thousand documents are no loss."""
-    found = documents(["a"] * 1_000)
+    found = find_documents(["a"] * 1_000)
     assert found is not None
     assert len(found) == 1_000
     assert faults.counts() == {}
@@ -287,13 +296,13 @@ def test_exactly_the_limit_is_not_cut() -> None:
 def test_a_defaultdict_gets_no_new_keys() -> None:
     """Looking must not add what is looked for."""
     record: defaultdict[str, list[str]] = defaultdict(list, {"other": []})
-    documents([record])
-    reply(record)
-    query(record)
+    find_documents([record])
+    find_answer(record)
+    find_query(record)
     assert list(record) == ["other"]
 
 
-@pytest.mark.parametrize("read", [documents, reply, query])
+@pytest.mark.parametrize("read", [find_documents, find_answer, find_query])
 def test_iterators_are_left_alone(read: Any) -> None:
     """What can be read once belongs to the application."""
     generator = (text for text in ["a", "b"])
@@ -305,13 +314,13 @@ def test_iterators_are_left_alone(read: Any) -> None:
 def test_a_fifty_megabyte_text_is_not_copied() -> None:
     """The document holds the very string it was given."""
     text = "x" * 50_000_000
-    found = documents([{"text": text}])
+    found = find_documents([{"text": text}])
     assert found is not None
     assert found[0].text is text
 
 
-# --- replies ---------------------------------------------------------------------------------------------------------
-class Answer(BaseModel):
+# --- answers ---------------------------------------------------------------------------------------------------------
+class AnswerModel(BaseModel):
     answer: str
     sources: list[Passage] = []
 
@@ -347,7 +356,7 @@ class Envelope(BaseModel):
         (["a"], "yes"),
         ("yes", 0.9),
         ("yes", None),
-        Answer(answer="yes"),
+        AnswerModel(answer="yes"),
         Envelope(status_code=200, answer="yes"),
         SimpleNamespace(text="yes"),
         SimpleNamespace(content="yes", status="done"),
@@ -402,24 +411,24 @@ class HttpResponse:
 )
 def test_what_is_no_answer_is_none(value: object) -> None:
     """Documents, HTTP responses and things unknown are no answers."""
-    assert reply(value) is None
+    assert find_answer(value) is None
 
 
 def test_the_body_of_an_http_response_is_not_touched() -> None:
     """Its text may be a stream that the application still needs."""
     response = HttpResponse()
-    documents(response)
-    reply(response)
-    query(response)
+    find_documents(response)
+    find_answer(response)
+    find_query(response)
     assert not response.read
 
 
 def test_starlette_responses_are_no_answers() -> None:
     """FastAPI's responses have a body and headers, and no answer that we would read."""
     responses = pytest.importorskip("fastapi.responses")
-    assert reply(responses.PlainTextResponse("body")) is None
-    assert reply(responses.JSONResponse({"answer": "yes"})) is None
-    assert reply(responses.StreamingResponse(iter(["a"]))) is None
+    assert find_answer(responses.PlainTextResponse("body")) is None
+    assert find_answer(responses.JSONResponse({"answer": "yes"})) is None
+    assert find_answer(responses.StreamingResponse(iter(["a"]))) is None
 
 
 def test_an_empty_answer_is_an_answer() -> None:
@@ -435,13 +444,13 @@ def test_an_empty_answer_is_an_answer() -> None:
         {"result": "yes", "source_documents": ["a"]},
         ("yes", ["a"]),
         SimpleNamespace(answer="yes", documents=[Passage("a")]),
-        Answer(answer="yes", sources=[Passage("a")]),
+        AnswerModel(answer="yes", sources=[Passage("a")]),
     ],
     ids=repr,
 )
 def test_documents_beside_the_answer_are_taken_along(value: object) -> None:
     """An answer that brings its documents gives them."""
-    found = reply(value)
+    found = find_answer(value)
     assert found is not None
     assert found.documents is not None
     assert [document.text for document in found.documents] == ["a"]
@@ -449,8 +458,8 @@ def test_documents_beside_the_answer_are_taken_along(value: object) -> None:
 
 def test_names_of_sources_are_no_documents() -> None:
     """`sources` with file names leaves the documents unknown."""
-    found = reply({"answer": "yes", "sources": ["a.pdf"]})
-    assert found == Reply("yes")
+    found = find_answer({"answer": "yes", "sources": ["a.pdf"]})
+    assert found == Answer("yes")
 
 
 def test_a_chat_completion_as_dict() -> None:
@@ -461,12 +470,12 @@ def test_a_chat_completion_as_dict() -> None:
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "yes"}}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 4},
     }
-    assert reply(completion) == Reply("yes", "m", "c1", ("stop",), 3, 4)
+    assert find_answer(completion) == Answer("yes", "m", "c1", ("stop",), 3, 4)
 
 
 def test_an_applications_own_id_is_no_response_id() -> None:
     """Only what a provider said goes to the response's id."""
-    found = reply({"answer": "yes", "id": "row-7"})
+    found = find_answer({"answer": "yes", "id": "row-7"})
     assert found is not None
     assert found.response_id is None
 
@@ -510,7 +519,7 @@ class AskRequest:
 )
 def test_the_question_is_found_in_any_wrapping(value: object) -> None:
     """Every shape in which a question comes gives the same question."""
-    assert query(value) == "why?"
+    assert find_query(value) == "why?"
 
 
 @pytest.mark.parametrize(
@@ -520,36 +529,36 @@ def test_the_question_is_found_in_any_wrapping(value: object) -> None:
 )
 def test_what_is_no_question_is_none(value: object) -> None:
     """A list of texts may be anything, and an assistant's turn is not the user's."""
-    assert query(value) is None
+    assert find_query(value) is None
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
 def test_strings_are_joined() -> None:
     """The answer of a stream of strings is their concatenation."""
-    assert streamed("a", "b", "", "c") == Reply("abc")
+    assert streamed("a", "b", "", "c") == Answer("abc")
 
 
 def test_add_tells_whether_a_piece_has_text() -> None:
     """The first piece with text is the first token."""
-    stream = StreamText()
+    stream = AnswerStream()
     assert [stream.add(piece) for piece in ({"role": "assistant"}, "", "a", None)] == [False, False, True, False]
 
 
 def test_bytes_may_split_a_character() -> None:
     """UTF-8 is decoded across pieces."""
     raw = "né".encode()
-    assert streamed(raw[:2], raw[2:]) == Reply("né")
+    assert streamed(raw[:2], raw[2:]) == Answer("né")
 
 
 def test_dict_pieces_of_a_chain() -> None:
     """A chain streams its context first and the answer in parts."""
     found = streamed({"context": [{"page_content": "a"}]}, {"answer": "y"}, {"answer": "es"})
-    assert found == Reply("yes", documents=(Document("a"),))
+    assert found == Answer("yes", documents=(Document("a"),))
 
 
 def test_a_message_with_metadata() -> None:
     """LangGraph streams (message, metadata)."""
-    assert streamed(({"content": "y"}, {"step": 1}), ({"content": "es"}, {"step": 1})) == Reply("yes")
+    assert streamed(({"content": "y"}, {"step": 1}), ({"content": "es"}, {"step": 1})) == Answer("yes")
 
 
 def test_chat_chunks_as_dicts() -> None:
@@ -561,7 +570,7 @@ def test_chat_chunks_as_dicts() -> None:
         {"id": "c1", "model": "m", "choices": [{"index": 0, "delta": {"content": "es"}, "finish_reason": "stop"}]},
         {"id": "c1", "model": "m", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}},
     )
-    assert found == Reply("yes", "m", "c1", ("stop",), 3, 4)
+    assert found == Answer("yes", "m", "c1", ("stop",), 3, 4)
 
 
 def test_block_events() -> None:
@@ -574,7 +583,7 @@ def test_block_events() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 4}},
         {"type": "message_stop"},
     )
-    assert found == Reply("yes", "m", "m1", ("end_turn",), 3, 4)
+    assert found == Answer("yes", "m", "m1", ("end_turn",), 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -604,49 +613,49 @@ def test_an_answer_that_begins_like_a_frame_is_an_answer(text: str) -> None:
 
 def test_memory_is_bounded_and_the_rest_counted() -> None:
     """No more than max_chars are kept, whatever comes."""
-    stream = StreamText(max_chars=10)
+    stream = AnswerStream(max_chars=10)
     for _ in range(3):
         stream.add("abcdef")
-    found = stream.reply()
-    assert found == Reply("abcdefabcd", cut_chars=8)
+    found = stream.answer()
+    assert found == Answer("abcdefabcd", cut_chars=8)
 
 
 def test_bytes_beyond_the_limit_are_counted() -> None:
     """The same holds for bytes."""
-    stream = StreamText(max_chars=10)
+    stream = AnswerStream(max_chars=10)
     stream.add(b"x" * 1_000_000)
-    found = stream.reply()
+    found = stream.answer()
     assert found is not None
     assert (found.text, found.cut_chars) == ("x" * 10, 999_990)
 
 
 def test_many_pieces() -> None:
     """Nothing is lost where pieces are joined on the way."""
-    assert streamed(*["ab"] * 5_000) == Reply("ab" * 5_000)
+    assert streamed(*["ab"] * 5_000) == Answer("ab" * 5_000)
 
 
-def test_a_stream_of_unknown_things_is_not_understood() -> None:
+def test_a_stream_of_unknown_things_is_warn_not_found() -> None:
     """None, and the type of the first one for the message."""
-    stream = StreamText()
+    stream = AnswerStream()
     stream.add(object())
-    assert stream.reply() is None
+    assert stream.answer() is None
     assert stream.unknown == "object"
 
 
 def test_a_stream_without_a_piece_has_an_empty_answer() -> None:
     """It ended, and said nothing."""
-    assert streamed() == Reply("")
+    assert streamed() == Answer("")
 
 
 def test_unknown_pieces_between_texts_do_no_harm() -> None:
     """Progress notes of other types are left out."""
-    assert streamed(object(), "a", 5, "b") == Reply("ab")
+    assert streamed(object(), "a", 5, "b") == Answer("ab")
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------
 def test_not_understood_names_types_and_the_argument(caplog: pytest.LogCaptureFixture) -> None:
     """It says what was seen without showing content, and what to give."""
-    not_understood("answer", "ask", [{"secret": "x"}])
+    warn_not_found("answer", "ask", [{"secret": "x"}])
     assert "found no answer in the list of dict of ask" in caplog.text
     assert "answer=" in caplog.text
     assert "secret" not in caplog.text
@@ -655,7 +664,7 @@ def test_not_understood_names_types_and_the_argument(caplog: pytest.LogCaptureFi
 def test_not_understood_is_said_once_for_a_function(caplog: pytest.LogCaptureFixture) -> None:
     """And counted every time."""
     for name in ("ask", "ask", "search"):
-        not_understood("documents", name, 5)
+        warn_not_found("documents", name, 5)
     assert len(caplog.records) == 2
     assert faults.counts() == {"capture.documents:ask": 2, "capture.documents:search": 1}
 
@@ -675,13 +684,13 @@ class LangChainDocument:
 ])  # fmt: skip
 def test_a_passage_without_an_id_goes_by_the_name_of_its_document(value: object) -> None:
     """As LangChain, LlamaIndex and loaders keep it: a backend shows it instead of an unnamed card."""
-    (found,) = documents([value]) or ()
+    (found,) = find_documents([value]) or ()
     assert (found.text, found.id) == ("a", "faq.md")
 
 
 def test_an_id_goes_before_the_name_of_a_document() -> None:
     """It tells the passages of one document apart."""
-    found = documents(
+    found = find_documents(
         [{"text": "a", "id": "7", "title": "t"}, {"text": "b", "metadata": {"doc_id": "8", "source": "s"}}]
     )
     assert [document.id for document in found or ()] == ["7", "8"]

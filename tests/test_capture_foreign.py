@@ -12,8 +12,8 @@ import pytest
 import wrapt
 
 import ragtrace
-from ragtrace.capture import documents
-from ragtrace.capture.names import VOCABULARY
+from ragtrace.capture import find_documents
+from ragtrace.capture.field_names import VOCABULARY
 from ragtrace.core.types import Document
 from ragtrace.instrument.streams import ObservedAsyncStream, ObservedEitherStream, ObservedResponse, ObservedStream
 from ragtrace.system.faults import faults
@@ -265,7 +265,7 @@ class Chunk:
 
 def test_a_property_that_returns_a_field_is_read_as_that_field() -> None:
     """From slots, from a dictionary inside."""
-    assert documents([Chunk("a")]) == (Document("a", "7"),)
+    assert find_documents([Chunk("a")]) == (Document("a", "7"),)
 
 
 def test_keys_that_are_no_strings_are_not_compared() -> None:
@@ -280,7 +280,7 @@ def test_keys_that_are_no_strings_are_not_compared() -> None:
                 raise Ran
             return False
 
-    assert documents([{Key(): 1, "page_content": "a", "metadata": {Key(): 2, "id": "7"}}]) == (Document("a", "7"),)
+    assert find_documents([{Key(): 1, "page_content": "a", "metadata": {Key(): 2, "id": "7"}}]) == (Document("a", "7"),)
     assert VOCABULARY
 
 

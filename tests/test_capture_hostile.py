@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragtrace.capture import Reply, StreamText, documents, mark_duplicates, query, reply
-from ragtrace.capture.names import VOCABULARY
-from ragtrace.capture.report import describe
+from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_query, mark_duplicates
+from ragtrace.capture.field_names import VOCABULARY
+from ragtrace.capture.missed import describe
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
@@ -26,17 +26,17 @@ def fresh_faults() -> Iterator[None]:
     faults.clear()
 
 
-def streamed(value: object) -> Reply | None:
-    """The reply of a stream with one piece."""
-    stream = StreamText()
+def streamed(value: object) -> Answer | None:
+    """The answer of a stream with one piece."""
+    stream = AnswerStream()
     stream.add(value)
-    return stream.reply()
+    return stream.answer()
 
 
-READERS: list[Callable[[object], object]] = [documents, reply, query, streamed]
+READERS: list[Callable[[object], object]] = [find_documents, find_answer, find_query, streamed]
 
 
-OURS = {"capture.documents", "capture.reply", "capture.query", "capture.stream"}
+OURS = {"capture.documents", "capture.answer", "capture.query", "capture.stream"}
 """Places where an exception would be our own mistake."""
 
 
@@ -180,13 +180,13 @@ HOSTILE: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_values_are_not_understood(read: Callable[[object], object], make: Callable[[], object]) -> None:
+def test_hostile_values_are_warn_not_found(read: Callable[[object], object], make: Callable[[], object]) -> None:
     """None of them raises, hangs, or gives a text that nobody wrote."""
     assert read(make()) is None
 
 
 @pytest.mark.parametrize("read", READERS)
-def test_hostile_values_inside_records_are_not_understood(read: Callable[[object], object]) -> None:
+def test_hostile_values_inside_records_are_warn_not_found(read: Callable[[object], object]) -> None:
     """The same one level down, under every name we look at."""
     for make in HOSTILE.values():
         names = ("text", "documents", "answer", "query", "choices", "messages", "content", "metadata", "id", "usage")
@@ -205,28 +205,28 @@ def test_lazy_attributes_of_an_orm_are_not_loaded() -> None:
 def test_a_good_text_survives_bad_neighbours(field: str) -> None:
     """A passage whose other fields are hostile keeps its text."""
     for make in HOSTILE.values():
-        assert documents([{"text": "a", field: make()}]) == (Document("a"),)
+        assert find_documents([{"text": "a", field: make()}]) == (Document("a"),)
 
 
 def test_derived_strings_become_plain() -> None:
     """What is handed on has none of the derived class's methods."""
-    found = documents([FuriousStr("a"), {"text": FuriousStr("b")}])
+    found = find_documents([FuriousStr("a"), {"text": FuriousStr("b")}])
     assert found == (Document("a"), Document("b"))
     assert {type(document.text) for document in found} == {str}
-    assert reply(FuriousStr("yes")) == Reply("yes")
-    assert query(FuriousStr("why?")) == "why?"
+    assert find_answer(FuriousStr("yes")) == Answer("yes")
+    assert find_query(FuriousStr("why?")) == "why?"
 
 
 def test_derived_containers_are_read_past_their_methods() -> None:
     """The built-in class's own methods cannot be overridden."""
-    assert documents(FuriousList(["a"])) == (Document("a"),)
-    assert documents([FuriousDict(text="a")]) == (Document("a"),)
-    assert reply(FuriousDict(answer="yes")) == Reply("yes")
+    assert find_documents(FuriousList(["a"])) == (Document("a"),)
+    assert find_documents([FuriousDict(text="a")]) == (Document("a"),)
+    assert find_answer(FuriousDict(answer="yes")) == Answer("yes")
 
 
 def test_attributes_set_on_a_mock_are_read() -> None:
     """A user's test may stand a mock in for a completion: what was set on it is there, the rest is not."""
-    assert reply(NonCallableMock(answer="yes")) == Reply("yes")
+    assert find_answer(NonCallableMock(answer="yes")) == Answer("yes")
 
 
 def test_a_message_that_raises_when_printed_is_described() -> None:
@@ -258,7 +258,7 @@ def test_a_failing_log_handler_does_no_harm() -> None:
     log = logging.getLogger("ragtrace")
     log.addFilter(refuse)
     try:
-        documents(["a", object()])
+        find_documents(["a", object()])
     finally:
         log.removeFilter(refuse)
 
@@ -288,8 +288,8 @@ def test_wide_structures_are_bounded() -> None:
 def test_surrogates_and_controls_are_kept_for_redaction() -> None:
     """Capture changes no character."""
     text = "\ud800\x00\x1b é"
-    assert documents([text]) == (Document(text),)
-    assert reply(text) == Reply(text)
+    assert find_documents([text]) == (Document(text),)
+    assert find_answer(text) == Answer(text)
 
 
 scalars = st.one_of(
@@ -348,19 +348,19 @@ recipes = st.recursive(
 def test_whatever_comes_the_result_is_well_formed(described: tuple[str, Any]) -> None:
     """Any nesting gives None or plain, bounded values; nothing raises."""
     value = make(described)
-    found = documents(value)
+    found = find_documents(value)
     for document in found or ():
         assert type(document.text) is str
         assert document.id is None or type(document.id) is str
         assert document.score is None or type(document.score) is float
     if found is not None:
         assert len(mark_duplicates(found)) == len(found)
-    for answer in (reply(value), streamed(value)):
+    for answer in (find_answer(value), streamed(value)):
         if answer is not None:
             assert answer.text is None or type(answer.text) is str
             assert all(type(reason) is str for reason in answer.finish_reasons)
             assert answer.input_tokens is None or type(answer.input_tokens) is int
-    question = query(value)
+    question = find_query(value)
     assert question is None or type(question) is str
     assert not OURS & faults.counts().keys()
 
@@ -368,9 +368,9 @@ def test_whatever_comes_the_result_is_well_formed(described: tuple[str, Any]) ->
 @given(st.lists(recipes, max_size=6))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_is_streamed_nothing_raises(pieces: list[tuple[str, Any]]) -> None:
-    """Any sequence of pieces gives a reply or None."""
-    stream = StreamText(max_chars=50)
+    """Any sequence of pieces gives an answer or None."""
+    stream = AnswerStream(max_chars=50)
     for piece in pieces:
         stream.add(make(piece))
-    found = stream.reply()
+    found = stream.answer()
     assert found is None or found.text is None or len(found.text) <= 50

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragtrace.capture import Reply, StreamText, documents, query, reply
+from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_query
 from ragtrace.core.types import Document
 
 langchain_documents = pytest.importorskip("langchain_core.documents")
@@ -25,12 +25,12 @@ openai_chat = pytest.importorskip("openai.types.chat")
 openai_responses = pytest.importorskip("openai.types.responses")
 
 
-def streamed(*pieces: object) -> Reply | None:
-    """The reply gathered from *pieces*."""
-    stream = StreamText()
+def streamed(*pieces: object) -> Answer | None:
+    """The answer gathered from *pieces*."""
+    stream = AnswerStream()
     for piece in pieces:
         stream.add(piece)
-    return stream.reply()
+    return stream.answer()
 
 
 def build(cls: Any, data: dict[str, Any]) -> Any:
@@ -41,26 +41,26 @@ def build(cls: Any, data: dict[str, Any]) -> Any:
 # --- LangChain -------------------------------------------------------------------------------------------------------
 def test_langchain_documents() -> None:
     """A document gives its text and its id."""
-    found = documents([langchain_documents.Document(page_content="a", id="1", metadata={"source": "x"})])
+    found = find_documents([langchain_documents.Document(page_content="a", id="1", metadata={"source": "x"})])
     assert found == (Document("a", "1"),)
 
 
 def test_langchain_documents_with_scores() -> None:
     """`similarity_search_with_score` gives pairs."""
     pair = (langchain_documents.Document(page_content="a", metadata={"chunk_id": "c"}), 0.25)
-    assert documents([pair]) == (Document("a", "c", 0.25),)
+    assert find_documents([pair]) == (Document("a", "c", 0.25),)
 
 
 def test_a_single_langchain_document_is_understood() -> None:
     """It need not be in a list."""
-    assert documents(langchain_documents.Document(page_content="a")) == (Document("a"),)
+    assert find_documents(langchain_documents.Document(page_content="a")) == (Document("a"),)
 
 
 def test_langchain_documents_are_no_answer() -> None:
     """Neither one nor a list of them."""
     document = langchain_documents.Document(page_content="a")
-    assert reply(document) is None
-    assert reply([document]) is None
+    assert find_answer(document) is None
+    assert find_answer([document]) is None
 
 
 def test_langchain_message() -> None:
@@ -71,55 +71,57 @@ def test_langchain_message() -> None:
         usage_metadata={"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
         response_metadata={"model_name": "m", "finish_reason": "stop"},
     )
-    assert reply(message) == Reply("yes", "m", "chatcmpl-1", ("stop",), 3, 4)
+    assert find_answer(message) == Answer("yes", "m", "chatcmpl-1", ("stop",), 3, 4)
 
 
 def test_langchain_message_in_parts() -> None:
     """Only the parts that are text make the answer."""
     parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "y"}, {"type": "text", "text": "es"}]
-    found = reply(langchain_messages.AIMessage(content=parts))
-    assert found == Reply("yes")
+    found = find_answer(langchain_messages.AIMessage(content=parts))
+    assert found == Answer("yes")
 
 
 def test_langchain_id_of_its_own_is_no_response_id() -> None:
     """LangChain numbers messages whose provider did not."""
     message = langchain_messages.AIMessage(content="yes", id="lc_run--1", response_metadata={"model_name": "m"})
-    assert reply(message) == Reply("yes", "m")
+    assert find_answer(message) == Answer("yes", "m")
 
 
 def test_langchain_tool_call() -> None:
     """A message that only calls a tool is understood, and has no text."""
     call = {"name": "search", "args": {}, "id": "1", "type": "tool_call"}
-    assert reply(langchain_messages.AIMessage(content="", tool_calls=[call])) == Reply(None, tool_calls=1)
+    assert find_answer(langchain_messages.AIMessage(content="", tool_calls=[call])) == Answer(None, tool_calls=1)
 
 
 def test_langchain_chain_result() -> None:
     """A retrieval chain returns its context beside the answer."""
     result = {"input": "q", "context": [langchain_documents.Document(page_content="a")], "answer": "yes"}
-    assert reply(result) == Reply("yes", documents=(Document("a"),))
-    assert query(result) == "q"
-    assert documents(result) == (Document("a"),)
+    assert find_answer(result) == Answer("yes", documents=(Document("a"),))
+    assert find_query(result) == "q"
+    assert find_documents(result) == (Document("a"),)
 
 
 def test_langgraph_state() -> None:
     """The last assistant message of a state is the answer, the last human one the question."""
     state = {"messages": [langchain_messages.HumanMessage("why?"), langchain_messages.AIMessage("yes")]}
-    assert reply(state) == Reply("yes")
-    assert query(state) == "why?"
+    assert find_answer(state) == Answer("yes")
+    assert find_query(state) == "why?"
 
 
 def test_langchain_results_of_models() -> None:
     """The results below the message level."""
     generation = langchain_outputs.ChatGeneration(message=langchain_messages.AIMessage("yes"))
-    assert reply(generation) == Reply("yes")
-    assert reply(langchain_outputs.ChatResult(generations=[generation])) == Reply("yes")
-    assert reply(langchain_outputs.LLMResult(generations=[[langchain_outputs.Generation(text="yes")]])) == Reply("yes")
+    assert find_answer(generation) == Answer("yes")
+    assert find_answer(langchain_outputs.ChatResult(generations=[generation])) == Answer("yes")
+    assert find_answer(langchain_outputs.LLMResult(generations=[[langchain_outputs.Generation(text="yes")]])) == Answer(
+        "yes"
+    )
 
 
 def test_langchain_prompts() -> None:
     """A prompt value is a question."""
-    assert query(langchain_prompts.StringPromptValue(text="why?")) == "why?"
-    assert query(langchain_prompts.ChatPromptValue(messages=[langchain_messages.HumanMessage("why?")])) == "why?"
+    assert find_query(langchain_prompts.StringPromptValue(text="why?")) == "why?"
+    assert find_query(langchain_prompts.ChatPromptValue(messages=[langchain_messages.HumanMessage("why?")])) == "why?"
 
 
 def test_langchain_chunks() -> None:
@@ -132,7 +134,7 @@ def test_langchain_chunks() -> None:
         chunk(content="", response_metadata={"finish_reason": "stop"}),
         chunk(content="", usage_metadata={"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}),
     )
-    assert found == Reply("yes", "m", None, ("stop",), 3, 4)
+    assert found == Answer("yes", "m", None, ("stop",), 3, 4)
 
 
 def test_langchain_tool_call_chunks() -> None:
@@ -141,13 +143,13 @@ def test_langchain_tool_call_chunks() -> None:
     rest = {"name": None, "args": "}", "id": None, "index": 0, "type": "tool_call_chunk"}
     chunk = langchain_messages.AIMessageChunk
     found = streamed(chunk(content="", tool_call_chunks=[part]), chunk(content="", tool_call_chunks=[rest]))
-    assert found == Reply(None, tool_calls=1)
+    assert found == Answer(None, tool_calls=1)
 
 
 def test_langchain_chain_stream() -> None:
     """A retrieval chain streams its context, then the answer."""
     found = streamed({"context": [langchain_documents.Document(page_content="a")]}, {"answer": "y"}, {"answer": "es"})
-    assert found == Reply("yes", documents=(Document("a"),))
+    assert found == Answer("yes", documents=(Document("a"),))
 
 
 # --- LlamaIndex ------------------------------------------------------------------------------------------------------
@@ -158,15 +160,15 @@ def node(text: str = "a", score: float | None = 0.5) -> Any:
 
 def test_llama_index_nodes() -> None:
     """Scored nodes, bare nodes, and documents."""
-    assert documents([node()]) == (Document("a", "n1", 0.5),)
-    assert documents([llama_schema.TextNode(text="a", id_="n1")]) == (Document("a", "n1"),)
-    assert documents([llama_schema.Document(text="a", id_="n1")]) == (Document("a", "n1"),)
+    assert find_documents([node()]) == (Document("a", "n1", 0.5),)
+    assert find_documents([llama_schema.TextNode(text="a", id_="n1")]) == (Document("a", "n1"),)
+    assert find_documents([llama_schema.Document(text="a", id_="n1")]) == (Document("a", "n1"),)
 
 
 def test_llama_index_image_nodes_do_no_harm() -> None:
     """A node whose text refuses to be read is skipped."""
     image = llama_schema.NodeWithScore(node=llama_schema.IndexNode(text="b", index_id="i", id_="n2"), score=0.1)
-    assert documents([node(), image]) == (Document("a", "n1", 0.5), Document("b", "n2", 0.1))
+    assert find_documents([node(), image]) == (Document("a", "n1", 0.5), Document("b", "n2", 0.1))
 
 
 def test_llama_index_store_result() -> None:
@@ -174,45 +176,45 @@ def test_llama_index_store_result() -> None:
     result = llama_stores.VectorStoreQueryResult(
         nodes=[llama_schema.TextNode(text="a", id_="n1")], similarities=[0.5], ids=["n1"]
     )
-    assert documents(result) == (Document("a", "n1", 0.5),)
+    assert find_documents(result) == (Document("a", "n1", 0.5),)
 
 
 def test_llama_index_query_bundle() -> None:
     """A query bundle is a question."""
-    assert query(llama_schema.QueryBundle("why?")) == "why?"
+    assert find_query(llama_schema.QueryBundle("why?")) == "why?"
 
 
 def test_llama_index_response() -> None:
     """A query engine's response brings its source nodes."""
     response = llama_responses.Response(response="yes", source_nodes=[node()], metadata={})
-    assert reply(response) == Reply("yes", documents=(Document("a", "n1", 0.5),))
-    assert documents(response) == (Document("a", "n1", 0.5),)
+    assert find_answer(response) == Answer("yes", documents=(Document("a", "n1", 0.5),))
+    assert find_documents(response) == (Document("a", "n1", 0.5),)
 
 
 def test_llama_index_chat_engine_response() -> None:
     """So does a chat engine's."""
     response = llama_chat.AgentChatResponse(response="yes", source_nodes=[node()])
-    assert reply(response) == Reply("yes", documents=(Document("a", "n1", 0.5),))
+    assert find_answer(response) == Answer("yes", documents=(Document("a", "n1", 0.5),))
 
 
 def test_llama_index_streaming_response_is_not_consumed() -> None:
     """The text is still to come; the sources are there."""
     response = llama_responses.StreamingResponse(response_gen=iter(["y", "es"]), source_nodes=[node()])
-    assert reply(response) == Reply(None, documents=(Document("a", "n1", 0.5),))
+    assert find_answer(response) == Answer(None, documents=(Document("a", "n1", 0.5),))
     assert list(response.response_gen) == ["y", "es"]
 
 
 def test_llama_index_completion() -> None:
     """A completion has its text, and what the provider said under `raw`."""
     raw = {"id": "c1", "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
-    assert reply(llama_llms.CompletionResponse(text="yes", raw=raw)) == Reply("yes", "m", None, (), 3, 4)
+    assert find_answer(llama_llms.CompletionResponse(text="yes", raw=raw)) == Answer("yes", "m", None, (), 3, 4)
 
 
 def test_llama_index_chat_response() -> None:
     """A chat response has its text in blocks of the message."""
     message = llama_llms.ChatMessage(role="assistant", content="yes")
-    assert reply(llama_llms.ChatResponse(message=message)) == Reply("yes")
-    assert reply(message) == Reply("yes")
+    assert find_answer(llama_llms.ChatResponse(message=message)) == Answer("yes")
+    assert find_answer(message) == Answer("yes")
 
 
 def test_llama_index_messages_have_the_question() -> None:
@@ -221,19 +223,19 @@ def test_llama_index_messages_have_the_question() -> None:
         llama_llms.ChatMessage(role="user", content="why?"),
         llama_llms.ChatMessage(role="assistant", content="x"),
     ]
-    assert query(messages) == "why?"
+    assert find_query(messages) == "why?"
 
 
 def test_llama_index_completion_stream() -> None:
     """Pieces carry the whole text so far: it must not be counted again and again."""
     piece = llama_llms.CompletionResponse
-    assert streamed(piece(text="y", delta="y"), piece(text="yes", delta="es")) == Reply("yes")
+    assert streamed(piece(text="y", delta="y"), piece(text="yes", delta="es")) == Answer("yes")
 
 
 def test_llama_index_stream_without_deltas() -> None:
     """With the whole text alone, the new part is worked out."""
     piece = llama_llms.CompletionResponse
-    assert streamed(piece(text="y"), piece(text="yes")) == Reply("yes")
+    assert streamed(piece(text="y"), piece(text="yes")) == Answer("yes")
 
 
 def test_llama_index_chat_stream() -> None:
@@ -242,21 +244,21 @@ def test_llama_index_chat_stream() -> None:
     def piece(text: str, delta: str | None) -> Any:
         return llama_llms.ChatResponse(message=llama_llms.ChatMessage(role="assistant", content=text), delta=delta)
 
-    assert streamed(piece("y", "y"), piece("yes", "es")) == Reply("yes")
-    assert streamed(piece("y", None), piece("yes", None)) == Reply("yes")
+    assert streamed(piece("y", "y"), piece("yes", "es")) == Answer("yes")
+    assert streamed(piece("y", None), piece("yes", None)) == Answer("yes")
 
 
 # --- Haystack --------------------------------------------------------------------------------------------------------
 def test_haystack_documents() -> None:
     """A retriever returns a dict with documents."""
-    found = documents({"documents": [haystack.Document(content="a", id="1", score=0.5)]})
+    found = find_documents({"documents": [haystack.Document(content="a", id="1", score=0.5)]})
     assert found == (Document("a", "1", 0.5),)
 
 
 def test_haystack_documents_are_no_answer() -> None:
     """Though a document's text is called content."""
-    assert reply(haystack.Document(content="a")) is None
-    assert reply([haystack.Document(content="a")]) is None
+    assert find_answer(haystack.Document(content="a")) is None
+    assert find_answer([haystack.Document(content="a")]) is None
 
 
 def haystack_message() -> Any:
@@ -267,30 +269,30 @@ def haystack_message() -> Any:
 
 def test_haystack_messages() -> None:
     """A message of a chat generator, alone or as its result."""
-    expected = Reply("yes", "m", None, ("stop",), 3, 4)
-    assert reply(haystack_message()) == expected
-    assert reply({"replies": [haystack_message()]}) == expected
-    assert reply({"llm": {"replies": [haystack_message()]}}) == expected
+    expected = Answer("yes", "m", None, ("stop",), 3, 4)
+    assert find_answer(haystack_message()) == expected
+    assert find_answer({"replies": [haystack_message()]}) == expected
+    assert find_answer({"llm": {"replies": [haystack_message()]}}) == expected
 
 
 def test_haystack_questions() -> None:
     """The last user message is the question."""
     messages = [haystack_data.ChatMessage.from_system("s"), haystack_data.ChatMessage.from_user("why?")]
-    assert query(messages) == "why?"
+    assert find_query(messages) == "why?"
 
 
 def test_haystack_generated_answer() -> None:
     """An answer builder's answer brings its documents."""
     answer = haystack.GeneratedAnswer(data="yes", query="q", documents=[haystack.Document(content="a", id="1")])
-    expected = Reply("yes", documents=(Document("a", "1"),))
-    assert reply(answer) == expected
-    assert reply({"answer_builder": {"answers": [answer]}}) == expected
+    expected = Answer("yes", documents=(Document("a", "1"),))
+    assert find_answer(answer) == expected
+    assert find_answer({"answer_builder": {"answers": [answer]}}) == expected
 
 
 def test_haystack_tool_call() -> None:
     """A message that only calls a tool has no text."""
     call = haystack_data.ToolCall(tool_name="search", arguments={})
-    assert reply(haystack_data.ChatMessage.from_assistant(tool_calls=[call])) == Reply(None, tool_calls=1)
+    assert find_answer(haystack_data.ChatMessage.from_assistant(tool_calls=[call])) == Answer(None, tool_calls=1)
 
 
 def test_haystack_chunks() -> None:
@@ -301,7 +303,7 @@ def test_haystack_chunks() -> None:
         chunk(content="y", meta={"model": "m"}),
         chunk(content="es", meta={"model": "m", "finish_reason": "stop"}),
     )
-    assert found == Reply("yes", "m", None, ("stop",))
+    assert found == Answer("yes", "m", None, ("stop",))
 
 
 # --- OpenAI ----------------------------------------------------------------------------------------------------------
@@ -331,25 +333,25 @@ CALL = {"id": "t1", "type": "function", "function": {"name": "search", "argument
 
 def test_openai_completion() -> None:
     """Text, model, id, finish reason and usage."""
-    assert reply(completion({"content": "yes"})) == Reply("yes", "m", "c1", ("stop",), 3, 4)
+    assert find_answer(completion({"content": "yes"})) == Answer("yes", "m", "c1", ("stop",), 3, 4)
 
 
 def test_openai_tool_calls() -> None:
     """Tool calls alone: understood, no text."""
-    found = reply(completion({"content": None, "tool_calls": [CALL]}, "tool_calls"))
-    assert found == Reply(None, "m", "c1", ("tool_calls",), 3, 4, tool_calls=1)
+    found = find_answer(completion({"content": None, "tool_calls": [CALL]}, "tool_calls"))
+    assert found == Answer(None, "m", "c1", ("tool_calls",), 3, 4, tool_calls=1)
 
 
 def test_openai_refusal() -> None:
-    """A refusal is the answer, and marked."""
-    found = reply(completion({"content": None, "refusal": "I cannot"}))
-    assert found == Reply("I cannot", "m", "c1", ("stop",), 3, 4, refusal=True)
+    """A refusal is the answer."""
+    found = find_answer(completion({"content": None, "refusal": "I cannot"}))
+    assert found == Answer("I cannot", "m", "c1", ("stop",), 3, 4)
 
 
 def test_openai_completion_as_json() -> None:
     """The same as a dict."""
     made = completion({"content": "yes"})
-    assert reply(made.model_dump()) == reply(made)
+    assert find_answer(made.model_dump()) == find_answer(made)
 
 
 def chunk(delta: dict[str, Any] | None, **more: Any) -> Any:
@@ -372,7 +374,7 @@ def test_openai_chunks() -> None:
         chunk({}, finish_reason="stop"),
         chunk(None, usage={"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}),
     )
-    assert found == Reply("yes", "m", "c1", ("stop",), 3, 4)
+    assert found == Answer("yes", "m", "c1", ("stop",), 3, 4)
 
 
 def test_openai_tool_call_chunks() -> None:
@@ -382,13 +384,13 @@ def test_openai_tool_call_chunks() -> None:
         chunk({"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}),
         chunk({}, finish_reason="tool_calls"),
     )
-    assert found == Reply(None, "m", "c1", ("tool_calls",), tool_calls=1)
+    assert found == Answer(None, "m", "c1", ("tool_calls",), tool_calls=1)
 
 
 def test_openai_refusal_chunks() -> None:
     """A refusal is streamed like text."""
     found = streamed(chunk({"refusal": "I "}), chunk({"refusal": "cannot"}))
-    assert found == Reply("I cannot", "m", "c1", refusal=True)
+    assert found == Answer("I cannot", "m", "c1")
 
 
 def response(*output: dict[str, Any], status: str = "completed", **more: Any) -> dict[str, Any]:
@@ -436,25 +438,25 @@ def made(data: dict[str, Any]) -> Any:
 
 def test_openai_response() -> None:
     """Text of all messages, reasoning left out; status as finish reason."""
-    found = reply(made(response(REASONING, message(spoken("y"), spoken("es")))))
-    assert found == Reply("yes", "m", "r1", ("completed",), 3, 4)
+    found = find_answer(made(response(REASONING, message(spoken("y"), spoken("es")))))
+    assert found == Answer("yes", "m", "r1", ("completed",), 3, 4)
 
 
 def test_openai_response_that_calls_a_function() -> None:
     """Understood, no text."""
-    assert reply(made(response(FUNCTION))) == Reply(None, "m", "r1", ("completed",), 3, 4, tool_calls=1)
+    assert find_answer(made(response(FUNCTION))) == Answer(None, "m", "r1", ("completed",), 3, 4, tool_calls=1)
 
 
 def test_openai_response_that_refuses() -> None:
-    """A refusal is the answer, and marked."""
-    found = reply(made(response(message({"type": "refusal", "refusal": "I cannot"}))))
-    assert found == Reply("I cannot", "m", "r1", ("completed",), 3, 4, refusal=True)
+    """A refusal is the answer."""
+    found = find_answer(made(response(message({"type": "refusal", "refusal": "I cannot"}))))
+    assert found == Answer("I cannot", "m", "r1", ("completed",), 3, 4)
 
 
 def test_openai_response_that_was_cut_off() -> None:
     """The reason it is incomplete is the finish reason."""
     data = response(message(spoken("ye")), status="incomplete", incomplete_details={"reason": "max_output_tokens"})
-    assert reply(made(data)) == Reply("ye", "m", "r1", ("max_output_tokens",), 3, 4)
+    assert find_answer(made(data)) == Answer("ye", "m", "r1", ("max_output_tokens",), 3, 4)
 
 
 def delta(text: str) -> Any:
@@ -478,13 +480,13 @@ def completed(data: dict[str, Any]) -> Any:
 def test_openai_response_stream() -> None:
     """Deltas make the text, the last event has usage and status, and does not repeat the text."""
     found = streamed(delta("y"), delta("es"), completed(response(message(spoken("yes")))))
-    assert found == Reply("yes", "m", "r1", ("completed",), 3, 4)
+    assert found == Answer("yes", "m", "r1", ("completed",), 3, 4)
 
 
 def test_openai_response_stream_without_deltas() -> None:
     """If only the last event came, its text is the answer."""
     found = streamed(completed(response(message(spoken("yes")), FUNCTION)))
-    assert found == Reply("yes", "m", "r1", ("completed",), 3, 4, tool_calls=1)
+    assert found == Answer("yes", "m", "r1", ("completed",), 3, 4, tool_calls=1)
 
 
 def test_openai_vector_store_search() -> None:
@@ -498,7 +500,7 @@ def test_openai_vector_store_search() -> None:
             "attributes": {},
         }
     )
-    assert documents([result]) == (Document("a\nb", "f1", 0.5),)
+    assert find_documents([result]) == (Document("a\nb", "f1", 0.5),)
 
 
 def test_openai_vector_store_page() -> None:
@@ -508,10 +510,10 @@ def test_openai_vector_store_page() -> None:
         {"content": [{"type": "text", "text": "a"}], "file_id": "f1", "filename": "x.md", "score": 0.5}
     )
     page = build(pagination.SyncPage, {"data": [result], "object": "list"})
-    assert documents(page) == (Document("a", "f1", 0.5),)
+    assert find_documents(page) == (Document("a", "f1", 0.5),)
 
 
 def test_openai_messages_have_the_question() -> None:
     """The messages of a request, with an image beside the text."""
     parts = [{"type": "text", "text": "why?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
-    assert query([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]) == "why?"
+    assert find_query([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]) == "why?"

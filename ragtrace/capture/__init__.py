@@ -1,29 +1,22 @@
-"""Query, documents and answer out of whatever a RAG application passes around.
+"""Finds query, documents and answer in whatever a RAG application passes around.
 
 Nothing here imports another framework: objects are recognised by their fields. All of it runs on the application's
 threads, so it never iterates what can be read only once, never writes, never calls a method of an unknown object, and
 never raises.
 """
 
-from ragtrace.capture.answers import reply
-from ragtrace.capture.draft import Reply
-from ragtrace.capture.frozen import UNFROZEN, frozen, frozen_arguments
-from ragtrace.capture.messages import prompt
-from ragtrace.capture.passages import documents, mark_duplicates
-from ragtrace.capture.questions import query
-from ragtrace.capture.report import not_understood
-from ragtrace.capture.stream import StreamText
+from ragtrace.capture.answers import Answer, AnswerStream, find_answer
+from ragtrace.capture.documents import find_documents, mark_duplicates
+from ragtrace.capture.messages import find_prompt, find_query
+from ragtrace.capture.missed import warn_not_found
 
 __all__ = [
-    "UNFROZEN",
-    "Reply",
-    "StreamText",
-    "documents",
-    "frozen",
-    "frozen_arguments",
+    "Answer",
+    "AnswerStream",
+    "find_answer",
+    "find_documents",
+    "find_prompt",
+    "find_query",
     "mark_duplicates",
-    "not_understood",
-    "prompt",
-    "query",
-    "reply",
+    "warn_not_found",
 ]

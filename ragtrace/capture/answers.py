@@ -1,16 +1,22 @@
-"""The answer out of what a generator function returned, with what the provider said about it."""
+"""Finds the answer in what a generator function returned or streamed, with what the provider said about it.
+
+Pieces of a stream are read for every token: their common shapes come first.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from codecs import getincrementaldecoder
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
-from ragtrace.capture import names
-from ragtrace.capture.draft import MAX_CHOICES, Draft, Reply, count, facts, plain_reply
-from ragtrace.capture.messages import content_of, last_message, parts_text
-from ragtrace.capture.passages import documents
-from ragtrace.capture.reading import (
+from ragtrace.capture import field_names
+from ragtrace.capture.documents import MAX_DOCUMENTS, find_documents
+from ragtrace.capture.fields import (
     MAX_DEPTH,
     Get,
+    Looks,
+    first,
     getter,
     is_late,
     is_list,
@@ -20,109 +26,136 @@ from ragtrace.capture.reading import (
     peel,
     shape_of,
     text_of,
+    type_name_of,
     values_of,
+    whole_of,
 )
-from ragtrace.capture.report import failed
+from ragtrace.capture.messages import content_of, last_message, parts_text
 from ragtrace.core.types import Document
+from ragtrace.system.faults import faults
 
+MAX_STREAM_CHARS: Final = 2_000_000
 _MAX_BYTES: Final = 1_000_000
 _MAX_OUTPUT_ITEMS: Final = 1_000
 _MAX_COMPONENTS: Final = 20
+_MAX_CHOICES: Final = 128
+"""Choices, and tool calls, that are looked at."""
+_LOCAL_IDS: Final = ("run-", "lc_run-", "run--")
+"""LangChain puts ids of its own where the provider gave none."""
+_CUMULATIVE: Final = ("CompletionResponse", "ChatResponse")
+"""LlamaIndex's pieces carry the whole text so far; the new part is not always beside it."""
+_BLOCK_EVENTS: Final = frozenset(
+    "message_start message_delta message_stop content_block_start content_block_delta content_block_stop ping".split()
+)
+_LATER_FACTS: Final = ("usage_metadata", *field_names.FACTS)
+_BLOCK: Final = 1_024
+"""Pieces joined at once: many short strings take ten times the memory of a long one."""
+_SSE_LINE: Final = re.compile(r"(?:data|event|id|retry)?:|$")
+_SSE_PROBE_CHARS: Final = 2_000
 
 
-def reply(value: object) -> Reply | None:
-    """The answer in *value*.
+@dataclass(slots=True)
+class Answer:
+    """Answer as captured. While it is read, the first model and id found are kept, and the last token counts."""
+
+    text: str | None = None
+    """None if there is an answer, but not in words: only tool calls, or a stream that is still to be read."""
+    model: str | None = None
+    response_id: str | None = None
+    finish_reasons: tuple[str, ...] = ()
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    documents: tuple[Document, ...] | None = None
+    """Documents that came with the answer; None if none did."""
+    tool_calls: int = 0
+    cut_chars: int = 0
+    """Characters of a stream that were not kept."""
+    looks: Looks = field(default_factory=Looks, compare=False, repr=False)
+
+
+def find_answer(value: object) -> Answer | None:
+    """Return the answer in *value*. Never raises.
 
     Args:
         value: a string; a record with an answer field; a message or completion of OpenAI, LangChain, LlamaIndex,
             Haystack and others that name their fields alike; (answer, documents); the results of a pipeline.
 
     Returns:
-        None if there is no answer in it: documents, HTTP responses and streams are none. Never raises.
+        None if there is no answer in it: documents, HTTP responses and streams are none.
     """
     try:
-        if type(value) is str:
-            return plain_reply(value)
-        draft = Draft()
-        return draft.reply(draft.text) if read(peel(value), draft, 0) else None
+        answer = Answer()
+        return answer if _read(peel(value), answer, 0) else None
     except Exception as error:  # the application must not see it
-        failed("capture.reply", error)
+        faults.record("capture.answer", error)
         return None
 
 
-def read(value: object, draft: Draft, depth: int) -> bool:
-    """Fill *draft* from *value*; False if there is no answer in it."""
-    draft.looks.left -= 1
-    if depth > MAX_DEPTH or draft.looks.left < 0:
+def _read(value: object, answer: Answer, depth: int) -> bool:
+    """Fill *answer* from *value*; False if there is no answer in it."""
+    answer.looks.left -= 1
+    if depth > MAX_DEPTH or answer.looks.left < 0:
         return False
-    if (text := _whole_text(value)) is not None:
-        draft.text = text
+    plain: Any = value
+    text = text_of(plain)
+    if type(plain) is bytes and len(plain) <= _MAX_BYTES:
+        try:
+            text = plain.decode("utf-8")
+        except UnicodeDecodeError:
+            text = None  # a picture, an archive
+    if text is not None:
+        answer.text = text
         return True
     get = getter(value)
     if get is not None:
-        return _record(value, get, draft, depth)
+        return _read_record(value, get, answer, depth)
     if shape_of(type(value)).kind == "tuple":
-        return _beside(value, draft, depth)
-    return _list(value, draft, depth)
+        return _read_tuple(value, answer, depth)
+    return _read_list(value, answer, depth)
 
 
-def _whole_text(value: object) -> str | None:
-    plain: Any = value
-    if type(plain) is bytes and len(plain) <= _MAX_BYTES:
-        try:
-            return plain.decode("utf-8")
-        except UnicodeDecodeError:
-            return None  # a picture, an archive
-    return text_of(plain)
-
-
-def _record(value: object, get: Get, draft: Draft, depth: int) -> bool:
+def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
     if shape_of(type(value)).is_passage or get("page_content") is not None:
         return False
-    choices = items_of(get("choices"), MAX_CHOICES)
+    choices = items_of(get("choices"), _MAX_CHOICES)
     if choices:
-        facts(get, draft)
-        return _choices(choices, draft)
-    if read_response(get, draft):
+        _read_facts(get, answer)
+        return _read_choices(choices, answer)
+    if _read_response(get, answer):
         return True
-    for first in items_of(get("generations"), 1) or ():  # of LangChain: one for each prompt, or a list for each
-        inner = items_of(first, 1)
-        return read(inner[0] if inner else first, draft, depth + 1)
-    understood = _fields(get, draft, depth)
-    if draft.text == "" and is_late(value):
-        draft.text = None  # it is still to come
-    return understood or _components(value, draft, depth)
+    for generation in items_of(get("generations"), 1) or ():  # of LangChain: one for each prompt, or a list for each
+        inner = items_of(generation, 1)
+        return _read(inner[0] if inner else generation, answer, depth + 1)
+    understood = _read_fields(get, answer, depth)
+    if answer.text == "" and is_late(value):
+        answer.text = None  # it is still to come
+    return understood or _read_components(value, answer, depth)
 
 
-def _choices(choices: list[object], draft: Draft) -> bool:
-    """The choices of a chat or text completion: the first is the answer."""
+def _read_choices(choices: list[object], answer: Answer) -> bool:
+    """Read the choices of a chat or text completion: the first is the answer."""
     getters = [get for choice in choices if (get := getter(choice)) is not None]
     reasons = (label_of(get("finish_reason")) for get in getters)
-    draft.finish_reasons = tuple(reason for reason in reasons if reason is not None)
+    answer.finish_reasons = tuple(reason for reason in reasons if reason is not None)
     if not getters:
         return False
     message = getter(getters[0]("message"))
     if message is None:
-        draft.text = text_of(getters[0]("text"))
-        return draft.text is not None
-    return _message(message, draft)
-
-
-def _message(get: Get, draft: Draft) -> bool:
-    """One assistant message: words, a refusal, or tool calls."""
-    draft.tool_calls += count(get("tool_calls")) or int(get("function_call") is not None)
-    text = content_of(get, "")
-    if text is None and (refusal := text_of(get("refusal"))) is not None:
-        draft.refusal, text = True, refusal
-    if text == "" and draft.tool_calls:
+        answer.text = text_of(getters[0]("text"))
+        return answer.text is not None
+    answer.tool_calls += _count(message("tool_calls")) or int(message("function_call") is not None)
+    text = content_of(message, "")
+    if text is None:
+        text = text_of(message("refusal"))
+    if text == "" and answer.tool_calls:
         text = None  # a message that only calls tools says nothing
-    draft.text = text
-    return text is not None or draft.tool_calls > 0
+    answer.text = text
+    return text is not None or answer.tool_calls > 0
 
 
-def read_response(get: Get, draft: Draft) -> bool:
-    """Fill *draft* from a response of OpenAI's Responses API: messages, function calls, status."""
-    facts(get, draft)
+def _read_response(get: Get, answer: Answer) -> bool:
+    """Read a response of OpenAI's Responses API: messages, function calls, status."""
+    _read_facts(get, answer)
     output = items_of(get("output"), _MAX_OUTPUT_ITEMS)
     if not output:
         return False
@@ -134,114 +167,359 @@ def read_response(get: Get, draft: Draft) -> bool:
         if look is None or kind is None:
             continue
         if kind == "message":
-            texts += _output_texts(look, draft)
+            parts = (getter(part) for part in items_of(look("content"), _MAX_OUTPUT_ITEMS) or ())
+            found = (first(part, ("text", "refusal"), text_of) for part in parts if part is not None)
+            texts += [text for text in found if text is not None]
         calls += kind.endswith("_call")
-    draft.text = "".join(texts) if texts else None
-    draft.tool_calls = calls
-    _status(get, draft)
-    return bool(texts) or calls > 0
-
-
-def _status(get: Get, draft: Draft) -> None:
+    answer.text = "".join(texts) if texts else None
+    answer.tool_calls = calls
     details = getter(get("incomplete_details"))
     reason = label_of(get("status")) if details is None else label_of(details("reason"))
     if reason is not None:
-        draft.finish_reasons = (reason,)
+        answer.finish_reasons = (reason,)
+    return bool(texts) or calls > 0
 
 
-def _output_texts(get: Get, draft: Draft) -> list[str]:
-    texts: list[str] = []
-    for part in items_of(get("content"), _MAX_OUTPUT_ITEMS) or ():
-        look = getter(part)
-        if look is None:
-            continue
-        if (text := text_of(look("text"))) is not None:
-            texts.append(text)
-        elif (refusal := text_of(look("refusal"))) is not None:
-            draft.refusal = True
-            texts.append(refusal)
-    return texts
-
-
-def _fields(get: Get, draft: Draft, depth: int) -> bool:
-    """A record of any kind: the first answer field that holds an answer, and the documents beside it."""
-    draft.tool_calls += count(get("tool_calls"))
-    understood = any(_field(get(name), name, draft, depth) for name in names.ANSWER)
-    if draft.text == "" and draft.tool_calls:
-        draft.text = None
+def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
+    """Read a record of any kind: the first answer field that holds an answer, and the documents beside it."""
+    answer.tool_calls += _count(get("tool_calls"))
+    understood = any(_read_field(get(name), name, answer, depth) for name in field_names.ANSWER)
+    if answer.text == "" and answer.tool_calls:
+        answer.text = None
     # LlamaIndex's streaming response: the text is still to come, its documents are there.
-    understood = understood or draft.tool_calls > 0 or get("response_gen") is not None
-    if understood and draft.documents is None:
-        draft.documents = documents_beside(get, draft)
+    understood = understood or answer.tool_calls > 0 or get("response_gen") is not None
+    if understood and answer.documents is None:
+        answer.documents = _documents_beside(get, answer)
     return understood
 
 
-def _field(found: object, name: str, draft: Draft, depth: int) -> bool:
+def _read_field(found: object, name: str, answer: Answer, depth: int) -> bool:
     if found is None:
         return False
-    if name in names.ALTERNATIVES:
+    if name in field_names.ALTERNATIVES:
         found = next(iter(items_of(found, 1) or ()), None)
     if name == "data":  # Haystack's GeneratedAnswer; in other records it can be anything
-        draft.text = text_of(found)
-        return draft.text is not None
-    return read(found, draft, depth + 1)
+        answer.text = text_of(found)
+        return answer.text is not None
+    return _read(found, answer, depth + 1)
 
 
-def documents_beside(get: Get, draft: Draft) -> tuple[Document, ...] | None:
-    """The documents that a record carries next to its answer."""
-    for name in names.ANSWER_DOCUMENTS:
+def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
+    """Return the documents that a record carries next to its answer."""
+    for name in field_names.ANSWER_DOCUMENTS:
         found = get(name)
-        if found is None or (name in names.REFERENCES and _is_references(found)):
+        if found is None or (name in field_names.REFERENCES and _is_references(found)):
             continue
-        if (understood := documents(found, draft.looks)) is not None:
+        if (understood := find_documents(found, answer.looks)) is not None:
             return understood
     return None
 
 
 def _is_references(found: object) -> bool:
+    """Whether *found* is a text or a list of texts: file names or addresses, no documents."""
     items = items_of(found, 1)
     return text_of(found) is not None or bool(items and text_of(items[0]) is not None)
 
 
-def _components(value: object, draft: Draft, depth: int) -> bool:
-    """The results of a pipeline, component by component: the last one that answers."""
+def _read_components(value: object, answer: Answer, depth: int) -> bool:
+    """Read the results of a pipeline, component by component: the last one that answers."""
     understood = False
     for component in values_of(value, _MAX_COMPONENTS):
-        if shape_of(type(component)).kind != "dict":
-            continue
-        get = getter(component)
+        get = getter(component) if shape_of(type(component)).kind == "dict" else None
         if get is None:
             continue
-        understood = any(_field(get(name), name, draft, depth + 1) for name in names.INNER_ANSWER) or understood
-        if draft.documents is None:
-            draft.documents = documents_beside(get, draft)
+        names = field_names.INNER_ANSWER
+        understood = any(_read_field(get(name), name, answer, depth + 1) for name in names) or understood
+        if answer.documents is None:
+            answer.documents = _documents_beside(get, answer)
     return understood
 
 
-def _list(value: object, draft: Draft, depth: int) -> bool:
-    """A conversation, the parts of one message, or the results of a component; plain documents are none of them."""
-    message = last_message(value, names.ASSISTANT)
+def _read_list(value: object, answer: Answer, depth: int) -> bool:
+    """Read a conversation, the parts of one message, or the results of a component; plain documents are none."""
+    message = last_message(value, field_names.ASSISTANT)
     if message is not None:
-        return read(message, draft, depth + 1)
-    first = next(iter(items_of(value, 1) or ()), None)
-    get = getter(first)
-    if _is_part(first, get) if depth > 0 else get is not None and get("type") is not None:
-        draft.text = parts_text(value, "")
-        return draft.text is not None
-    return depth > 0 and first is not None and read(first, draft, depth + 1)
+        return _read(message, answer, depth + 1)
+    item = next(iter(items_of(value, 1) or ()), None)
+    get = getter(item)
+    is_part = get is not None and get("type") is not None
+    if depth > 0 and not is_part:
+        is_part = text_of(item) is not None if get is None else text_of(get("text")) is not None
+    if is_part:
+        answer.text = parts_text(value, "")
+        return answer.text is not None
+    return depth > 0 and item is not None and _read(item, answer, depth + 1)
 
 
-def _is_part(value: object, get: Get | None) -> bool:
-    """Whether it is one part of a message's content."""
-    return text_of(value) is not None if get is None else get("type") is not None or text_of(get("text")) is not None
-
-
-def _beside(value: object, draft: Draft, depth: int) -> bool:
-    """(answer, documents), (answer, confidence) ...: exactly one item is an answer."""
+def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
+    """Read (answer, documents), (answer, confidence) ...: exactly one item is an answer."""
     items = items_of(value, 8) or []
     rest = [item for item in items if item is not None and number_of(item) is None and not is_list(item)]
-    if len(rest) != 1 or not read(rest[0], draft, depth + 1):
+    if len(rest) != 1 or not _read(rest[0], answer, depth + 1):
         return False
-    lists = (documents(item, draft.looks) for item in items if is_list(item) and item)
-    draft.documents = draft.documents or next((found for found in lists if found is not None), None)
+    lists = (find_documents(item, answer.looks) for item in items if is_list(item) and item)
+    answer.documents = answer.documents or next((found for found in lists if found is not None), None)
     return True
+
+
+# --- What the provider said about a generation ------------------------------------------------------------------------
+
+
+def _read_facts(get: Get, answer: Answer) -> None:
+    """Read model, id, finish reason and token counts."""
+    _read_own_facts(get, answer)
+    for name in field_names.FACTS:
+        found = get(name)
+        inner = None if found is None else getter(found)
+        if inner is not None:
+            _read_own_facts(inner, answer)
+    # Without model or tokens the id may be that of an application's own record.
+    if answer.response_id is None and (answer.model is not None or answer.input_tokens is not None):
+        identifier = label_of(get("id"))
+        if identifier is not None and not identifier.startswith(_LOCAL_IDS):
+            answer.response_id = identifier
+
+
+def _read_own_facts(get: Get, answer: Answer) -> None:
+    if answer.model is None:
+        answer.model = first(get, field_names.MODEL, label_of)
+    if not answer.finish_reasons and (reason := first(get, field_names.FINISH, label_of)) is not None:
+        answer.finish_reasons = (reason,)
+    for name in field_names.USAGE:
+        _read_usage(get(name), answer)
+
+
+def _read_usage(usage: object, answer: Answer) -> None:
+    """Read the token counts of *usage*; the last report of a stream counts."""
+    get = None if usage is None else getter(usage)
+    if get is None:
+        return
+    tokens = first(get, field_names.INPUT_TOKENS, whole_of)
+    answer.input_tokens = answer.input_tokens if tokens is None else tokens
+    tokens = first(get, field_names.OUTPUT_TOKENS, whole_of)
+    answer.output_tokens = answer.output_tokens if tokens is None else tokens
+
+
+def _count(value: object) -> int:
+    """Return how many items a list has; 0 for anything else."""
+    return len(items_of(value, _MAX_CHOICES) or ())
+
+
+# --- Streams ----------------------------------------------------------------------------------------------------------
+
+
+class AnswerStream:
+    """Answer of a stream, gathered piece by piece while the application passes the pieces on.
+
+    At most *max_chars* characters are kept, the others are counted. Understands strings, UTF-8 bytes, dicts with a text
+    field, and the chunks of OpenAI (chat, completions, responses), LangChain, LlamaIndex, Haystack and Anthropic. Not
+    thread-safe: a stream has one reader at a time.
+    """
+
+    __slots__ = ("_answer", "_blocks", "_decoder", "_kept", "_max_chars", "_pieces", "_understood", "unknown")
+
+    def __init__(self, max_chars: int = MAX_STREAM_CHARS) -> None:
+        self._max_chars = max_chars
+        self._pieces: list[str] = []
+        self._blocks: list[str] = []
+        self._kept = 0
+        self._answer = Answer()
+        self._decoder: Any = None
+        self._understood = False
+        self.unknown: str | None = None
+        """Type name of the first piece that was not understood."""
+
+    def add(self, piece: object) -> bool:
+        """Take in one piece; return whether it carried text of the answer. Never raises."""
+        if type(piece) is str:
+            text = piece
+        else:
+            try:
+                text = self._decoded(piece) if type(piece) is bytes else self._piece_text(piece)
+            except Exception as error:  # the application must not see it
+                faults.record("capture.stream", error)
+                self.unknown = self.unknown or type_name_of(type(piece))
+                return False
+        if not text:
+            return False
+        room = self._max_chars - self._kept
+        if len(text) > room:
+            self._answer.cut_chars += len(text) - room
+            text = text[:room]
+        self._kept += len(text)
+        self._pieces.append(text)
+        if len(self._pieces) >= _BLOCK:
+            self._join()
+        return True
+
+    def answer(self) -> Answer | None:
+        """Return the answer gathered so far; None if no piece was understood, or the stream is framed for transport.
+
+        A stream that ended without a piece has the text "". Never raises.
+        """
+        self._join()
+        gathered = "".join(self._blocks)
+        if _is_server_sent_events(gathered):
+            return None
+        answer = self._answer
+        # The Responses API repeats everything in its last event, and some servers send nothing else.
+        answer.text = gathered or answer.text
+        if answer.text is None and not answer.tool_calls:
+            if self.unknown is not None and not self._understood:
+                return None
+            answer.text = ""
+        return answer
+
+    def _join(self) -> None:
+        if self._pieces:
+            self._blocks.append("".join(self._pieces))
+            self._pieces.clear()
+
+    def _piece_text(self, piece: object) -> str:
+        text = _piece_text(piece, self._answer, self._kept + self._answer.cut_chars)
+        if text is not None:
+            self._understood = True
+            return text
+        if piece is not None:
+            self.unknown = self.unknown or type_name_of(type(piece))
+        return ""
+
+    def _decoded(self, piece: bytes) -> str:
+        if self._decoder is None:  # one for the whole stream: a character may be split over two pieces
+            self._decoder = getincrementaldecoder("utf-8")("replace")
+        # More than can be kept is only counted: one byte a character is close enough for that.
+        room = 4 * (self._max_chars - self._kept)
+        self._answer.cut_chars += max(0, len(piece) - room)
+        text: str = self._decoder.decode(piece[:room] if len(piece) > room else piece)
+        return text
+
+
+def _is_server_sent_events(text: str) -> bool:
+    """Whether *text* has lines of `field: value`, in blocks that end with an empty line."""
+    if not text.startswith(("data:", "event:", "id:", "retry:", ":")) or "\n\n" not in text.replace("\r", "")[-4:]:
+        return False
+    lines = text[:_SSE_PROBE_CHARS].splitlines()
+    return all(_SSE_LINE.match(line) for line in lines[: max(1, len(lines) - 1)])
+
+
+def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
+    """Return the text in *piece*, and put into *answer* what else it says.
+
+    Args:
+        piece: anything but str and bytes.
+        answer: the answer so far.
+        seen_chars: how many characters came before, for pieces that repeat them.
+
+    Returns:
+        "" if the piece was understood and has no text, None if it was not understood.
+    """
+    get = getter(piece)
+    if get is None:
+        if (text := text_of(piece)) is not None:
+            return text
+        items = items_of(piece, 3) if shape_of(type(piece)).kind == "tuple" else None
+        if not items or len(items) != 2 or shape_of(type(items[0])).kind == "tuple":
+            return None
+        return _piece_text(items[0], answer, seen_chars)  # LangGraph's (message, metadata)
+    choices = get("choices")
+    if type(choices) is list:
+        return _chunk_text(get, cast("list[object]", choices), answer)
+    kind: Any = get("type")
+    if type(kind) is str:
+        if kind.startswith("response."):
+            return _response_event_text(kind, get, answer)
+        if kind in _BLOCK_EVENTS:
+            return _block_event_text(kind, get, answer)
+    if shape_of(type(piece)).is_passage or get("page_content") is not None:  # a stream may send its sources first
+        found = find_documents(piece, answer.looks)
+        if found is not None:
+            answer.documents = ((answer.documents or ()) + found)[:MAX_DOCUMENTS]
+        return None if found is None else ""
+    return _message_text(piece, get, answer, seen_chars)
+
+
+def _chunk_text(get: Get, choices: list[object], answer: Answer) -> str | None:
+    """Read a chunk of a chat or text completion; the last one may hold the usage and no choice."""
+    if answer.model is None:
+        _read_facts(get, answer)
+    else:
+        _read_usage(get("usage"), answer)
+    text = None if choices else ""
+    for choice in choices:
+        look = getter(choice)
+        if look is None:
+            continue
+        reason = look("finish_reason")
+        if reason is not None and (label := label_of(reason)) and len(answer.finish_reasons) < _MAX_CHOICES:
+            answer.finish_reasons = (*answer.finish_reasons, label)
+        # With n > 1 the first choice is the answer.
+        text = (text or "") if whole_of(look("index")) else _delta_text(look, answer)
+    return text
+
+
+def _delta_text(look: Get, answer: Answer) -> str | None:
+    get = getter(look("delta"))
+    if get is None:
+        return text_of(look("text"))
+    content: Any = get("content")
+    if type(content) is str and content:
+        return content
+    if (calls := get("tool_calls")) is not None:
+        answer.tool_calls += _started(calls, "id")
+    return text_of(get("refusal")) or parts_text(content, "") or ""
+
+
+def _started(calls: object, name: str) -> int:
+    """Return how many tool calls begin in this piece: later pieces of a call leave its id or name out."""
+    getters = [getter(call) for call in items_of(calls, _MAX_CHOICES) or ()]
+    return sum(get is not None and get(name) is not None for get in getters)
+
+
+def _response_event_text(kind: str, get: Get, answer: Answer) -> str:
+    """Read an event of OpenAI's Responses API."""
+    if kind in ("response.output_text.delta", "response.refusal.delta"):
+        return text_of(get("delta")) or ""
+    response = getter(get("response"))
+    if response is not None:
+        _read_response(response, answer)
+    return ""
+
+
+def _block_event_text(kind: str, get: Get, answer: Answer) -> str:
+    """Read an event of Anthropic's Messages API."""
+    inner = getter(get("message" if kind == "message_start" else "delta"))
+    if kind == "content_block_delta":
+        is_text = inner is not None and label_of(inner("type")) in field_names.TEXT_PARTS
+        return (text_of(inner("text")) or "") if inner is not None and is_text else ""
+    if kind == "content_block_start":
+        block = getter(get("content_block"))
+        answer.tool_calls += block is not None and label_of(block("type")) == "tool_use"
+    elif inner is not None:
+        _read_facts(inner, answer)
+    _read_usage(get("usage"), answer)
+    return ""
+
+
+def _message_text(piece: object, get: Get, answer: Answer, seen_chars: int) -> str | None:
+    """Read a message chunk of LangChain, LlamaIndex or Haystack, or a dict with a text field."""
+    for name in _LATER_FACTS:
+        found: Any = get(name)
+        if found is not None and (type(found) is not dict or found):
+            _read_facts(get, answer)
+            break
+    delta: Any = get("delta")
+    if type(delta) is str:
+        return delta
+    if type_name_of(type(piece)) in _CUMULATIVE:
+        message = getter(get("message"))
+        return (content_of(get if message is None else message, "") or "")[seen_chars:]
+    content: Any = get("content")
+    text = content if type(content) is str else parts_text(content, "") or first(get, field_names.PIECE, text_of)
+    if text:
+        return text
+    started = _started(get("tool_call_chunks"), "name") or _started(get("tool_calls"), "tool_name")
+    answer.tool_calls += started
+    if text is None and answer.documents is None:
+        answer.documents = _documents_beside(get, answer)
+        return None if answer.documents is None and not started else ""
+    return text

@@ -14,12 +14,12 @@ from functools import partial
 from types import MethodType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from ragtrace.capture import documents, not_understood, prompt, query
-from ragtrace.capture.reading import label_of, text_of, whole_of
-from ragtrace.capture.report import failed
+from ragtrace.capture import find_documents, find_prompt, find_query, warn_not_found
+from ragtrace.capture.fields import label_of, text_of, whole_of
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.step import Message, Prompt
 from ragtrace.core.types import Document
+from ragtrace.system.faults import faults
 
 Kind: TypeAlias = Literal["trace", "retrieve", "generate"]
 Selector: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
@@ -175,7 +175,7 @@ class Arguments:
                 None if is_frozen else self._pick_prompt(args, kwargs, shift, asked),
             )
         except Exception as error:  # the application must not see it
-            failed(f"capture of the arguments of {self._name}", error)
+            faults.record(f"capture of the arguments of {self._name}", error)
             return Picked()
 
     def _value(self, wanted: _Wanted, args: Sequence[object], kwargs: Mapping[str, object], shift: int) -> object:
@@ -189,7 +189,7 @@ class Arguments:
             value = slot.value(args, kwargs, shift)
             return None if value is _NONE else follow(value, wanted.path) if wanted.path else value
         except Exception as error:  # of the user's function, or no such step on the path
-            failed(f"a selector of {self._name}", error)
+            faults.record(f"a selector of {self._name}", error)
             return None
 
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object], shift: int) -> dict[str, object]:
@@ -201,10 +201,10 @@ class Arguments:
 
     def _pick_query(self, args: Sequence[object], kwargs: Mapping[str, object], shift: int) -> str | None:
         seen = self._value(self._query, args, kwargs, shift)
-        found = query(seen)
+        found = find_query(seen)
         if found is not None or self._query.told:
             if found is None and seen is not None:
-                not_understood("query", self._name, seen)
+                warn_not_found("query", self._name, seen)
             return found
         for slot in self._candidates:
             if slot.index is None or slot.index < shift:
@@ -212,11 +212,11 @@ class Arguments:
             value = slot.value(args, kwargs, shift)
             if value is _NONE or value is None:
                 continue
-            if (found := query(value)) is not None:
+            if (found := find_query(value)) is not None:
                 return found
             seen = value if seen is None else seen
         if seen is not None:
-            not_understood("query", self._name, seen)
+            warn_not_found("query", self._name, seen)
         return None
 
     def _pick_prompt(
@@ -229,7 +229,7 @@ class Arguments:
             if slot.index is not None and slot.index < shift:
                 continue
             value = slot.value(args, kwargs, shift)
-            if type(value) is str or value is None or value is _NONE or (given := prompt(value)) is None:
+            if type(value) is str or value is None or value is _NONE or (given := find_prompt(value)) is None:
                 continue
             if found is not None:
                 return None
@@ -247,9 +247,9 @@ class Arguments:
         seen = self._value(self._contexts, args, kwargs, shift)
         if seen is None:
             return None
-        found = documents(seen)
+        found = find_documents(seen)
         if found is None:
-            not_understood("contexts", self._name, seen)
+            warn_not_found("contexts", self._name, seen)
         return found
 
 

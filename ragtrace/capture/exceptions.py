@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, Final, cast
 
-from ragtrace.capture.reading import full_name_of, getter, is_known, items_of, module_of, type_name_of
+from ragtrace.capture.fields import full_name_of, getter, is_known, items_of, module_of, type_name_of
 
 _LINKS: Final = 10
 _FRAMES: Final = 200

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from opentelemetry.context import attach, detach, get_current
 
-from ragtrace.capture.reading import holds_stream, is_late, is_mock, peel, shape_of
+from ragtrace.capture.fields import holds_stream, is_late, is_mock, peel, shape_of
 from ragtrace.instrument.awaiting import steps
 from ragtrace.instrument.invocation import Invocation, Recorder
 from ragtrace.instrument.streams import ObservedResponse, observed_stream

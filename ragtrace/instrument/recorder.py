@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from opentelemetry.context import Context, create_key, get_current
 from opentelemetry.trace import get_current_span
 
-from ragtrace.capture import UNFROZEN, StreamText, documents, frozen, frozen_arguments, not_understood
+from ragtrace.capture import AnswerStream, find_documents, warn_not_found
+from ragtrace.capture.frozen import UNFROZEN, frozen, frozen_arguments
 from ragtrace.core.step import Step
 from ragtrace.core.types import Timing
 from ragtrace.instrument.call_builder import Assembly, LooseRetrievals
@@ -125,7 +126,7 @@ class Recording(Step):
     _ending: Ending | None = None
     _kept_arguments: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
     _kept_result: object = _NOTHING
-    _stream: StreamText | None = None
+    _stream: AnswerStream | None = None
     _pieces: list[object] | None = None
 
     def __init__(
@@ -199,7 +200,7 @@ class Recording(Step):
                 faults.warn_once("capture.documents.cut", "only %d yielded documents are recorded", _MOST_PIECES)
             return
         if self._stream is None:
-            self._stream = StreamText()
+            self._stream = AnswerStream()
         self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
 
     def done(self, value: object) -> None:
@@ -291,7 +292,7 @@ class Recording(Step):
             value = value if spec.result is None else spec.result(value)
         elif value is not None:
             if spec.sources is not None:
-                self.documents = documents(spec.sources(value))
+                self.documents = find_documents(spec.sources(value))
             if spec.result is not None and not streamed:
                 value = self._selected(spec.result, value)
         kept = frozen(value)
@@ -354,4 +355,4 @@ class Recording(Step):
         if value is None or self.error is not None or self.assembly is None:
             return
         if all(step.kind != "generate" for step in self.assembly.steps):
-            not_understood("answer", self._spec.function_name, value)
+            warn_not_found("answer", self._spec.function_name, value)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ragtrace.capture import Reply, StreamText, documents, not_understood, reply
+from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, warn_not_found
 from ragtrace.capture.arguments import Arguments, Picked
 from ragtrace.capture.exceptions import message_of, traceback_of
-from ragtrace.capture.reading import full_name_of
+from ragtrace.capture.fields import full_name_of
 from ragtrace.capture.redact import MARGIN_CHARS
 from ragtrace.core.step import ErrorRecord, Step, StepKind
 from ragtrace.core.types import Usage
@@ -54,18 +54,18 @@ def take_arguments(step: Step, spec: StepSpec, picked: Picked) -> None:
 
 def take_documents(value: object, step: Step, spec: StepSpec) -> None:
     """What a retrieval returned."""
-    step.documents = documents(value)
+    step.documents = find_documents(value)
     if step.documents is None and not step.abandoned:
-        not_understood("documents", spec.function_name, value)
+        warn_not_found("documents", spec.function_name, value)
 
 
-def take_reply(value: object, step: Step, spec: StepSpec, stream: StreamText | None) -> None:
+def take_reply(value: object, step: Step, spec: StepSpec, stream: AnswerStream | None) -> None:
     """What a generation or trace returned or streamed."""
     if type(value) is str and stream is None:
         step.answer = value
         return
-    returned = None if value is None else reply(value)
-    streamed = None if stream is None else stream.reply()
+    returned = None if value is None else find_answer(value)
+    streamed = None if stream is None else stream.answer()
     if value is not None or stream is not None:
         step.answer_found = returned is not None or streamed is not None
     elif spec.kind == "generate":
@@ -74,10 +74,10 @@ def take_reply(value: object, step: Step, spec: StepSpec, stream: StreamText | N
         if found is not None:
             _take_fields(step, found)
     if spec.kind == "generate" and returned is None and streamed is None and step.error is None:
-        not_understood("answer", spec.function_name, value)
+        warn_not_found("answer", spec.function_name, value)
 
 
-def _take_fields(step: Step, found: Reply) -> None:
+def _take_fields(step: Step, found: Answer) -> None:
     step.answer = found.text if found.text is not None else step.answer
     step.response_model = found.model or step.response_model
     step.response_id = found.response_id or step.response_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from ragtrace.capture.reading import shape_of
+from ragtrace.capture.fields import shape_of
 from ragtrace.instrument.awaiting import steps
 from ragtrace.instrument.invocation import Invocation
 from ragtrace.instrument.proxy import Proxy

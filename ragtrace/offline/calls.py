@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar, cast
 
-from ragtrace.capture import documents, mark_duplicates
+from ragtrace.capture import find_documents, mark_duplicates
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.types import Document, RagCall
@@ -122,7 +122,7 @@ def _text(name: str, value: object) -> str | None:
 def _passages(name: str, value: object) -> tuple[Document, ...] | None:
     if value is None:
         return None
-    found = documents(value)
+    found = find_documents(value)
     if found is None:
         raise SettingsError(
             f"{name}= cannot be read, got {type(value).__name__}; pass a list of strings or of documents"

@@ -8,7 +8,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final
 
-from ragtrace.capture.names import VOCABULARY
+from ragtrace.capture.field_names import VOCABULARY
 
 Hook = Callable[[], None]
 

@@ -29,13 +29,14 @@ from types import (
     MemberDescriptorType,
     ModuleType,
 )
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast
 from uuid import UUID
 
 from wrapt import ObjectProxy
 
-from ragtrace.capture.names import LIBRARIES, VOCABULARY
+from ragtrace.capture.field_names import LIBRARIES, VOCABULARY
 
+T = TypeVar("T")
 Get: TypeAlias = Callable[[str], object]
 """Looks a field up by its name; None if there is none."""
 Kind: TypeAlias = Literal[
@@ -484,15 +485,6 @@ def text_of(value: object) -> str | None:
     return str.__str__(cast(str, value)) if issubclass(kind, str) else None
 
 
-def first_text(get: Get, names: tuple[str, ...]) -> str | None:
-    """The first string found under one of *names*."""
-    for name in names:
-        found = get(name)
-        if found is not None and (text := text_of(found)) is not None:
-            return text
-    return None
-
-
 def number_of(value: object) -> float | None:
     """A finite number as float; NumPy's scalars and Decimal count, truth values and tensors do not."""
     plain: Any = value
@@ -504,15 +496,6 @@ def number_of(value: object) -> float | None:
         base: Any = float if issubclass(kind, float) else int if issubclass(kind, int) else None
         plain = float(plain) if base is None else base.__float__(plain)
     return plain if math.isfinite(plain) else None
-
-
-def first_number(get: Get, names: tuple[str, ...]) -> float | None:
-    """The first number found under one of *names*."""
-    for name in names:
-        found = get(name)
-        if found is not None and (number := number_of(found)) is not None:
-            return number
-    return None
 
 
 def _is_scalar(kind: type[Any]) -> bool:
@@ -544,10 +527,10 @@ def label_of(value: object) -> str | None:
     return text if text and len(text) <= MAX_LABEL_CHARS else None
 
 
-def first_label(get: Get, names: tuple[str, ...]) -> str | None:
-    """The first identifier found under one of *names*."""
+def first(get: Get, names: tuple[str, ...], read: Callable[[object], T | None]) -> T | None:
+    """Return the first value under one of *names* that *read* understands; None if there is none."""
     for name in names:
         found = get(name)
-        if found is not None and (label := label_of(found)) is not None:
-            return label
+        if found is not None and (value := read(found)) is not None:
+            return value
     return None

@@ -1,0 +1,492 @@
+"""Finds documents in whatever a retriever returned or a generator was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from math import isfinite
+from time import thread_time
+from typing import Any, Final, NamedTuple, cast
+
+from ragtrace.capture import field_names
+from ragtrace.capture.fields import (
+    MAX_DEPTH,
+    MAX_LABEL_CHARS,
+    MAX_LOOKS,
+    Get,
+    Looks,
+    first,
+    getter,
+    is_list,
+    items_of,
+    label_of,
+    number_of,
+    peel,
+    plain_fields,
+    shape_of,
+    text_of,
+    values_of,
+)
+from ragtrace.capture.messages import parts_text
+from ragtrace.capture.missed import describe, unreadable_class, warn_unread
+from ragtrace.core.types import Document
+from ragtrace.system.faults import faults
+
+MAX_DOCUMENTS: Final = 1_000
+MAX_SECONDS = 0.004
+"""CPU time for the documents of one value that take a search: the application's request waits for it."""
+_ITEMS_AT_A_TIME: Final = 16
+"""Items between two readings of the clock, each of which takes as long as a passage."""
+_MOST_AT_A_TIME: Final = 0.001
+"""Seconds that count of such an interval: a longer one may be an interrupt, for which no document is left out."""
+_LOOKS_EACH: Final = 4
+"""Bounds the work on nested values: each list item and each record inside a record is one look."""
+_MAX_COMPONENTS: Final = 20
+_MAX_KEYS: Final = 32
+
+_new: Any = object.__new__
+_set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
+    vars(Document)[name].__set__ for name in ("text", "id", "score", "duplicate", "cut_chars")
+)
+
+
+def find_documents(value: object, looks: Looks | None = None) -> tuple[Document, ...] | None:
+    """Return the documents in *value*, in its order, duplicates kept. Never raises.
+
+    Args:
+        value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
+            pairs with a score; lists of any of them; dicts around such a list. Iterators are left alone.
+        looks: how many more records may be searched, where *value* is part of a larger one.
+
+    Returns:
+        None if *value* cannot be understood (None itself included), () if it is understood and empty. At most
+        `MAX_DOCUMENTS`, or what takes `MAX_SECONDS`; what is cut off or skipped is counted and logged once.
+    """
+    try:
+        if type(value) is str:
+            return (document(value),)
+        if (simple := _simple_documents(value)) is not None:
+            return simple
+        search = _Search(MAX_LOOKS if looks is None else looks.left)
+        understood = search.read_result(value)
+        if looks is not None:
+            looks.left -= max(0, search.looks - _LOOKS_EACH * len(search.found))
+        search.warn_of_missed()
+        return tuple(search.found) if understood else None
+    except Exception as error:  # the application must not see it
+        faults.record("capture.documents", error)
+        return None
+
+
+def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
+    """Return *found* with `duplicate` set where an earlier text is the same after whitespace folding."""
+    seen: set[str] = set()
+    marked: list[Document] = []
+    for each in found:
+        folded = " ".join(each.text.split())
+        marked.append(replace(each, duplicate=True) if folded in seen else each)
+        seen.add(folded)
+    return tuple(marked)
+
+
+# --- Flat records, the form in which nearly all retrievers return passages, read in as few steps as possible ----------
+
+
+def document(text: str, id_: str | None = None, score: float | None = None) -> Document:
+    """Return a `Document` with these fields."""
+    # The __init__ of a frozen dataclass takes twice as long, and this runs for every passage on the request path.
+    made: Document = _new(Document)
+    _set_text(made, text)
+    _set_id(made, id_)
+    _set_score(made, score)
+    _set_duplicate(made, False)
+    _set_cut(made, 0)
+    return made
+
+
+def _simple_documents(value: object) -> tuple[Document, ...] | None:
+    """Return the documents of a list of texts, flat records and simple pairs; None if *value* takes a search."""
+    kind = type(value)
+    if kind is not list and kind is not tuple:
+        return None
+    items = cast("list[object]", value)
+    if len(items) > MAX_DOCUMENTS:
+        return None
+    for item in items:
+        if type(item) is not str:
+            break
+    else:
+        return tuple(map(document, cast("list[str]", items)))
+    if kind is tuple:  # a tuple with anything but texts may be a pair
+        return None
+    found: list[Document] = []
+    for item in items:
+        kind = type(item)
+        passage = _simple_passage(item) if kind is str or kind is tuple else _flat_record(item)
+        if passage is None:
+            return None
+        found.append(passage)
+    return tuple(found)
+
+
+def _simple_passage(item: object) -> Document | None:
+    """Return the document of a text, a flat record or a (document, score) pair; None if *item* takes a search."""
+    kind = type(item)
+    if kind is str:
+        return document(cast(str, item))
+    if kind is not tuple:
+        return _flat_record(item)
+    pair: Any = item
+    if len(pair) != 2:
+        return None
+    record, score = pair
+    if type(score) is not float:
+        score, record = pair
+    if type(score) is not float or not isfinite(score):
+        return None
+    made = document(record) if type(record) is str else _flat_record(record)
+    if made is not None:
+        _set_score(made, score)
+    return made
+
+
+class _RecordKeys(NamedTuple):
+    """The keys of one kind of record that hold text, ids, scores, names and metadata."""
+
+    text: str | None
+    ids: tuple[str, ...]
+    scores: tuple[str, ...]
+    names: tuple[str, ...]
+    metadata: str | None
+
+
+def _find_keys(keys: tuple[object, ...], is_metadata: bool) -> _RecordKeys:
+    def present(wanted: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in wanted if name in keys)
+
+    names = present(field_names.NAME)
+    if is_metadata:
+        return _RecordKeys(None, present(field_names.METADATA_ID), present(field_names.METADATA_SCORE), names, None)
+    text = () if "status_code" in keys else present(field_names.TEXT)
+    metadata = present(field_names.METADATA)
+    return _RecordKeys(
+        next(iter(text), None), present(field_names.ID), present(field_names.SCORE), names, next(iter(metadata), None)
+    )
+
+
+_keys_of: Any = lru_cache(maxsize=1_024)(_find_keys)
+"""Worked out once for each set of keys that occurs."""
+
+
+def _flat_record(value: object) -> Document | None:
+    """Return the document in a dict or object whose text is one of its own fields; None if *value* takes a search."""
+    kind = type(value)
+    fields: Any = value if kind is dict else plain_fields(value)
+    if fields is None or len(fields) > _MAX_KEYS:
+        return None
+    for key in fields:
+        if type(key) is not str:  # hashing and comparing it would run code of its class
+            return None
+    text_key, ids, scores, names, metadata_key = _keys_of(tuple(fields), False)
+    text: object = None if text_key is None else fields[text_key]
+    if type(text) is not str:
+        return None
+    # This runs for every passage on the request path: calls that would find nothing are saved.
+    id_ = _label(fields, ids) if ids else None
+    score = first(fields.get, scores, number_of) if scores else None
+    if metadata_key is not None and (id_ is None or score is None):
+        metadata: Any = plain_fields(fields[metadata_key])
+        if metadata and len(metadata) <= _MAX_KEYS:
+            for key in metadata:
+                if type(key) is not str:
+                    return None
+            _, ids, scores, sources, _ = _keys_of(tuple(metadata), True)
+            if id_ is None:
+                id_ = _label(metadata, ids) if ids else None
+                id_ = _label(metadata, sources) if id_ is None and sources else id_
+            if score is None and scores:
+                score = first(metadata.get, scores, number_of)
+    if id_ is None and names:
+        id_ = _label(fields, names)
+    return document(text, id_, score)
+
+
+def _label(fields: Mapping[str, object], keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        found = fields[key]
+        if type(found) is str and 0 < len(found) <= MAX_LABEL_CHARS:
+            return found
+        if found is not None and (label := label_of(found)) is not None:
+            return label
+    return None
+
+
+# --- Anything else ----------------------------------------------------------------------------------------------------
+
+
+class _Search:
+    """Search for the documents of one value, within limits of depth, number, work and time.
+
+    Args:
+        spare: how many records may be looked at without finding a document.
+    """
+
+    __slots__ = (
+        "clock_read", "found", "is_cut", "is_late", "items", "limit", "looks", "skipped", "spare", "spent", "unread",
+    )  # fmt: skip
+
+    def __init__(self, spare: int) -> None:
+        self.spare = self.limit = spare
+        self.found: list[Document] = []
+        self.looks = 0
+        self.items = 0
+        """Items that were no simple passages."""
+        self.clock_read = self.spent = 0.0
+        """CPU time of the thread at the last reading of the clock, and what the search has taken, in seconds."""
+        self.is_late = False
+        self.is_cut = False
+        self.skipped: str | None = None
+        self.unread: str | None = None
+
+    def read_result(self, value: object) -> bool:
+        """Read what a function returned; False if nothing in it was understood."""
+        kind = type(value)
+        if kind is list:
+            return self._read_list(value, 0)
+        value = peel(value)
+        get = getter(value)
+        if get is None:
+            return self._read_item(value, 0)
+        # A record that holds a list is taken for the list: a retriever rarely returns one bare passage.
+        return self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
+
+    def _read_list(self, value: object, depth: int) -> bool:
+        """Read the items of a list; an empty one is understood."""
+        items = items_of(value, MAX_DOCUMENTS + 1)
+        if items is None or depth > MAX_DEPTH:
+            return False
+        understood = not items
+        for item in items:
+            if not self._may_look():
+                break
+            passage = _simple_passage(item)
+            if passage is not None:
+                self.found.append(passage)
+                understood = True
+            elif self._read_item(item, depth + 1):
+                understood = True
+            elif self.skipped is None and not self.is_late:
+                self.skipped, self.unread = describe(item), unreadable_class(item)
+        return understood
+
+    def _may_look(self) -> bool:
+        """Count one look; return whether there is room for another document and time for another look."""
+        self.looks += 1
+        if self.looks > self.limit:  # what is found makes room for more
+            self.limit = self.spare + _LOOKS_EACH * len(self.found)
+        if self.looks <= self.limit and len(self.found) < MAX_DOCUMENTS and not self.is_late:
+            return True
+        self.is_cut = True
+        return False
+
+    def _read_clock(self) -> None:
+        """End the search when it has taken `MAX_SECONDS` since the first reading of the clock."""
+        now = thread_time()
+        if self.clock_read:
+            self.spent += min(now - self.clock_read, _MOST_AT_A_TIME)
+        self.clock_read = now
+        self.is_late = self.spent > MAX_SECONDS
+
+    def _read_item(self, value: object, depth: int) -> bool:
+        """Read one item: a record, a string, a pair with a score, or a list of its own."""
+        self.items += 1
+        if self.items % _ITEMS_AT_A_TIME == 1:
+            self._read_clock()
+        get = getter(value)
+        if get is not None:
+            return self._read_record(get, depth) or self._read_wrapper(get, depth)
+        if (text := text_of(value)) is not None:
+            self.found.append(document(text))
+            return True
+        if shape_of(type(value)).kind == "proxy" and depth <= MAX_DEPTH:
+            return self._read_item(peel(value), depth + 1)
+        if issubclass(type(value), tuple):
+            return self._read_tuple(value, depth)
+        return self._read_list(value, depth)
+
+    def _read_record(self, get: Get, depth: int) -> bool:
+        """Read one passage."""
+        passage = self._passage(get, depth)
+        if passage is None:
+            return False
+        self.found.append(passage)
+        return True
+
+    def _passage(self, get: Get, depth: int) -> Document | None:
+        """Return the passage in one record, or in the record inside it."""
+        text = first(get, field_names.TEXT, text_of)
+        if text is not None:
+            return document(text, _id(get), _score(get))
+        if depth > MAX_DEPTH:
+            return None
+        for name in field_names.INSIDE:
+            value = get(name)
+            if value is None or not self._may_look():
+                continue
+            if name == "content" and (text := parts_text(value, "\n")) is not None:
+                inner: Document | None = document(text)
+            else:
+                inside = getter(value)
+                inner = None if inside is None else self._passage(inside, depth + 1)
+            if inner is not None:
+                score = _score(get)
+                return document(inner.text, inner.id or _id(get), inner.score if score is None else score)
+        return None
+
+    def _read_tuple(self, value: object, depth: int) -> bool:
+        """Read a tuple: (document, score) in either order, lists beside other things, or simply several documents."""
+        items = items_of(value, MAX_DOCUMENTS + 1) or []
+        lists = [item for item in items if is_list(item)]
+        if lists and depth == 0:
+            return self._read_lists(lists)
+        if len(items) == 2:
+            first_number, second_number = number_of(items[0]), number_of(items[1])
+            if first_number is None and second_number is not None:
+                return self._read_scored(items[0], second_number, depth)
+            if first_number is not None and second_number is None:
+                return self._read_scored(items[1], first_number, depth)
+        return self._read_list(value, depth)
+
+    def _read_scored(self, value: object, score: float, depth: int) -> bool:
+        """Read the document of a pair with its score."""
+        if depth > MAX_DEPTH or not self._may_look():
+            return False
+        start = len(self.found)
+        passage = _flat_record(value)
+        if passage is not None:
+            self.found.append(passage)
+        elif not self._read_item(value, depth + 1):
+            return False
+        if len(self.found) == start + 1:
+            self.found[start] = document(self.found[start].text, self.found[start].id, score)
+        return True
+
+    def _read_lists(self, lists: list[list[object]]) -> bool:
+        """Read (documents, scores), (query, documents) ...: only the lists hold documents."""
+        understood = False
+        for items in lists:
+            if items and number_of(items[0]) is not None:
+                self._attach(None, items, 0)
+            else:
+                understood = self._read_list(items, 0) or understood
+        return understood
+
+    def _read_wrapper(self, get: Get, depth: int) -> bool:
+        """Read a record that holds documents under a well-known name, with ids and scores in lists beside them."""
+        for name in field_names.SEVERAL:
+            inside = get(name)
+            if inside is None or depth > MAX_DEPTH or not self._may_look():
+                continue
+            start = len(self.found)
+            if self._read_wrapped(inside, name, depth):
+                self._attach(_first_list(get, field_names.IDS), _first_list(get, field_names.SCORES), start)
+                return True
+        return False
+
+    def _read_wrapped(self, value: object, name: str, depth: int) -> bool:
+        """Read the value of a field *name* that holds several documents."""
+        if (text := text_of(value)) is not None:
+            if name in field_names.JOINED:
+                self.found.append(document(text))
+            return name in field_names.JOINED
+        items = items_of(value, 1)
+        if items is None:
+            get = getter(value)
+            return get is not None and (self._read_wrapper(get, depth + 1) or self._read_record(get, depth + 1))
+        if items and name in field_names.REFERENCES and text_of(items[0]) is not None:
+            return False
+        return self._read_list(value, depth + 1)
+
+    def _attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
+        """Give the documents found since *start* the ids and scores of lists that are as long."""
+        count = len(self.found) - start
+        for offset in range(count):
+            passage = self.found[start + offset]
+            id_ = label_of(ids[offset]) if ids and len(ids) == count else None
+            score = number_of(scores[offset]) if scores and len(scores) == count else None
+            if id_ is not None or score is not None:
+                self.found[start + offset] = document(
+                    passage.text, id_ or passage.id, passage.score if score is None else score
+                )
+
+    def _read_components(self, value: object) -> bool:
+        """Read the results of a pipeline, component by component: the last one that has documents."""
+        understood = False
+        for component in values_of(value, _MAX_COMPONENTS):
+            get = getter(component) if shape_of(type(component)).kind == "dict" else None
+            if get is None or get("documents") is None:
+                continue
+            before, self.found = self.found, []
+            if self._read_list(get("documents"), 1):
+                understood = True
+            else:
+                self.found = before
+        return understood
+
+    def warn_of_missed(self) -> None:
+        """Log once what was left out of the documents found."""
+        if not self.found:
+            return
+        if self.is_cut:
+            faults.warn_once(
+                "capture.documents.cut",
+                "more documents than ragtrace reads at a time (%d, or what takes %g ms): %d were kept, the rest of them"
+                " goes unjudged; return fewer, or pick them with documents=",
+                MAX_DOCUMENTS,
+                MAX_SECONDS * 1e3,
+                len(self.found),
+            )
+        if self.unread is not None:
+            warn_unread(self.unread)
+        if self.skipped is not None:
+            faults.warn_once(
+                "capture.documents.skipped",
+                "ragtrace skipped documents it cannot read (the first: %s); say where their text is with documents=",
+                self.skipped,
+            )
+
+
+def _id(get: Get) -> str | None:
+    metadata = _metadata(get)
+    return (
+        first(get, field_names.ID, label_of)
+        or first(metadata, field_names.METADATA_ID, label_of)
+        or first(metadata, field_names.NAME, label_of)
+        or first(get, field_names.NAME, label_of)
+    )
+
+
+def _score(get: Get) -> float | None:
+    score = first(get, field_names.SCORE, number_of)
+    return first(_metadata(get), field_names.METADATA_SCORE, number_of) if score is None else score
+
+
+def _metadata(get: Get) -> Get:
+    """Return the look-up of the first metadata dictionary; without one, a look-up that finds nothing."""
+    for name in field_names.METADATA:
+        metadata = get(name)
+        kind = type(metadata)
+        if kind is dict and (found := getter(metadata)) is not None:
+            return found
+    return lambda name: None
+
+
+def _first_list(get: Get, list_names: tuple[str, ...]) -> list[object] | None:
+    """Return the first list under one of *list_names*, out of a list around it (Chroma answers several queries)."""
+    for name in list_names:
+        items = items_of(get(name), MAX_DOCUMENTS)
+        if items:
+            inner = items_of(items[0], MAX_DOCUMENTS)
+            return items if inner is None else inner
+    return None
