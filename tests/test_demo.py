@@ -23,7 +23,7 @@ from ragtrace.demo.regression import Invention, Release
 from ragtrace.demo.run import Options, run
 from ragtrace.demo.search import K1, B, Index, tokens
 from ragtrace.demo.sentences import sentences, third_person
-from ragtrace.demo.wording import marked, merged
+from ragtrace.demo.wording import marked, merge_ranges
 
 if TYPE_CHECKING:
     from tests.support.otlp import HttpReceiver
@@ -362,7 +362,7 @@ def test_marks_are_cut_with_the_answer() -> None:
 
 def test_overlapping_marks_are_joined() -> None:
     """Brackets never nest, and never reach beyond the answer."""
-    ranges = merged([(5, 90), (0, 2), (1, 4), (7, 7)], 8)
+    ranges = merge_ranges([(5, 90), (0, 2), (1, 4), (7, 7)], 8)
     assert ranges == [(0, 4), (5, 8)]
     assert with_marks("abcdefgh", ranges) == "[[abcd]]e[[fgh]]"
 

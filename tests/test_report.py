@@ -6,6 +6,7 @@ import csv
 import json
 import random
 import re
+import sys
 import time
 from dataclasses import replace
 from io import StringIO
@@ -16,19 +17,20 @@ import pytest
 
 import ragtrace
 from ragtrace.cli import main
-from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Result, Score
+from ragtrace.errors import SettingsError
 from ragtrace.estimates import Moments, difference, from_moments, of_judged, of_seen
-from ragtrace.history.records import Offered
-from ragtrace.history.source import Source
-from ragtrace.report import data, words
-from ragtrace.report.analysis import Wanted, report
-from ragtrace.report.html import page
-from ragtrace.report.markdown import markdown
-from ragtrace.report.model import Period, Report, Spent
-from ragtrace.report.periods import divided, moment, period
-from ragtrace.report.problems import merged
-from ragtrace.report.terminal import Terminal
+from ragtrace.model import Result, Score
+from ragtrace.report import wording
+from ragtrace.report.analysis import ReportRequest, build_report
+from ragtrace.report.html_page import render_html
+from ragtrace.report.json_csv import FORMULA_STARTS, to_csv, to_json
+from ragtrace.report.markdown import render_markdown
+from ragtrace.report.model import EvaluatorCost, Period, Report
+from ragtrace.report.periods import divide, parse_period, parse_time
+from ragtrace.report.terminal import render_terminal
+from ragtrace.report.worst_answers import merge_ranges
+from ragtrace.store.records import Offered
+from ragtrace.store.source import Source
 from ragtrace.testing import FakeJudge
 from tests.support import hostile
 from tests.support.browser import Parsed
@@ -54,7 +56,7 @@ def calls(count: int, start: float, kind: Simulated, seed: int = 1) -> list[Offe
 def regression(path: Path, before: float = 0.02, after: float = 0.25, count: int = 600) -> Report:
     """Two days; in the second the rate is another."""
     fill(path, calls(count, NOW - 2 * DAY, Simulated(before, 0.5)) + calls(count, NOW - DAY, Simulated(after, 0.5), 2))
-    return report(Wanted(str(path), TODAY, made_at=NOW))
+    return build_report(ReportRequest(str(path), TODAY, made_at=NOW))
 
 
 def pooled(offered: list[Offered], metric: str = "hallucination") -> Moments:
@@ -78,7 +80,7 @@ def test_the_estimate_is_that_of_the_pooled_calls(path: Path) -> None:
     """The same value and interval as from the sums of the process itself."""
     offered = calls(500, NOW - DAY, Simulated(0.1, 0.3))
     fill(path, offered)
-    found = report(Wanted(str(path), TODAY)).headline
+    found = build_report(ReportRequest(str(path), TODAY)).headline
     expected = from_moments(pooled(offered))
     assert found is not None
     assert found.overall is not None
@@ -91,7 +93,7 @@ def test_parts_of_time_and_calls_add_up(path: Path) -> None:
     """Every call is in one part of the time, one workflow and one model."""
     kinds = [Simulated(workflow=w, model=m) for w in ("support", "search") for m in ("small", "large")]
     fill(path, [call for seed, kind in enumerate(kinds) for call in calls(100, NOW - DAY, kind, seed)])
-    item = report(Wanted(str(path), TODAY)).headline
+    item = build_report(ReportRequest(str(path), TODAY)).headline
     assert item is not None
     for parts in (item.by_workflow, item.by_model):
         assert [(part.calls, part.estimate.n) for part in parts] == [(200, 200), (200, 200)]
@@ -111,7 +113,7 @@ def test_a_rise_is_told_with_its_interval(path: Path) -> None:
     expected = difference(row.after, row.before)
     assert (row.change.value, row.change.low, row.change.high) == expected
     assert row.change.direction == "worse"
-    said = words.verdict(found)
+    said = wording.verdict(found)
     assert said.title.startswith("Unsupported statements went up by ")
     assert said.tone == "bad"
 
@@ -119,7 +121,7 @@ def test_a_rise_is_told_with_its_interval(path: Path) -> None:
 def test_chance_is_called_chance(path: Path) -> None:
     """Where the interval of the difference has 0 in it, nothing went up or down."""
     found = regression(path, before=0.1, after=0.1, count=200)
-    said = words.verdict(found)
+    said = wording.verdict(found)
     assert (said.title, said.tone) == ("No clear change in unsupported statements", "quiet")
     assert "may be chance" in said.detail
 
@@ -132,7 +134,7 @@ def test_an_improvement_is_good_whatever_its_sign(path: Path) -> None:
         "hallucination": "better",
         "faithfulness": "better",
     }
-    assert words.verdict(found).tone == "good"
+    assert wording.verdict(found).tone == "good"
 
 
 def test_a_rise_that_the_whole_time_hides_is_told(path: Path) -> None:
@@ -140,14 +142,14 @@ def test_a_rise_that_the_whole_time_hides_is_told(path: Path) -> None:
     steady = calls(400, NOW - 2 * DAY, Simulated(0.05, 0.5)) + calls(300, NOW - DAY, Simulated(0.0, 0.5), 2)[:225]
     risen = [call for call in calls(400, NOW - DAY, Simulated(0.25, 0.5), 3) if call.at >= NOW - DAY / 4]
     fill(path, steady + risen)
-    found = report(Wanted(str(path), TODAY))
+    found = build_report(ReportRequest(str(path), TODAY))
     assert found.recent is not None
     assert found.recent.since == NOW - DAY / 4
     row = found.compared(found.headline)
     assert row is not None
     assert row.change is not None
     assert (row.change.direction, found.recent.change.direction) == ("unclear", "worse")
-    assert words.verdict(found).title == "Unsupported statements went up in the last 6 hours"
+    assert wording.verdict(found).title == "Unsupported statements went up in the last 6 hours"
 
 
 def _of_two_workflows(path: Path) -> Report:
@@ -156,7 +158,7 @@ def _of_two_workflows(path: Path) -> Report:
     for seed, (start, often, rarely) in enumerate(kinds):
         fill(path, calls(600, start, Simulated(often, 0.5, "often"), seed))
         fill(path, calls(200, start, Simulated(rarely, 0.5, "rarely"), seed + 10))
-    return report(Wanted(str(path), TODAY, made_at=NOW))
+    return build_report(ReportRequest(str(path), TODAY, made_at=NOW))
 
 
 def test_a_part_is_told_with_what_it_was(path: Path) -> None:
@@ -186,17 +188,17 @@ def test_a_part_without_a_before_is_no_change(path: Path) -> None:
     """A new workflow has nothing that it could have changed from."""
     fill(path, calls(300, NOW - 2 * DAY, Simulated(0.1, 0.5, "old"), 1))
     fill(path, calls(300, NOW - DAY, Simulated(0.1, 0.5, "new"), 2))
-    found = report(Wanted(str(path), TODAY))
+    found = build_report(ReportRequest(str(path), TODAY))
     assert found.headline is not None
     (part,) = found.headline.by_workflow
     assert part.moved is not None
-    assert (part.moved.change, words.part_change(part)) == (None, "not known")
+    assert (part.moved.change, wording.change_with_interval(part.moved.change)) == (None, "not known")
 
 
 def test_models_are_not_compared_with_themselves(path: Path) -> None:
     """Where two models are compared, neither was the other before."""
     fill(path, calls(200, NOW - DAY, Simulated(model="a")) + calls(200, NOW - DAY, Simulated(model="b"), 2))
-    found = report(Wanted(str(path), TODAY, compare="a:b")).headline
+    found = build_report(ReportRequest(str(path), TODAY, compare="a:b")).headline
     assert found is not None
     assert [part.moved for part in found.by_model] == [None, None]
 
@@ -206,13 +208,13 @@ def test_the_last_hour_says_whether_it_still_goes_on(path: Path) -> None:
     steady = [call for call in calls(480, NOW - DAY, Simulated(0.3, 1.0)) if call.at < NOW - 3600]
     over = [call for call in calls(480, NOW - DAY, Simulated(0.0, 1.0), 2) if call.at >= NOW - 3600]
     fill(path, steady)
-    assert report(Wanted(str(path), TODAY)).latest is None
+    assert build_report(ReportRequest(str(path), TODAY)).latest is None
     fill(path, over)
-    found = report(Wanted(str(path), TODAY, made_at=NOW))
+    found = build_report(ReportRequest(str(path), TODAY, made_at=NOW))
     assert found.latest is not None
     assert (found.latest.judged, found.latest.estimate.value) == (20, 0.0)
-    assert words.latest(found) == "Now: the last hour"
-    assert all("Now: the last hour" in text for text in (page(found), Terminal().render(found)))
+    assert wording.latest(found) == "Now: the last hour"
+    assert all("Now: the last hour" in text for text in (render_html(found), render_terminal(found)))
 
 
 def test_the_report_says_what_it_compares_with(path: Path) -> None:
@@ -220,22 +222,22 @@ def test_the_report_says_what_it_compares_with(path: Path) -> None:
     for start, release in ((NOW - 2 * DAY, "1.3"), (NOW - DAY, "1.4")):
         source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
         fill(path, calls(300, start, Simulated(0.1, 0.5), int(start) % 7), source)
-    found = report(Wanted(str(path), TODAY))
+    found = build_report(ReportRequest(str(path), TODAY))
     assert found.headline is not None
-    assert words.within(found, found.headline) == "release 1.3 before, 1.4 after; both scored by judge@2"
-    assert "share of the statements in an answer that no retrieved chunk supports" in page(found)
+    assert wording.compared_with(found, found.headline) == "release 1.3 before, 1.4 after; both scored by judge@2"
+    assert "share of the statements in an answer that no retrieved chunk supports" in render_html(found)
 
 
 def test_more_workflows_than_anybody_can_look_at_are_said_to_be(path: Path) -> None:
     """None of their calls is missing from the estimate of all; those left out are counted."""
     rng = random.Random(1)
     fill(path, [made(NOW - 1 - n, Simulated(workflow=f"call {n}"), rng) for n in range(700)])
-    found = report(Wanted(str(path), TODAY))
+    found = build_report(ReportRequest(str(path), TODAY))
     assert found.headline is not None
     assert found.headline.overall is not None
     assert (found.headline.overall.n, len(found.headline.by_workflow)) == (700, 500)
     assert any("700 workflows" in note for note in found.notes)
-    assert "488 more, with 488 calls" in page(found)
+    assert "488 more, with 488 calls" in render_html(found)
 
 
 def test_the_report_tells_what_the_process_knew(path: Path) -> None:
@@ -252,7 +254,7 @@ def test_the_report_tells_what_the_process_knew(path: Path) -> None:
         ask(f"question {number}?")
     assert ragtrace.flush(timeout=20.0)
     now = time.time() + 1
-    found = report(Wanted(str(path), Period(now - 3600, now)))
+    found = build_report(ReportRequest(str(path), Period(now - 3600, now)))
     told = {item.metric: item.overall for item in found.measured if item.overall is not None}
     assert set(told) == {"hallucination", "faithfulness", "consistency"}
     for metric, estimate in told.items():
@@ -268,7 +270,7 @@ def test_two_releases_are_compared_within_the_time(path: Path) -> None:
     for release, bad in (("1.4.0", 0.02), ("1:5", 0.3)):
         source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
         fill(path, calls(300, NOW - DAY, Simulated(bad, 0.5), int(bad * 100)), source)
-    found = report(Wanted(str(path), TODAY, compare="1.4.0:1:5"))
+    found = build_report(ReportRequest(str(path), TODAY, compare="1.4.0:1:5"))
     assert found.comparison is not None
     two = found.comparison
     assert (two.kind, two.before, two.after, two.calls_before, two.calls_after) == (
@@ -278,13 +280,13 @@ def test_two_releases_are_compared_within_the_time(path: Path) -> None:
         300,
         300,
     )
-    assert words.verdict(found).tone == "bad"
+    assert wording.verdict(found).tone == "bad"
 
 
 def test_two_models_are_compared_too(path: Path) -> None:
     """A model's name does where it is no release."""
     fill(path, calls(200, NOW - DAY, Simulated(model="a:b")) + calls(200, NOW - DAY, Simulated(model="c"), 2))
-    found = report(Wanted(str(path), TODAY, compare="a:b:c"))
+    found = build_report(ReportRequest(str(path), TODAY, compare="a:b:c"))
     assert found.comparison is not None
     assert (found.comparison.kind, found.comparison.before, found.comparison.after) == ("models", "a:b", "c")
 
@@ -293,7 +295,7 @@ def test_what_cannot_be_compared_is_named_with_what_can(path: Path) -> None:
     """A typo is told with the names there are."""
     fill(path, calls(5, NOW - DAY, Simulated()))
     with pytest.raises(SettingsError, match=r"1\.4\.0, small-1"):
-        report(Wanted(str(path), TODAY, compare="1.4:1.5"))
+        build_report(ReportRequest(str(path), TODAY, compare="1.4:1.5"))
 
 
 def test_scores_of_two_judges_are_never_averaged(path: Path) -> None:
@@ -304,7 +306,7 @@ def test_scores_of_two_judges_are_never_averaged(path: Path) -> None:
         for call in calls(200, NOW - DAY, Simulated(), 2)
     ]
     fill(path, other, Source("bot", "1.4.0", SOURCE.screen, SOURCE.screened, "judge@3", SOURCE.judged))
-    found = report(Wanted(str(path), TODAY))
+    found = build_report(ReportRequest(str(path), TODAY))
     assert found.headline is not None
     assert found.headline.evaluator == "judge@3"
     row = found.compared(found.headline)
@@ -322,17 +324,17 @@ def _by_another(evaluation):  # type: ignore[no-untyped-def]
 def test_nothing_judged_is_said_so(path: Path) -> None:
     """No calls, no estimate, no NaN: words instead, in every form."""
     fill(path, [])
-    found = report(Wanted(str(path), TODAY))
+    found = build_report(ReportRequest(str(path), TODAY))
     assert (found.calls, found.headline, found.measured) == (0, None, ())
-    assert words.verdict(found).title == "Nothing to tell yet"
-    for text in (page(found), markdown(found), Terminal().render(found), data.as_json(found), data.as_csv(found)):
+    assert wording.verdict(found).title == "Nothing to tell yet"
+    for text in (render_html(found), render_markdown(found), render_terminal(found), to_json(found), to_csv(found)):
         assert "nan" not in text.lower()
 
 
 def test_a_metric_without_a_score_has_its_reasons(path: Path) -> None:
     """And no figure."""
     fill(path, calls(20, NOW - DAY, Simulated(probability=1.0)))
-    found = report(Wanted(str(path), TODAY))
+    found = build_report(ReportRequest(str(path), TODAY))
     (item,) = [m for m in found.measured if m.metric == "citation_recall" and m.evaluator == "judge@2"]
     assert (item.overall, item.box, item.unscored) == (None, None, {"no_citations": 20})
 
@@ -343,7 +345,7 @@ def test_the_box_counts_each_score_by_the_calls_it_stands_for(path: Path) -> Non
     bad = [made(NOW - 10 - n, Simulated(1.0, 1.0), rng) for n in range(20)]
     good = [made(NOW - 500 - n, Simulated(0.0, 0.05), rng) for n in range(2000)]
     fill(path, bad + good)
-    item = report(Wanted(str(path), TODAY)).headline
+    item = build_report(ReportRequest(str(path), TODAY)).headline
     assert item is not None
     assert item.box is not None
     assert (item.box.median, item.box.third, item.box.high) == (0.0, 0.0, 0.0)
@@ -353,7 +355,7 @@ def test_the_box_counts_each_score_by_the_calls_it_stands_for(path: Path) -> Non
 def test_cost_is_counted_and_what_is_not_known_of_it(path: Path) -> None:
     """By evaluator, the dearest first."""
     fill(path, calls(100, NOW - DAY, Simulated(probability=1.0)))
-    judge, screen = report(Wanted(str(path), TODAY)).spent
+    judge, screen = build_report(ReportRequest(str(path), TODAY)).spent
     assert (judge.evaluator, judge.looked_at, judge.requests, judge.input_tokens) == ("judge@2", 100, 100, 90_000)
     assert judge.cost_usd == pytest.approx(0.02)
     assert (screen.evaluator, screen.cost_usd, screen.unpriced) == ("screen@1", 0.0, 0)
@@ -371,9 +373,9 @@ def test_the_worst_come_first_with_their_unsupported_words(path: Path) -> None:
     assert problem.passages is not None
     assert [passage.held_against for passage in problem.passages] == [True, False, True]
     assert 10 < problem.repeats <= problem.among
-    assert "<mark>90 days</mark>" in page(found)
-    assert "**90 days**" in markdown(found)
-    assert "[[90 days]]" in Terminal().render(found)
+    assert "<mark>90 days</mark>" in render_html(found)
+    assert "**90 days**" in render_markdown(found)
+    assert "[[90 days]]" in render_terminal(found)
 
 
 def _compared(path: Path, *labelling: str) -> Report:
@@ -386,36 +388,36 @@ def _compared(path: Path, *labelling: str) -> Report:
         results = {name: Score(value, name, "1", claims=claims) for name in ("consistency", *labelling)}
         offered.append(replace(each, evaluations=(replace(screen, results=results),)))
     fill(path, offered, replace(SOURCE, screened=("consistency", *labelling), judge="", judged=()))
-    return report(Wanted(str(path), TODAY, made_at=NOW))
+    return build_report(ReportRequest(str(path), TODAY, made_at=NOW))
 
 
 def test_words_that_were_only_compared_are_not_said_to_lack_support(path: Path) -> None:
     """They are in no chunk, which a true paraphrase is not either."""
     found = _compared(path)
     assert {problem.compared for problem in found.problems if problem.marks} == {True}
-    for text in (page(found), markdown(found), Terminal().render(found)):
+    for text in (render_html(found), render_markdown(found), render_terminal(found)):
         assert "in no retrieved chunk" in " ".join(text.split())
         assert "supported by" not in text
         assert "not support" not in text
-    assert "does not have the marked words" in page(found)
+    assert "does not have the marked words" in render_html(found)
 
 
 def test_words_that_a_judge_labelled_are_said_to_lack_support(path: Path) -> None:
     """By an evaluator that gives `faithfulness`, too."""
     found = _compared(path, "faithfulness")
     assert {problem.compared for problem in found.problems if problem.marks} == {False}
-    for text in (page(found), markdown(found), Terminal().render(found)):
+    for text in (render_html(found), render_markdown(found), render_terminal(found)):
         assert "supported by no retrieved chunk" in " ".join(text.split())
 
 
 def test_without_texts_the_worst_are_still_named(path: Path) -> None:
     """By trace and score; what was said was not kept."""
     fill(path, calls(50, NOW - DAY, Simulated(0.5, 1.0)), texts=False)
-    found = report(Wanted(str(path), TODAY, worst=3))
+    found = build_report(ReportRequest(str(path), TODAY, worst=3))
     assert len(found.problems) == 3
     assert not any(problem.texts_kept for problem in found.problems)
-    assert BAD not in page(found)
-    assert found.problems[0].trace_id in page(found)
+    assert BAD not in render_html(found)
+    assert found.problems[0].trace_id in render_html(found)
 
 
 def with_results(each: Offered, evaluator: str, **values: float) -> Offered:
@@ -439,10 +441,10 @@ def test_the_share_of_bad_answers_comes_first_and_the_worst_are_the_most_unsuppo
         for each in calls(200, NOW - DAY, Simulated(0.2, 1.0))
     ]
     fill(path, offered, source)
-    found = report(Wanted(str(path), TODAY))
+    found = build_report(ReportRequest(str(path), TODAY))
     assert found.headline is not None
     assert found.headline.metric == "hallucinated"
-    assert words.verdict(found).title.startswith("Hallucination rate is ")
+    assert wording.verdict(found).title.startswith("Hallucination rate is ")
     assert [problem.metric for problem in found.problems] == ["hallucination"]
     assert found.problems[0].score == 1.0
 
@@ -456,12 +458,12 @@ def test_answers_without_any_context_have_a_line_of_their_own(path: Path) -> Non
         for number, each in enumerate(offered)
     ]
     fill(path, offered, source)
-    found = report(Wanted(str(path), TODAY))
-    assert words.without_context(found).startswith("Answers given without any context: 10.0% (")
-    assert words.without_context(found) in page(found)
-    assert "Answers given without any context: 10.0%" in markdown(found).replace("\\", "")
-    assert "Answers given without any context: 10.0%" in Terminal().render(found)
-    assert words.without_context(regression(path.with_name("other.db"))) == ""
+    found = build_report(ReportRequest(str(path), TODAY))
+    assert wording.without_context(found).startswith("Answers given without any context: 10.0% (")
+    assert wording.without_context(found) in render_html(found)
+    assert "Answers given without any context: 10.0%" in render_markdown(found).replace("\\", "")
+    assert "Answers given without any context: 10.0%" in render_terminal(found)
+    assert wording.without_context(regression(path.with_name("other.db"))) == ""
 
 
 def test_calls_that_a_rule_always_has_judged_are_a_group_of_their_own(path: Path) -> None:
@@ -476,7 +478,7 @@ def test_calls_that_a_rule_always_has_judged_are_a_group_of_their_own(path: Path
         assert isinstance(screen, Score)
         assert isinstance(judged, Score)
         expected += of_judged(judged.value, 1.0, screen.value, seen=1.0, ruled=True)
-    found = report(Wanted(str(path), TODAY)).headline
+    found = build_report(ReportRequest(str(path), TODAY)).headline
     assert found is not None
     assert found.overall is not None
     ours = from_moments(expected)
@@ -488,21 +490,21 @@ def test_the_start_of_a_release_is_marked_in_the_chart(path: Path) -> None:
     fill(path, calls(150, NOW - DAY, Simulated(0.02, 0.5)))
     later = [each for each in calls(150, NOW - DAY, Simulated(0.3, 0.5), 2) if each.at > NOW - DAY / 2]
     fill(path, later, replace(SOURCE, release="1.5.0"))
-    found = report(Wanted(str(path), TODAY, compare="1.4.0:1.5.0"))
+    found = build_report(ReportRequest(str(path), TODAY, compare="1.4.0:1.5.0"))
     assert [(each.release, each.at) for each in found.rollouts] == [("1.5.0", later[0].at)]
-    text = page(found)
+    text = render_html(found)
     assert 'class="rollout"' in text
     assert "\u25b8 1.5.0" in text
-    assert "release 1.5.0" in Terminal().render(found)
+    assert "release 1.5.0" in render_terminal(found)
 
 
 def test_the_terminal_cuts_no_metric_and_markdown_leaves_figures_alone(path: Path) -> None:
     """`Hallucinat..` and `3\\.5 points` were seen."""
     found = regression(path)
-    narrow = Terminal(width=60).render(found)
+    narrow = render_terminal(found, width=60)
     assert ".." not in narrow.split("The worst answers")[0].replace("...", "")
-    assert re.search(r"[+-]?\d+\.\d points", markdown(found))
-    assert not re.search(r"\d\\\.\d", markdown(found))
+    assert re.search(r"[+-]?\d+\.\d points", render_markdown(found))
+    assert not re.search(r"\d\\\.\d", render_markdown(found))
 
 
 @pytest.mark.parametrize(
@@ -511,7 +513,7 @@ def test_the_terminal_cuts_no_metric_and_markdown_leaves_figures_alone(path: Pat
 )
 def test_marks_stay_inside_the_answer(ranges: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
     """Overlaps are joined, empty and reversed ones are nothing."""
-    assert merged(ranges, 10) == expected
+    assert merge_ranges(ranges, 10) == expected
 
 
 # --- times -----------------------------------------------------------------------------------------------------------
@@ -531,26 +533,26 @@ def test_marks_stay_inside_the_answer(ranges: list[tuple[int, int]], expected: l
 )
 def test_times_are_read(text: str, expected: float) -> None:
     """So long ago, or a date with or without time and zone."""
-    assert moment(text, NOW, "--since") == expected
+    assert parse_time(text, NOW, "--since") == expected
 
 
 @pytest.mark.parametrize("text", ["yesterday", "24", "h", "-1h", "2027-13-01", ""])
 def test_what_is_no_time_is_refused(text: str) -> None:
     """With what to write instead."""
     with pytest.raises(SettingsError, match="--since must be a time"):
-        moment(text, NOW, "--since")
+        parse_time(text, NOW, "--since")
 
 
 def test_the_end_comes_after_the_start() -> None:
     """Else somebody mixed the two up."""
     with pytest.raises(SettingsError, match="must be before"):
-        period("1h", "2h", NOW)
+        parse_period("1h", "2h", NOW)
 
 
 @pytest.mark.parametrize("length", [61.0, 3600.0, DAY, 7 * DAY, 90 * DAY, 800 * DAY])
 def test_a_time_is_divided_without_gaps(length: float) -> None:
     """From its start to its end, in at most 48 parts."""
-    parts = divided(Period(NOW - length, NOW))
+    parts = divide(Period(NOW - length, NOW))
     assert (parts[0].start, parts[-1].end) == (NOW - length, NOW)
     assert all(left.end == right.start for left, right in pairwise(parts))
     assert 1 <= len(parts) <= 48
@@ -563,12 +565,12 @@ def test_a_time_is_divided_without_gaps(length: float) -> None:
 def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     path = tmp_path_factory.mktemp("history") / "hostile.db"
     hostile.history(path, NOW)
-    return report(Wanted(str(path), Period(NOW - 3600, NOW), worst=100, made_at=NOW))
+    return build_report(ReportRequest(str(path), Period(NOW - 3600, NOW), worst=100, made_at=NOW))
 
 
 def test_hostile_texts_are_text_in_html(hostile_report: Report) -> None:
     """No element, no attribute and no address but the page's own (a real browser's view: the integration tests)."""
-    parsed = Parsed(page(hostile_report))
+    parsed = Parsed(render_html(hostile_report))
     assert not {"script", "img", "iframe", "a", "base", "form", "input", "link", "object"} & set(parsed.tags)
     assert not [name for _, name in parsed.attributes if name.startswith("on") or name in ("href", "src", "id")]
     assert parsed.tags["style"] == parsed.tags["title"] == 1
@@ -576,16 +578,16 @@ def test_hostile_texts_are_text_in_html(hostile_report: Report) -> None:
 
 def test_no_cell_of_the_csv_is_a_formula(hostile_report: Report) -> None:
     """Whatever metrics, workflows and models are called; numbers stay numbers."""
-    rows = list(csv.reader(StringIO(data.as_csv(hostile_report), newline="")))
+    rows = list(csv.reader(StringIO(to_csv(hostile_report), newline="")))
     assert len({len(row) for row in rows}) == 1
     texts = [cell for row in rows[1:] for cell in row if not re.fullmatch(r"-?[\d.e+-]+", cell)]
-    assert not [cell for cell in texts if cell.lstrip(" ").startswith(data.FORMULA_STARTS)]
+    assert not [cell for cell in texts if cell.lstrip(" ").startswith(FORMULA_STARTS)]
     assert any("HYPERLINK" in cell for cell in texts)
 
 
 def test_hostile_texts_are_text_in_markdown(hostile_report: Report) -> None:
     """No HTML, no link, no image, no code, no table or heading of theirs, no mention."""
-    text = markdown(hostile_report)
+    text = render_markdown(hostile_report)
     unescaped = re.sub(r"\\.", "", text)
     ours = re.compile(r"^(# |## |### |\||> |- chunk|\Z)")
     assert "<" not in unescaped
@@ -598,20 +600,20 @@ def test_hostile_texts_are_text_in_markdown(hostile_report: Report) -> None:
 
 def test_a_terminal_is_not_controlled(hostile_report: Report) -> None:
     """No escape sequence, no bell, no turning of the line, with colours on or off."""
-    plain = Terminal().render(hostile_report)
-    coloured = re.sub(r"\x1b\[[\d;]*m", "", Terminal(colour=True).render(hostile_report))
+    plain = render_terminal(hostile_report)
+    coloured = re.sub(r"\x1b\[[\d;]*m", "", render_terminal(hostile_report, colour=True))
     for text in (plain, coloured):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
 
 
 def test_a_terminal_without_unicode_gets_ascii(hostile_report: Report) -> None:
     """Bars as digits, a minus as a hyphen, anything else as a question mark."""
-    assert Terminal(plain=True).render(hostile_report).isascii()
+    assert render_terminal(hostile_report, plain=True).isascii()
 
 
 def test_the_json_is_ascii_and_strict(hostile_report: Report) -> None:
     """Any parser takes it: no NaN, no lone surrogate outside an escape."""
-    text = data.as_json(hostile_report)
+    text = to_json(hostile_report)
     assert text.isascii()
     found = json.loads(text, parse_constant=pytest.fail)
     assert len(found["problems"]) == len(hostile.PAYLOADS)
@@ -677,6 +679,27 @@ def test_what_is_wrong_is_said(
     assert says in capsys.readouterr().err
 
 
+def test_without_rich_the_terminal_gets_markdown(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The extra `cli` makes the report prettier, and is not needed to read it."""
+    regression(path)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert run(path) == 0
+    assert capsys.readouterr().out.startswith("# Unsupported statements went up by ")
+
+
+def test_without_jinja2_the_html_form_says_what_to_install(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no half-written file is left."""
+    regression(path)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert run(path, "--out", str(tmp_path / "r.html")) == 2
+    assert "ragtrace-otel[cli]" in capsys.readouterr().err
+    assert not (tmp_path / "r.html").exists()
+
+
 @pytest.mark.parametrize(
     ("usd", "unpriced", "told"),
     [
@@ -688,4 +711,4 @@ def test_what_is_wrong_is_said(
 )
 def test_money_that_is_not_known_is_not_shown_as_none(usd: float, unpriced: int, told: str) -> None:
     """0.0000 USD would be a figure that nobody has computed."""
-    assert words.cost(Spent("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == told
+    assert wording.cost(EvaluatorCost("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == told

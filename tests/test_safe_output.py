@@ -16,9 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.core.errors import JudgeError, SettingsError
-from ragtrace.report import words
-from ragtrace.system.faults import faults, printable
+from ragtrace.errors import JudgeError, SettingsError, faults, printable
+from ragtrace.report import wording
 from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply
 from ragtrace_exporters.http_spans import Certificates, FailureLog, HttpSpanExporter
@@ -293,9 +292,9 @@ def test_printable_text_is_one_bounded_line_without_credentials() -> None:
 @pytest.mark.parametrize("hidden", ["\u200f", "\u061c", "\u2028", "\u2029", "\U000e0041", "\u202e", "\x1b"])
 def test_the_terminal_report_shows_no_character_that_turns_or_hides_text(hidden: str) -> None:
     """It shows a replacement character there; joiners that scripts are written with stay."""
-    assert words.clean(f"a{hidden}b") == "a\ufffdb"
+    assert wording.clean(f"a{hidden}b") == "a\ufffdb"
     assert (
-        words.clean("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645")
+        wording.clean("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645")
         == "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
     )
 

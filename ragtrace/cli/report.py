@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
+from ragtrace.cli.terminal import FAILURE, OK, USAGE, complain, has_rich
 
 if TYPE_CHECKING:
     from ragtrace.report.model import Report
@@ -79,8 +79,8 @@ def run(options: argparse.Namespace) -> int:
     """Make the report and print it; returns the exit status."""
     import sqlite3
 
-    from ragtrace.core.errors import SettingsError
-    from ragtrace.history.schema import StoreError
+    from ragtrace.errors import SettingsError
+    from ragtrace.store.schema import StoreError
 
     path = options.path or os.environ.get("RAGTRACE_STORE", "")
     if not path:
@@ -104,20 +104,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_history(path: str, options: argparse.Namespace) -> Report:
-    from ragtrace.core.errors import SettingsError
-    from ragtrace.report.analysis import Wanted, report
-    from ragtrace.report.periods import period
+    from ragtrace.errors import SettingsError
+    from ragtrace.report.analysis import ReportRequest, build_report
+    from ragtrace.report.periods import parse_period
 
     if options.calls is not None:
         raise SettingsError(f"--calls goes with a file of scores (*{_SCORES}), got the history {path}; leave it out")
     now = time()
-    chosen = period(options.since, options.until, now)
-    return report(Wanted(path, chosen, options.workflow, options.compare, options.worst, now))
+    period = parse_period(options.since, options.until, now)
+    return build_report(ReportRequest(path, period, options.workflow, options.compare, options.worst, now))
 
 
 def _of_scores(path: str, options: argparse.Namespace) -> Report:
-    """Return the report on a file of scores, by way of a history that lives as long as this takes."""
-    from ragtrace.report.analysis import Wanted, report
+    """Return the report on a file of scores, by way of a temporary history."""
+    from ragtrace.report.analysis import ReportRequest, build_report
     from ragtrace.report.model import Period
     from ragtrace.report.score_file import write_history
 
@@ -125,32 +125,33 @@ def _of_scores(path: str, options: argparse.Namespace) -> Report:
     with TemporaryDirectory(prefix="ragtrace-report-") as folder:
         history = str(Path(folder) / "history.db")
         write_history(Path(path), options.calls, history, now)
-        wanted = Wanted(history, Period(now - 1.0, now + 1.0), options.workflow, "none", options.worst, now)
-        return replace(report(wanted), path=path)
+        request = ReportRequest(history, Period(now - 1.0, now + 1.0), options.workflow, "none", options.worst, now)
+        return replace(build_report(request), path=path)
 
 
 def _rendered(report: Report, options: argparse.Namespace) -> str:
+    """Return the report in the form that --format or the suffix of --out names."""
     suffix = "" if options.out is None else options.out.suffix.lower()
     form = options.format or _BY_SUFFIX.get(suffix, "terminal")
     if form == "html":
-        from ragtrace.report.html import page
+        from ragtrace.report.html_page import render_html
 
-        return page(report)
-    if form == "markdown":
-        from ragtrace.report.markdown import markdown
-
-        return markdown(report)
+        return render_html(report)
     if form in ("json", "csv"):
-        from ragtrace.report import data
+        from ragtrace.report.json_csv import to_csv, to_json
 
-        return data.as_json(report) if form == "json" else data.as_csv(report)
-    from ragtrace.report.terminal import Terminal
+        return to_json(report) if form == "json" else to_csv(report)
+    if form == "markdown" or not has_rich():
+        from ragtrace.report.markdown import render_markdown
+
+        return render_markdown(report)
+    from ragtrace.report.terminal import render_terminal
 
     seen = options.out is None and sys.stdout.isatty()
     ascii_only = options.out is None and not (sys.stdout.encoding or "").lower().startswith("utf")
     width = shutil.get_terminal_size((100, 40)).columns if seen else 100
     colour = seen and not os.environ.get("NO_COLOR")
-    return Terminal(width=width, colour=colour, plain=ascii_only).render(report)
+    return render_terminal(report, width=width, colour=colour, plain=ascii_only)
 
 
 def _put(text: str, out: Path | None) -> None:

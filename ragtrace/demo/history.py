@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,32 +45,34 @@ def write_report(outcome: Outcome, store: Path, file: Path) -> None:
     Raises:
         DemoError: the history cannot be read, or the file not written.
     """
-    from ragtrace.report.html import page
+    from ragtrace.report.html_page import render_html
 
     try:
-        text = page(_report(outcome, store))
+        text = render_html(_report(outcome, store))
         file.write_text(text, encoding="utf-8", errors="backslashreplace")
     except (OSError, sqlite3.Error, RagtraceError) as error:
         raise DemoError(f"the report cannot be written to {file}: {error}; name another file") from error
 
 
 def _report(outcome: Outcome, store: Path) -> Report:
-    from ragtrace.report.analysis import Wanted, report
+    from ragtrace.report.analysis import ReportRequest, build_report
     from ragtrace.report.model import Period
 
     now = time.time()
-    wanted = Wanted(
+    wanted = ReportRequest(
         str(store),
         Period(now - outcome.seconds - _BEFORE_S, now),
         compare=f"{outcome.model}:{renamed(outcome.model)}",
         made_at=now,
     )
     try:
-        return report(wanted)
+        return build_report(wanted)
     except SettingsError:  # no call of one of the two was answered
-        return report(replace(wanted, compare="none"))
+        return build_report(replace(wanted, compare="none"))
 
 
 def _check(report: Path | None) -> None:
     if report is not None and not report.absolute().parent.is_dir():
         raise DemoError(f"the report cannot be written to {report}: there is no folder {report.parent}; make it first")
+    if report is not None and find_spec("jinja2") is None:
+        raise DemoError("--report needs Jinja2; install it with: pip install 'ragtrace-otel[cli]'")

@@ -7,7 +7,7 @@ from typing import cast
 
 from ragtrace.demo.application import ExtractiveModel
 from ragtrace.demo.outcome import Alarm, Backend, Call, Destination, Half, Outcome
-from ragtrace.report.problems import merged
+from ragtrace.report.worst_answers import merge_ranges
 
 WORST = 3
 """How many of the worst answers are shown."""
@@ -84,7 +84,7 @@ def backend(found: Backend) -> str:
 
 def marked(call: Call) -> tuple[str, list[tuple[int, int]]]:
     """The answer, cut to what can be shown around the first marked words, and the ranges to mark in what is left."""
-    ranges = merged([span for finding in call.verdict.findings for span in finding.unsupported], len(call.answer))
+    ranges = merge_ranges([span for finding in call.verdict.findings for span in finding.unsupported], len(call.answer))
     start = max(0, min(ranges[0][0] - _ANSWER_CHARS // 2, len(call.answer) - _ANSWER_CHARS)) if ranges else 0
     end = min(len(call.answer), start + _ANSWER_CHARS)
     head, tail = "... " * (start > 0), " ..." * (end < len(call.answer))

@@ -1,4 +1,4 @@
-"""A metric by workflow or model: the estimate of each, and how much of the change comes from it."""
+"""Breakdown of a metric by workflow or model: the estimate of each, and how much of the change comes from it."""
 
 from __future__ import annotations
 
@@ -8,97 +8,97 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ragtrace.estimates import Estimate
-from ragtrace.report.comparing import Sides, changed
-from ragtrace.report.model import Moved, Part
-from ragtrace.report.series import Track, groups
+from ragtrace.report.comparison import ComparedGroups, change_between
+from ragtrace.report.model import BreakdownChange, BreakdownRow
+from ragtrace.report.series import ScoreSeries
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from ragtrace.report.series import Mask
+    from ragtrace.store.reading import Ints
 
-    from ragtrace.history.reading import Ints
-
-MOST_PARTS: Final = 500
+MOST_ROWS: Final = 500
 """Workflows or models that are estimated."""
 _LEAST_AGREEMENT: Final = 0.5
-"""Of the sum of the parts with the whole."""
+"""Shares of the change are shown only if the sum over the rows is at least this share of the overall change."""
 
 
-def parts(
-    track: Track, codes: Ints, names: Sequence[str], chosen: NDArray[np.bool_], two: Sides | None
-) -> tuple[Part, ...]:
-    """The estimate of each name among the *chosen* calls: what the change comes from first, else most calls first.
+def break_down(
+    series: ScoreSeries, codes: Ints, names: Sequence[str], chosen: Mask, groups: ComparedGroups | None
+) -> tuple[BreakdownRow, ...]:
+    """Return the estimate of each workflow or model, those that contribute most to the change first.
 
     Args:
-        codes: the name of each call, by its place in *names*.
-        two: what is compared; None: nothing.
+        codes: workflow or model of each call, as a position in *names*.
+        chosen: the calls that are counted.
+        groups: the groups that are compared; None: nothing is compared, and those with most calls come first.
     """
-    counted = chosen & (track.counted > 0)
-    calls = _counts(groups(codes, counted), len(names))
-    largest = np.argsort(-calls, kind="stable")[:MOST_PARTS]
-    place = np.full(len(names) + 1, -1)  # the last one is where -1 looks
-    place[largest] = np.arange(len(largest))
-    group = place[groups(codes, counted)]
-    judged, estimates = track.judged(group, len(largest)), track.estimates(group, len(largest))
-    moved = [None] * len(largest) if two is None else _moved(track, place, codes, len(largest), two)
+    counted = chosen & (series.counted > 0)
+    calls = np.bincount(codes[counted], minlength=len(names))
+    largest = np.argsort(-calls, kind="stable")[:MOST_ROWS]
+    row_of = np.full(len(names), -1)
+    row_of[largest] = np.arange(len(largest))
+    rows = row_of[codes]
+    group = np.where(counted, rows, -1)
+    judged, estimates = series.judged(group, len(largest)), series.estimates(group, len(largest))
+    changes = [None] * len(largest) if groups is None else _changes(series, rows, len(largest), groups)
     codes_of: list[int] = largest.tolist()
-    rows = zip(codes_of, judged, estimates, moved, strict=True)
-    found = [Part(names[code], int(calls[code]), n, each, how) for code, n, each, how in rows if calls[code]]
-    return tuple(sorted(found, key=_first))
+    found = [
+        BreakdownRow(names[code], int(calls[code]), judged[row], estimates[row], changes[row])
+        for row, code in enumerate(codes_of)
+        if calls[code]
+    ]
+    return tuple(sorted(found, key=_share, reverse=True))
 
 
-def _first(part: Part) -> float:
-    return float("-inf") if part.moved is None or part.moved.share is None else -part.moved.share
+def _share(row: BreakdownRow) -> float:
+    return float("inf") if row.moved is None or row.moved.share is None else row.moved.share
 
 
-def _counts(group: Ints, count: int) -> Ints:
-    return np.bincount(group[group >= 0], minlength=count)
-
-
-def _moved(track: Track, place: Ints, codes: Ints, count: int, two: Sides) -> list[Moved | None]:
-    """Each part in both groups of calls."""
+def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups) -> list[BreakdownChange]:
+    """Return the estimates of each row in both groups of calls."""
     calls, judged = list[list[int]](), list[list[int]]()
     estimates, overall = list[list[Estimate]](), list[float | None]()
-    for side in (two.calls_before, two.calls_after):
-        here = side & (track.counted > 0)
-        group = place[groups(codes, here)]
-        calls.append([int(number) for number in _counts(group, count)])
-        judged.append(track.judged(group, count))
-        estimates.append(track.estimates(group, count))
-        overall.append(track.estimates(np.where(here, 0, -1), 1)[0].value)
+    for side in (groups.calls_before, groups.calls_after):
+        here = side & (series.counted > 0)
+        group = np.where(here, rows, -1)
+        calls.append(np.bincount(group[group >= 0], minlength=count).tolist())
+        judged.append(series.judged(group, count))
+        estimates.append(series.estimates(group, count))
+        overall.append(series.estimate(here).value)
     before, after = overall
     shares = [None] * count if before is None or after is None else _shares(estimates, calls, before, after)
     return [
-        Moved(
-            estimates[0][number],
-            estimates[1][number],
-            judged[0][number],
-            judged[1][number],
-            changed(estimates[0][number], estimates[1][number], higher_is_better=track.higher_is_better),
-            shares[number],
+        BreakdownChange(
+            before=estimates[0][row],
+            after=estimates[1][row],
+            judged_before=judged[0][row],
+            judged_after=judged[1][row],
+            change=change_between(estimates[0][row], estimates[1][row], higher_is_better=series.higher_is_better),
+            share=shares[row],
         )
-        for number in range(count)
+        for row in range(count)
     ]
 
 
 def _shares(
     estimates: Sequence[Sequence[Estimate]], calls: Sequence[Sequence[int]], before: float, after: float
 ) -> list[float | None]:
-    """The part of the change that each is, of 1 in all; unknown where the parts do not tell what the whole does.
+    """Return each row's share of the change; all None where the rows do not add up to the overall change.
 
-    A part adds (its calls / all calls) * (its mean - the mean of all before) to the mean of all, on either side. Their
-    sum is the change, but that each estimate is corrected by the screen on its own.
+    On either side, a row adds (its calls / all calls) * (its mean - the overall mean before) to the overall mean. The
+    sum of these is the overall change, except that each estimate is corrected by the screen on its own.
     """
     totals = [max(1, sum(side)) for side in calls]
 
-    def adds(side: int, number: int) -> float | None:
-        value = estimates[side][number].value
+    def contribution(side: int, row: int) -> float | None:
+        value = estimates[side][row].value
         if value is None:
-            return None if calls[side][number] else 0.0
-        return calls[side][number] / totals[side] * (value - before)
+            return None if calls[side][row] else 0.0
+        return calls[side][row] / totals[side] * (value - before)
 
     found: list[float] = []
-    for number in range(len(calls[0])):
-        was, became = adds(0, number), adds(1, number)
+    for row in range(len(calls[0])):
+        was, became = contribution(0, row), contribution(1, row)
         if was is None or became is None:
             return [None] * len(calls[0])
         found.append(became - was)

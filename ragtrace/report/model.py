@@ -1,4 +1,4 @@
-"""What a report says, before anybody decides how it looks."""
+"""The content of a report, independent of its form. The field names are the keys of the report's JSON."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Literal, TypeAlias
 from ragtrace.estimates import Estimate
 
 Direction: TypeAlias = Literal["better", "worse", "unclear"]
+ComparisonKind: TypeAlias = Literal["periods", "releases", "models"]
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `start` until before `end`, in seconds since the epoch."""
+    """Time span from `start` until before `end`, in seconds since the epoch."""
 
     start: float
     end: float
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """The estimate of a part of the time."""
+class TimelinePoint:
+    """Estimate of one metric over a part of the reported period."""
 
     period: Period
     estimate: Estimate
@@ -30,62 +31,62 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """after - before, with its 95 % interval."""
+    """Difference of two estimates (after - before) with its 95 % interval."""
 
     value: float
     low: float
     high: float
     direction: Direction
-    """`unclear`: the interval has 0 in it."""
+    """`unclear` if the interval contains 0."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """A part of the calls in both groups that are compared."""
+class BreakdownChange:
+    """Estimates of one workflow or model in both groups of calls that are compared."""
 
     before: Estimate
     after: Estimate
     judged_before: int
     judged_after: int
     change: Change | None
-    """None: in one of them nothing was judged."""
+    """None if no call was judged in one of the groups."""
     share: float | None
-    """Of the change of all calls, what comes from this part: 1 is all of it; less than 0: it went the other way."""
+    """Share of the overall change that comes from this workflow or model; negative if it went the other way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The estimate of a part of the calls: a workflow, a model."""
+class BreakdownRow:
+    """Estimate of one metric for the calls of one workflow or one model."""
 
     name: str
     calls: int
     judged: int
     estimate: Estimate
-    moved: Moved | None = None
+    moved: BreakdownChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """How the scores are spread, each counted by the calls it stands for."""
+class ScoreSpread:
+    """Quantiles, mean and histogram of the scores of one metric, each score weighted by the calls it stands for."""
 
     n: int
     low: float
-    """5 % of the calls score at most this."""
+    """5 % quantile."""
     first: float
-    """25 %"""
+    """25 % quantile."""
     median: float
     third: float
-    """75 %"""
+    """75 % quantile."""
     high: float
-    """95 %"""
+    """95 % quantile."""
     mean: float
     shares: tuple[float, ...] = ()
     """Shares of the calls in twenty equal parts of [0, 1]; empty if the scores are not in [0, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One metric as one evaluator gave it."""
+class MetricReport:
+    """Everything the report says about one metric as scored by one evaluator."""
 
     metric: str
     evaluator: str
@@ -93,19 +94,19 @@ class Measured:
     higher_is_better: bool
     judged: int
     overall: Estimate | None
-    """None: the metric is not estimated, as its range is not [0, 1]."""
-    timeline: tuple[Point, ...]
-    by_workflow: tuple[Part, ...]
-    by_model: tuple[Part, ...]
-    box: Box | None
-    """None: there is no score."""
+    """None if the metric is not estimated because its range is not [0, 1]."""
+    timeline: tuple[TimelinePoint, ...]
+    by_workflow: tuple[BreakdownRow, ...]
+    by_model: tuple[BreakdownRow, ...]
+    box: ScoreSpread | None
+    """None if there is no score."""
     unscored: Mapping[str, int]
-    """By reason."""
+    """Number of calls by unscored reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """One metric in two groups of calls, by the same evaluator."""
+class MetricComparison:
+    """Estimates of one metric by one evaluator in the two groups of calls that are compared."""
 
     metric: str
     evaluator: str
@@ -114,47 +115,47 @@ class Compared:
     after: Estimate | None
     change: Change | None
     reason: str = ""
-    """Why there is no change to tell."""
+    """Why there is no change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two periods, or two versions."""
+    """Two periods, releases or models side by side."""
 
-    kind: Literal["periods", "releases", "models"]
+    kind: ComparisonKind
     before: str
     after: str
     calls_before: int
     calls_after: int
-    rows: tuple[Compared, ...]
+    rows: tuple[MetricComparison, ...]
     releases_before: tuple[str, ...] = ()
     releases_after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Recent:
-    """The newest part of the time against the rest of it: what a mean over all of it would hide."""
+class RecentChange:
+    """The newest quarter of the period against the rest of it, which a mean over the whole period would hide."""
 
     since: float
     before: Estimate
     after: Estimate
     change: Change
-    """`unclear` unless the 99 % interval leaves 0 out: it is looked at on top of the comparison."""
+    """`unclear` unless the 99 % interval excludes 0, because this test comes on top of the comparison."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """One retrieved chunk."""
+class RetrievedChunk:
+    """One chunk that the application retrieved for a call."""
 
     text: str
     id: str
     held_against: bool
-    """An unsupported statement of the answer was held against it."""
+    """Whether an unsupported statement of the answer was compared with this chunk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One of the worst answers."""
+class WorstAnswer:
+    """One of the answers with the worst scores, with its question, its chunks and its unsupported words."""
 
     at: float
     metric: str
@@ -168,21 +169,21 @@ class Problem:
     answer: str
     marks: tuple[tuple[int, int], ...]
     """Character ranges of the answer that no chunk supports."""
-    passages: tuple[Passage, ...] | None
-    """None: retrieval was not captured."""
+    passages: tuple[RetrievedChunk, ...] | None
+    """None if retrieval was not captured."""
     explanation: str
     repeats: int
-    """How many calls of the worst had this very question and answer."""
+    """Number of the `among` calls that have this very question and answer."""
     texts_kept: bool
     among: int = 0
-    """Of so many of the worst."""
+    """Number of worst calls that were looked at."""
     compared: bool = False
-    """Only words were compared: no judge says of the marked ones that they have no support."""
+    """Whether the evaluator only compared words, so that it does not claim that the marked words lack support."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What an evaluator cost."""
+class EvaluatorCost:
+    """Requests, tokens, money and time that one evaluator took."""
 
     evaluator: str
     looked_at: int
@@ -191,7 +192,7 @@ class Spent:
     output_tokens: int
     cost_usd: float
     unpriced: int
-    """Calls whose price is not known."""
+    """Calls whose price is unknown."""
     failed: int
     median_s: float
     p95_s: float
@@ -199,7 +200,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The first call of a release that was not there when the time began."""
+    """First call of a release that was not in use when the period began."""
 
     at: float
     release: str
@@ -207,42 +208,40 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything a report says."""
+    """The whole report on a history."""
 
     path: str
     made_at: float
     period: Period
     oldest: float | None
-    """When the oldest call was kept."""
+    """Time of the oldest call in the history."""
     workflow: str | None
     calls: int
     services: tuple[str, ...]
     releases: tuple[str, ...]
-    headline: Measured | None
-    measured: tuple[Measured, ...]
+    headline: MetricReport | None
+    measured: tuple[MetricReport, ...]
     comparison: Comparison | None
-    recent: Recent | None
-    """Of the headline."""
-    latest: Point | None
-    """The headline in the last hour, or the last sixth of a time under six hours: whether it still goes on."""
-    problems: tuple[Problem, ...]
-    spent: tuple[Spent, ...]
+    recent: RecentChange | None
+    """Recent change of the headline metric."""
+    latest: TimelinePoint | None
+    """The headline metric in the last hour, or in the last sixth of a period shorter than six hours."""
+    problems: tuple[WorstAnswer, ...]
+    spent: tuple[EvaluatorCost, ...]
     decisions: Mapping[str, int]
-    """Why the judge saw a call or not, by reason."""
+    """Number of calls by sampling decision."""
     notes: tuple[str, ...]
     rollouts: tuple[Rollout, ...] = ()
-    """In the order of their times."""
+    """Rollouts in the order of their times."""
 
     @property
     def changes(self) -> bool:
-        """Whether anything could be compared."""
+        """Whether at least one metric could be compared."""
         return self.comparison is not None and any(row.change for row in self.comparison.rows)
 
-    def compared(self, measured: Measured | None) -> Compared | None:
-        """The comparison of that metric, if there is one."""
-        rows = () if self.comparison is None or measured is None else self.comparison.rows
-        return next((row for row in rows if measured and _key(row) == _key(measured)), None)
-
-
-def _key(item: Measured | Compared) -> tuple[str, str]:
-    return item.metric, item.evaluator
+    def compared(self, item: MetricReport | None) -> MetricComparison | None:
+        """Return the comparison of *item*'s metric and evaluator; None if there is none."""
+        if self.comparison is None or item is None:
+            return None
+        key = item.metric, item.evaluator
+        return next((row for row in self.comparison.rows if (row.metric, row.evaluator) == key), None)

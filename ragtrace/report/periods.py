@@ -1,4 +1,4 @@
-"""Times as a user writes them, and how a time is divided."""
+"""Parsing of times as a user writes them, and division of a period into the points of a timeline."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _WIDTHS: Final = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_2
 MOST_POINTS: Final = 48
 
 
-def moment(text: str, now: float, name: str) -> float:
-    """Seconds since the epoch of `24h` (ago) or of a date with or without time (UTC if it does not say).
+def parse_time(text: str, now: float, name: str) -> float:
+    """Return seconds since the epoch for `24h` (ago), `now`, or a date with or without time (UTC by default).
 
     Raises:
-        SettingsError: it is neither.
+        SettingsError: *text* is neither; *name* is the option that the message names.
     """
-    ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
-    if text.strip() == "now":
+    text = text.strip()
+    if text == "now":
         return now
-    if ago:
+    if ago := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text):
         return now - float(ago[1]) * _UNITS[ago[2]]
     try:
-        when = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
         return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
         raise SettingsError(
@@ -35,32 +35,31 @@ def moment(text: str, now: float, name: str) -> float:
         ) from None
 
 
-def period(since: str, until: str, now: float) -> Period:
-    """From *since* until *until*.
+def parse_period(since: str, until: str, now: float) -> Period:
+    """Return the period from *since* until *until*.
 
     Raises:
-        SettingsError: one is no time, or the end is not after the start.
+        SettingsError: one of them is not a time, or the end is not after the start.
     """
-    chosen = Period(moment(since, now, "--since"), moment(until, now, "--until"))
-    if not chosen.start < chosen.end:
+    period = Period(parse_time(since, now, "--since"), parse_time(until, now, "--until"))
+    if not period.start < period.end:
         raise SettingsError(
             f"--since must be before --until, got {since!r} and {until!r}; both may be times ago (24h) or dates"
         )
-    return chosen
+    return period
 
 
-def before(chosen: Period) -> Period:
-    """The time of the same length that ended when *chosen* began."""
-    return Period(2 * chosen.start - chosen.end, chosen.start)
+def previous_period(period: Period) -> Period:
+    """Return the period of the same length that ends where *period* begins."""
+    return Period(2 * period.start - period.end, period.start)
 
 
-def divided(chosen: Period, most: int = MOST_POINTS) -> list[Period]:
-    """Equal parts at round times, at most *most*; the first and the last are what is left at the ends."""
-    length = chosen.end - chosen.start
+def divide(period: Period, most: int = MOST_POINTS) -> list[Period]:
+    """Divide *period* at round times into at most *most* parts of equal width, except for the first and the last."""
+    length = period.end - period.start
     width = next((width for width in _WIDTHS if length / width <= most - 1), _WIDTHS[-1])
-    first, last = int(chosen.start // width), int(-(-chosen.end // width))
+    first, last = int(period.start // width), int(-(-period.end // width))
     inner = [number * width for number in range(max(first, last - 4 * MOST_POINTS) + 1, last)]
-    # A sliver at either end would have an interval that dwarfs all others: it belongs to its neighbour.
-    inner = [edge for edge in inner if edge - chosen.start >= width / 2 and chosen.end - edge >= width / 2]
-    edges = [chosen.start, *inner, chosen.end]
-    return [Period(*pair) for pair in pairwise(edges)]
+    # A sliver at either end would have an interval that dwarfs all others, so it is joined with its neighbour.
+    inner = [edge for edge in inner if edge - period.start >= width / 2 and period.end - edge >= width / 2]
+    return [Period(*pair) for pair in pairwise([period.start, *inner, period.end])]

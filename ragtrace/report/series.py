@@ -1,52 +1,66 @@
-"""The columns of a history turned into what the estimates need: one track a metric and evaluator."""
+"""Score series: the columns of a history as the estimators need them, one series per metric and evaluator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ragtrace.estimates import Estimate, Moments, from_moments
-from ragtrace.history.reading import Columns
-from ragtrace.report.model import Box
+from ragtrace.report.model import ScoreSpread
+from ragtrace.store.reading import Columns
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
 
-    from ragtrace.history.reading import Floats, Ints
+    from ragtrace.store.reading import Floats, Ints
+
+    Mask: TypeAlias = NDArray[np.bool_]
 
 _NEVER: Final = "never_rule"
-"""Reason of a decision: calls of that kind are never judged, so no estimate speaks of them."""
+"""Sampling decision: calls of this kind are never judged, so the estimates do not cover them."""
 _ALWAYS: Final = "always_rule"
-"""Reason of a decision: calls of that kind are always judged."""
+"""Sampling decision: calls of this kind are always judged."""
 _QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
-    """The scores of one metric by one evaluator, and what the screen said of the same calls; one place a call."""
+class ScoreSeries:
+    """Scores of one metric by one evaluator with their sampling weights; every array has one element per call."""
 
     metric: str
     evaluator: str
     higher_is_better: bool
     y: Floats
-    """NaN: not scored by it."""
+    """Score; NaN if this evaluator did not score the call."""
     weight: Floats
-    """1 / p; 0 where it is not scored."""
+    """1 / sampling probability; 0 if this evaluator did not score the call."""
     counted: Floats
-    """1: the call could have been judged; else 0."""
+    """1 if the call could have been judged, else 0."""
     f: Floats
+    """Score by the screen."""
     ruled: Floats
-    """1: a rule always has calls like this one judged, and the screen has scored it; else 0."""
+    """1 if a rule always has calls of this kind judged and the screen has scored the call, else 0."""
     estimated: bool
     unit: bool
-    """Whether its scores are in [0, 1]."""
+    """Whether the scores are in [0, 1]."""
 
-    def sums(self, group: Ints, count: int) -> list[Moments]:
-        """The moments of *count* groups; *group*: that of each call, or -1."""
+    @property
+    def key(self) -> tuple[str, str]:
+        """Metric and evaluator."""
+        return self.metric, self.evaluator
+
+    def judged(self, group: Ints, count: int) -> list[int]:
+        """Return the number of scored calls in each of *count* groups; *group*: that of each call, or -1."""
+        scored: list[int] = np.bincount(group[(group >= 0) & (self.weight > 0)], minlength=count).tolist()
+        return scored
+
+    def estimates(self, group: Ints, count: int) -> list[Estimate]:
+        """Return the estimate of each of *count* groups; *group*: that of each call, or -1."""
         chosen = group >= 0
         group = group[chosen]
         w, n, f, r = self.weight[chosen], self.counted[chosen], self.f[chosen], self.ruled[chosen]
@@ -58,22 +72,21 @@ class Track:
         terms.append(w * w * w)
         terms += [r, r * y, r * f, r * y * y, r * y * f, r * f * f]
         rows = np.array([np.bincount(group, weights=term, minlength=count) for term in terms])
-        return [Moments(*column) for column in rows.T.tolist()]
-
-    def judged(self, group: Ints, count: int) -> list[int]:
-        """How many calls of each group it has scored."""
-        scored: Ints = np.bincount(group[(group >= 0) & (self.weight > 0)], minlength=count)
-        return [int(number) for number in scored]
-
-    def estimates(self, group: Ints, count: int, workflow: str | None = None) -> list[Estimate]:
-        """The estimate of each group."""
         return [
-            from_moments(moments, metric=self.metric, workflow=workflow, evaluator=self.evaluator)
-            for moments in self.sums(group, count)
+            from_moments(Moments(*column), metric=self.metric, evaluator=self.evaluator) for column in rows.T.tolist()
         ]
 
-    def box(self, chosen: NDArray[np.bool_]) -> Box | None:
-        """How the scores of the *chosen* calls are spread; None if there is none."""
+    def estimate(self, chosen: Mask) -> Estimate:
+        """Return the estimate over the *chosen* calls."""
+        return self.estimates(np.where(chosen, 0, -1), 1)[0]
+
+    def split(self, before: Mask, after: Mask) -> tuple[Estimate, Estimate]:
+        """Return the estimates over two groups of calls; a call in both counts as *after*."""
+        first, second = self.estimates(np.where(after, 1, np.where(before, 0, -1)), 2)
+        return first, second
+
+    def spread(self, chosen: Mask) -> ScoreSpread | None:
+        """Return quantiles, mean and histogram of the scores of the *chosen* calls; None if there is no score."""
         picked = chosen & (self.weight > 0)
         y, w = self.y[picked], self.weight[picked]
         if not len(y):
@@ -87,25 +100,26 @@ class Track:
         if self.unit:
             counts, _ = np.histogram(np.clip(y, 0, 1), bins=_BINS, range=(0.0, 1.0), weights=w)
             shares = tuple(float(share) for share in counts / w.sum())
-        return Box(len(y), low, first, median, third, high, float((y * w).sum() / w.sum()), shares)
+        return ScoreSpread(len(y), low, first, median, third, high, float((y * w).sum() / w.sum()), shares)
 
 
-def tracks(columns: Columns) -> list[Track]:
-    """One track for every metric and evaluator of which there is a score, or could have been one."""
+def score_series(columns: Columns) -> list[ScoreSeries]:
+    """Return one series for every metric and evaluator that has a score in *columns*."""
     found: dict[tuple[str, str], bool] = {}
     for number in dict.fromkeys(columns.scored_series.tolist()):
         series = columns.series[number]
         found[series.metric, columns.evaluators[series.evaluator]] = series.higher_is_better
-    return [_track(columns, metric, evaluator, better) for (metric, evaluator), better in found.items()]
+    return [_series(columns, metric, evaluator, better) for (metric, evaluator), better in found.items()]
 
 
-def _track(columns: Columns, metric: str, evaluator: str, higher_is_better: bool) -> Track:
+def _series(columns: Columns, metric: str, evaluator: str, higher_is_better: bool) -> ScoreSeries:
     y, probability = _scores(columns, metric, evaluator), _probabilities(columns, evaluator)
     scored = ~np.isnan(y) & (probability > 0)
     weight = np.where(scored, 1.0 / np.where(scored, probability, 1.0), 0.0)
     y = np.where(scored, y, np.nan)
     counted, f, ruled = np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(len(columns))
-    always = np.isin(columns.why, [code for code, reason in enumerate(columns.decisions) if reason == _ALWAYS])
+    always, never = _decided(columns, _ALWAYS), _decided(columns, _NEVER)
+    could_be_judged = (~_decided(columns, "", _NEVER) | (probability > 0)) & ~never
     ours = np.zeros(len(columns), dtype=bool)
     for number, source in columns.sources.items():
         if source.estimated_by(metric) != evaluator:
@@ -116,7 +130,7 @@ def _track(columns: Columns, metric: str, evaluator: str, higher_is_better: bool
             counted[here & scored] = 1.0
             continue
         screened = _scores(columns, metric, source.screen) if metric in source.screened else np.zeros(len(columns))
-        could = here & _reached(columns, probability)
+        could = here & could_be_judged
         weight[here & ~could] = 0.0
         known = could & ~np.isnan(screened)
         counted[known] = 1.0
@@ -125,10 +139,10 @@ def _track(columns: Columns, metric: str, evaluator: str, higher_is_better: bool
         # A judged call that the screen could not score counts with the mean of all others, which shifts no estimate.
         f[could & np.isnan(screened)] = float(f[known].mean()) if known.any() else 0.0
     estimated = bool(ours.any())
-    if estimated:  # scores of the same evaluator where another's were estimated are not of this series
+    if estimated:  # Scores of this evaluator from a time when another evaluator's were estimated are left out.
         weight, y = np.where(ours, weight, 0.0), np.where(ours, y, np.nan)
     unit = any(metric in (*source.screened, *source.judged) for source in columns.sources.values())
-    return Track(metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit)
+    return ScoreSeries(metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit)
 
 
 def _scores(columns: Columns, metric: str, evaluator: str) -> Floats:
@@ -144,7 +158,7 @@ def _scores(columns: Columns, metric: str, evaluator: str) -> Floats:
 
 
 def _probabilities(columns: Columns, evaluator: str) -> Floats:
-    """With which each call was looked at; 0: it was not."""
+    """Return the probability with which *evaluator* saw each call; 0 for calls that it did not see."""
     numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
     rows = np.isin(columns.evaluator, numbers)
     probabilities = np.zeros(len(columns))
@@ -152,24 +166,6 @@ def _probabilities(columns: Columns, evaluator: str) -> Floats:
     return probabilities
 
 
-def _reached(columns: Columns, probability: Floats) -> NDArray[np.bool_]:
-    """Whether the judge could have seen the call: it was decided so or not so, or it has seen it."""
-    undecided = [code for code, reason in enumerate(columns.decisions) if reason in ("", _NEVER)]
-    never = [code for code, reason in enumerate(columns.decisions) if reason == _NEVER]
-    return (~np.isin(columns.why, undecided) | (probability > 0)) & ~np.isin(columns.why, never)
-
-
-def groups(codes: Ints, chosen: NDArray[np.bool_]) -> Ints:
-    """*codes* where *chosen*, else -1."""
-    return np.where(chosen, codes, -1)
-
-
-def parts_of(columns: Columns, edges: Sequence[float]) -> Ints:
-    """The part of the time that each call is in; *edges* are sorted; -1: in none."""
-    found = np.searchsorted(np.asarray(edges), columns.at, side="right") - 1
-    return np.where((found >= 0) & (found < len(edges) - 1), found, -1)
-
-
-def mask(columns: Columns, codes: Ints, wanted: Iterable[int]) -> NDArray[np.bool_]:
-    """The calls whose code is *wanted*."""
-    return np.isin(codes, list(wanted)) if len(columns) else np.zeros(0, dtype=bool)
+def _decided(columns: Columns, *reasons: str) -> Mask:
+    """Return the calls whose sampling decision is one of *reasons*."""
+    return np.isin(columns.why, [code for code, reason in enumerate(columns.decisions) if reason in reasons])

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from ragtrace.report.analysis import Wanted, report
-from ragtrace.report.html import page
+from ragtrace.report.analysis import ReportRequest, build_report
+from ragtrace.report.html_page import render_html
 from ragtrace.report.model import Period, Report
 from tests.support import hostile
 from tests.support.browser import Parsed, dom_of
@@ -33,7 +33,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A report in which every text and name is a payload."""
     path, now = tmp_path_factory.mktemp("history") / "hostile.db", time.time()
     hostile.history(path, now)
-    return report(Wanted(str(path), Period(now - 3600, now), worst=len(hostile.PAYLOADS)))
+    return build_report(ReportRequest(str(path), Period(now - 3600, now), worst=len(hostile.PAYLOADS)))
 
 
 def shown(document: str, folder: Path) -> Parsed:
@@ -58,7 +58,7 @@ def test_a_payload_that_is_not_escaped_would_be_seen(tmp_path: Path) -> None:
 
 def test_the_policy_alone_would_stop_it_too(hostile_report: Report, tmp_path: Path) -> None:
     """A script that had got into the page does not run."""
-    parsed = shown(page(hostile_report).replace("<main>", f"<main>{hostile.PAYLOADS[0]}"), tmp_path)
+    parsed = shown(render_html(hostile_report).replace("<main>", f"<main>{hostile.PAYLOADS[0]}"), tmp_path)
     assert parsed.tags["script"] == 1
     assert parsed.title != hostile.PROOF
 
@@ -68,7 +68,7 @@ def test_nothing_in_a_hostile_history_becomes_more_than_text(
     hostile_report: Report, tmp_path: Path, policy: bool
 ) -> None:
     """The browser sees only the elements and attributes the page is made of, and no payload has run."""
-    document = page(hostile_report)
+    document = render_html(hostile_report)
     parsed = shown(document if policy else without_policy(document), tmp_path)
     assert hostile.PROOF not in parsed.title
     assert not set(parsed.tags) - TAGS
@@ -78,7 +78,7 @@ def test_nothing_in_a_hostile_history_becomes_more_than_text(
 
 def test_every_payload_is_shown_as_it_was(hostile_report: Report, tmp_path: Path) -> None:
     """The reader sees what was asked and answered, letter by letter but for characters that control."""
-    parsed = shown(page(hostile_report), tmp_path)
+    parsed = shown(render_html(hostile_report), tmp_path)
     seen = " ".join(parsed.text.split())
     assert len(hostile_report.problems) == len(hostile.PAYLOADS)
     for payload in hostile.PAYLOADS[:17]:
@@ -87,9 +87,9 @@ def test_every_payload_is_shown_as_it_was(hostile_report: Report, tmp_path: Path
 
 def test_nothing_is_loaded_from_anywhere(hostile_report: Report) -> None:
     """No address in any place that a browser would follow."""
-    parsed = Parsed(page(hostile_report))
+    parsed = Parsed(render_html(hostile_report))
     assert not {name for _, name in parsed.attributes} & {"href", "src", "srcset", "action", "background", "data"}
-    style = re.search(r"<style>(.*?)</style>", page(hostile_report), re.DOTALL)
+    style = re.search(r"<style>(.*?)</style>", render_html(hostile_report), re.DOTALL)
     assert style is not None
     assert "url(" not in style[1]
     assert "@import" not in style[1]

@@ -74,12 +74,14 @@ def score_one_call() -> float:
 
 
 def run_the_demo() -> int:
-    """Run `ragtrace demo` by its console script; returns how many calls it says it made."""
+    """Run `ragtrace demo` by its console script, with its report; returns how many calls it says it made."""
     script = Path(sys.executable).with_name("ragtrace")
-    argv = [str(script), "demo", "--questions", "20", "--json"]
+    page = Path("report.html")  # made from templates, which the wheel must contain
+    argv = [str(script), "demo", "--questions", "20", "--json", "--report", str(page)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert isinstance(json.loads(done.stdout), dict)
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     return 20
 
 

@@ -10,7 +10,7 @@ from io import StringIO
 from typing import Final
 
 from ragtrace.estimates import Estimate
-from ragtrace.report.model import Change, Compared, Measured, Report
+from ragtrace.report.model import Change, MetricComparison, MetricReport, Report
 
 FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - as typed in East Asia
 COLUMNS: Final = (
@@ -19,12 +19,12 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def as_json(report: Report) -> str:
+def to_json(report: Report) -> str:
     """The whole report as one JSON object in ASCII; times are seconds since the epoch, estimates as of `Estimate`."""
     return json.dumps({"version": 1, **asdict(report)}, allow_nan=False) + "\n"
 
 
-def as_csv(report: Report) -> str:
+def to_csv(report: Report) -> str:
     """Every estimate as a row: of all calls, over time, by workflow and model, before, after and their difference.
 
     A text that a spreadsheet would run as a formula has a ' before it.
@@ -51,7 +51,7 @@ def _rows(report: Report) -> Iterator[dict[str, object]]:
         yield from _compared(row, report)
 
 
-def _of_one(item: Measured, report: Report) -> Iterator[dict[str, object]]:
+def _of_one(item: MetricReport, report: Report) -> Iterator[dict[str, object]]:
     who: dict[str, object] = {"metric": item.metric, "evaluator": item.evaluator}
     times: dict[str, object] = {"start": report.period.start, "end": report.period.end}
     if item.overall is not None:
@@ -75,7 +75,7 @@ def _of_one(item: Measured, report: Report) -> Iterator[dict[str, object]]:
         yield {"part": "unscored", **who, "name": reason, **times, "calls": count}
 
 
-def _compared(row: Compared, report: Report) -> Iterator[dict[str, object]]:
+def _compared(row: MetricComparison, report: Report) -> Iterator[dict[str, object]]:
     two = report.comparison
     if two is None:
         return

@@ -1,0 +1,164 @@
+"""Geometry of the charts of the HTML report: positions in per cent, and paths of the SVG of the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Final
+
+from ragtrace.estimates import Estimate
+from ragtrace.report.model import MetricReport, Period, Rollout, ScoreSpread, TimelinePoint
+
+WIDTH: Final = 1000
+HEIGHT: Final = 200
+_STEPS: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
+_MOST_LINES: Final = 6
+_HOUR: Final = 3600
+_TIME_STEPS: Final = (60, 300, 900, 1800, _HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, 24 * _HOUR, 48 * _HOUR,
+                      7 * 24 * _HOUR, 14 * 24 * _HOUR, 30 * 24 * _HOUR, 90 * 24 * _HOUR)  # fmt: skip
+_MOST_TIMES: Final = 6
+_FEWEST_POINTS: Final = 2
+_ROUNDING: Final = 1e-9
+_SHOWN_IN_FULL: Final = 0.75
+"""Share of the intervals that are shown in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Linear scale from values to per cents of a length, with the round values that are labelled."""
+
+    low: float
+    high: float
+    lines: tuple[float, ...] = ()
+
+    def at(self, value: float) -> float:
+        """Return the position of *value* on the scale: 0 to 100."""
+        return round(100 * min(1.0, max(0.0, (value - self.low) / (self.high - self.low))), 3)
+
+    def y(self, value: float) -> float:
+        """Return the vertical position of *value* in an SVG of `HEIGHT`."""
+        return round(HEIGHT * (1 - self.at(value) / 100), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineChart:
+    """Estimate over time with its interval as a band, the level compared with, and the rollouts."""
+
+    values: Scale
+    times: Scale
+    points: tuple[TimelinePoint, ...]
+    paths: tuple[tuple[str, str], ...]
+    """CSS class and path of each shape, the lowest first."""
+    rollouts: tuple[Rollout, ...]
+    ticks: tuple[tuple[str, float], ...]
+    """Label and position of each round time."""
+    known: int
+    """Number of points that have an estimate."""
+    last: Estimate
+
+
+def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequence[Rollout]) -> TimelineChart | None:
+    """Return the chart of *item* over time; None if fewer than two points have an estimate.
+
+    Args:
+        before: the level that the estimate is compared with.
+    """
+    known = [point for point in item.timeline if point.estimate.value is not None]
+    if len(known) < _FEWEST_POINTS:
+        return None
+    values = _round_scale([*_levels(known), *_ends(before)])
+    times = Scale(item.timeline[0].period.start, item.timeline[-1].period.end)
+    shown = tuple(each for each in rollouts if times.low <= each.at < times.high)
+    paths = [
+        *_before_paths(before, values),
+        ("grid", "".join(f"M0 {values.y(line)}H{WIDTH}" for line in values.lines)),
+        *_estimate_paths(item.timeline, times, values),
+        ("rollout", "".join(f"M{10 * times.at(each.at)} 0V{HEIGHT}" for each in shown)),
+    ]
+    return TimelineChart(
+        values, times, item.timeline, tuple((kind, path) for kind, path in paths if path), shown,
+        tuple(_ticks(Period(times.low, times.high), times)), len(known), known[-1].estimate,
+    )  # fmt: skip
+
+
+def common_scale(estimates: Iterable[Estimate]) -> Scale:
+    """Return a scale with round ends that holds the intervals of all *estimates*."""
+    levels = [end for estimate in estimates for end in _ends(estimate)]
+    return _round_scale(levels) if levels else Scale(0.0, 1.0, (0.0, 0.5, 1.0))
+
+
+def spread_scale(spread: ScoreSpread) -> Scale:
+    """Return the scale of a box plot: [0, 1], or the range of the scores if they are not in it."""
+    if spread.shares:
+        return Scale(0.0, 1.0)
+    low = min(0.0, spread.low)
+    return Scale(low, spread.high if spread.high > low else spread.high + 1.0)
+
+
+def _ends(estimate: Estimate | None) -> tuple[float, ...]:
+    return () if estimate is None or estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
+
+
+def _levels(known: Sequence[TimelinePoint]) -> list[float]:
+    """Return the values that the chart must show: all estimates, and all intervals but the widest quarter.
+
+    One point with two judged calls has an interval from 0 to 90 %, which would flatten all others.
+    """
+    values = [point.estimate.value or 0.0 for point in known]
+    ends = sorted((_ends(point.estimate) for point in known), key=lambda pair: pair[1] - pair[0])
+    usual = ends[: max(1, round(_SHOWN_IN_FULL * len(ends)))]
+    return [*values, *(end for pair in usual for end in pair)]
+
+
+def _round_scale(levels: Sequence[float]) -> Scale:
+    """Return a scale with round ends that holds all *levels*, from 0 if they are nearer to 0 than to each other."""
+    low, high = min(levels), max(levels)
+    low = 0.0 if low < (high - low) else low
+    step = next((step for step in _STEPS if (high - low) / step <= _MOST_LINES - 1), _STEPS[-1])
+    first, last = int((low + _ROUNDING) // step), -int(-(high - _ROUNDING) // step)
+    last = max(last, first + 1)
+    return Scale(first * step, last * step, tuple(round(number * step, 6) for number in range(first, last + 1)))
+
+
+def _before_paths(before: Estimate | None, values: Scale) -> list[tuple[str, str]]:
+    """Return the level that is compared with: a broken line in a band."""
+    if before is None or before.value is None:
+        return []
+    line = ("before", f"M0 {values.y(before.value)}H{WIDTH}")
+    if before.low is None or before.high is None:
+        return [line]
+    return [("before-band", f"M0 {values.y(before.low)}H{WIDTH}V{values.y(before.high)}H0Z"), line]
+
+
+def _estimate_paths(timeline: Sequence[TimelinePoint], times: Scale, values: Scale) -> list[tuple[str, str]]:
+    """Return band, line and points of the estimate, with gaps where nothing was judged."""
+    runs: list[list[TimelinePoint]] = [[]]
+    for point in timeline:
+        if point.estimate.value is None:
+            runs.append([])
+        else:
+            runs[-1].append(point)
+    band = line = dots = bars = ""
+    for run in filter(None, runs):
+        xs = [10 * times.at((point.period.start + point.period.end) / 2) for point in run]
+        middle = [f"{x} {values.y(point.estimate.value or 0.0)}" for x, point in zip(xs, run, strict=True)]
+        low, high = zip(*(map(values.y, _ends(point.estimate)) for point in run), strict=True)
+        dots += "".join(f"M{place}h0" for place in middle)
+        if len(run) == 1:
+            bars += f"M{xs[0]} {low[0]}V{high[0]}"
+            continue
+        upper = "L".join(f"{x} {y}" for x, y in zip(xs, high, strict=True))
+        lower = "L".join(f"{x} {y}" for x, y in zip(reversed(xs), reversed(low), strict=True))
+        band += f"M{upper}L{lower}Z"
+        line += f"M{'L'.join(middle)}"
+    return [("band", band), ("bar", bars), ("line", line), ("dots", dots)]
+
+
+def _ticks(period: Period, times: Scale) -> Iterable[tuple[str, float]]:
+    length = period.end - period.start
+    step = next((step for step in _TIME_STEPS if length / step <= _MOST_TIMES), _TIME_STEPS[-1])
+    for number in range(-int(-period.start // step), int(period.end // step) + 1):
+        at = datetime.fromtimestamp(number * step, timezone.utc)
+        label = at.strftime("%d %b") if step >= 24 * _HOUR or (at.hour, at.minute) == (0, 0) else at.strftime("%H:%M")
+        yield label, times.at(number * step)

@@ -1,0 +1,130 @@
+"""The report as one self-contained HTML page: no script, nothing loaded from anywhere, every text escaped.
+
+Jinja2 escapes what the template shows, so that no new line of the template can forget to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ragtrace.errors import SettingsError
+from ragtrace.report import charts, wording
+from ragtrace.report.model import BreakdownRow, Report, RetrievedChunk, WorstAnswer
+
+if TYPE_CHECKING:
+    from ragtrace.estimates import Estimate
+
+
+def render_html(report: Report) -> str:
+    """Return the report as a complete HTML document.
+
+    Raises:
+        SettingsError: Jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise SettingsError("the HTML report needs Jinja2; install it with: pip install 'ragtrace-otel[cli]'") from None
+    environment = Environment(
+        loader=PackageLoader("ragtrace.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_without_control_characters,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["thousands"] = "{:,}".format
+    item = report.headline
+    row = report.compared(item)
+    breakdowns = _breakdowns(report)
+    shown = [each for _, rows in breakdowns for each in rows[: wording.MOST_SHOWN_ROWS]]
+    estimates = [
+        estimate
+        for each in shown
+        for estimate in ((each.moved.before, each.moved.after) if each.moved else (each.estimate,))
+    ]
+    return environment.get_template("report.html").render(
+        report=report,
+        item=item,
+        row=row,
+        verdict=wording.verdict(report),
+        figures=_figures(report),
+        chart=item and charts.timeline_chart(item, row.before if row else None, report.rollouts),
+        legend=_legend(report),
+        breakdowns=breakdowns,
+        breakdown_scale=charts.common_scale(estimates),
+        breakdown_changed=any(each.moved for each in shown),
+        whole=_overall_now(report),
+        wording=wording,
+        charts=charts,
+        first_chunks=_first_chunks,
+    )
+
+
+def _without_control_characters(value: object) -> object:
+    if isinstance(value, str) and not hasattr(value, "__html__"):  # else it is markup of the template itself
+        return wording.clean(value)
+    return value
+
+
+def _figures(report: Report) -> list[tuple[str, str, str]]:
+    """Return name, value and interval of the figures below the verdict."""
+    item, row, groups = report.headline, report.compared(report.headline), report.comparison
+    if item is None or item.overall is None:
+        return []
+
+    def figure(name: str, estimate: Estimate, more: str = "") -> tuple[str, str, str]:
+        name = name[:1].upper() + name[1:] if " " in name else name
+        return name, wording.percent(estimate.value), wording.interval(estimate) + more
+
+    if row and groups and row.change and row.before and row.after:
+        difference = "Difference", wording.points(row.change.value), wording.change_interval(row.change)
+        figures = [figure(groups.after, row.after), figure(groups.before, row.before), difference]
+    else:
+        figures = [figure("This time", item.overall)]
+    if report.recent is not None and report.recent.after.value is not None:
+        figures.append(figure(f"The last {wording.span(report.period.end - report.recent.since)}", report.recent.after))
+    if report.latest is not None:
+        more = f", {report.latest.judged:,} calls scored"
+        figures.append(figure(wording.latest(report), report.latest.estimate, more))
+    return figures
+
+
+def _legend(report: Report) -> str:
+    """Explain the chart of the headline metric."""
+    item, row = report.headline, report.compared(report.headline)
+    if item is None:
+        return ""
+    text = "Line: estimate over time. Band: its 95% interval."
+    if row is not None and row.before is not None and row.before.value is not None and report.comparison is not None:
+        text += f" Broken line in a grey band: {report.comparison.before}, {wording.with_interval(row.before)}"
+        text += f" ({wording.compared_with(report, item)})."
+    if report.rollouts:
+        text += " Dotted upright lines: the first call of a release."
+    if counts := [point.judged for point in item.timeline]:
+        width = sorted(point.period.end - point.period.start for point in item.timeline)[len(counts) // 2]
+        each = wording.span(width).removeprefix("1 ")
+        text += f" Bars: scored calls per {each}, {min(counts):,} to {max(counts):,}."
+    return f"{text} {wording.judged(item)}."
+
+
+def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
+    """Return the breakdowns of the headline metric that tell workflows or models apart."""
+    item = report.headline
+    kinds = () if item is None else (("By workflow", item.by_workflow), ("By model", item.by_model))
+    return [(name, rows) for name, rows in kinds if len(rows) > 1 or (rows and rows[0].name)]
+
+
+def _overall_now(report: Report) -> float | None:
+    """Return the headline estimate over all the calls that the dots of the breakdowns are parts of."""
+    item, row = report.headline, report.compared(report.headline)
+    if row is not None and row.change is not None and row.after is not None:
+        return row.after.value
+    return None if item is None or item.overall is None else item.overall.value
+
+
+def _first_chunks(answer: WorstAnswer) -> tuple[list[tuple[int, RetrievedChunk]], list[tuple[int, RetrievedChunk]]]:
+    """Split the numbered chunks into those that marked words were compared with, else the first two, and the rest."""
+    ranked = list(enumerate(answer.passages or (), start=1))
+    first = [pair for pair in ranked if pair[1].held_against] or ranked[:2]
+    return first, [pair for pair in ranked if pair not in first]

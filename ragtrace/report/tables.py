@@ -1,0 +1,107 @@
+"""The tables of a report as rows of text, for the forms that consist of text: terminal and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ragtrace.report import wording
+from ragtrace.report.model import MetricReport, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under a title; every column but the first holds figures."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    more: str = ""
+    """How many rows are left out."""
+
+
+def metrics_table(report: Report) -> Table:
+    """Return every metric in both groups of calls, or its estimate if nothing could be compared."""
+    groups = report.comparison
+    if groups is None or not report.changes:
+        rows = [
+            (wording.by_evaluator(item), wording.with_interval(item.overall))
+            for item in report.measured
+            if item.overall
+        ]
+        return Table("Estimates", ("Metric", "Estimate (95% interval)"), rows)
+    changes = [
+        (
+            wording.by_evaluator(row),
+            wording.with_interval(row.before),
+            wording.with_interval(row.after),
+            wording.change_with_interval(row.change, row.reason),
+        )
+        for row in groups.rows
+    ]
+    return Table("What changed", ("Metric", groups.before, groups.after, "Difference (95% interval)"), changes)
+
+
+def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
+    """Return the estimates of *item* by workflow and by model, with their changes if there are any."""
+    tables: list[Table] = []
+    for kind, breakdown in (("workflow", item.by_workflow), ("model", item.by_model)):
+        shown, overall = breakdown[: wording.MOST_SHOWN_ROWS], report.compared(item)
+        heading, more = f"{wording.title(item.metric)} by {kind}", wording.left_out(breakdown)
+        if any(row.moved for row in shown):
+            changes = [
+                (
+                    wording.name(row.name),
+                    wording.percent(row.moved.before.value if row.moved else None),
+                    wording.percent(row.moved.after.value if row.moved else None),
+                    wording.change_with_interval(row.moved.change if row.moved else None),
+                    wording.contribution(row, overall) or "-",
+                )
+                for row in shown
+            ]
+            head = (kind.title(), "Before", "After", "Difference (95% interval)", "Of the change")
+            tables.append(Table(heading, head, changes, more))
+        elif shown:
+            rows = [
+                (wording.name(row.name), wording.with_interval(row.estimate), f"{row.calls:,}", f"{row.judged:,}")
+                for row in shown
+            ]
+            tables.append(Table(heading, (kind.title(), "Estimate (95% interval)", "Calls", "Scored"), rows, more))
+    return tables
+
+
+def closing_tables(report: Report) -> list[Table]:
+    """Return how the scores are spread, what is unscored and why, and what judging cost."""
+    spread = [
+        (
+            wording.by_evaluator(item),
+            *map(wording.number, (box.low, box.first, box.median, box.third, box.high, box.mean)),
+            f"{box.n:,}",
+        )
+        for item in report.measured
+        if (box := item.box) is not None
+    ]
+    unscored = [
+        (wording.by_evaluator(item), wording.reason(reason), f"{count:,}")
+        for item in report.measured
+        for reason, count in item.unscored.items()
+    ]
+    costs = [
+        (
+            each.evaluator,
+            *(f"{n:,}" for n in (each.looked_at, each.failed, each.requests, each.input_tokens, each.output_tokens)),
+            wording.cost(each),
+        )
+        for each in report.spent
+    ]
+    quantiles = ("Metric", "5%", "25%", "Median", "75%", "95%", "Mean", "Scores")
+    tables = [
+        Table("How the scores are spread", quantiles, spread),
+        Table("Not scored", ("Metric", "Reason", "Calls"), unscored),
+        Table(
+            "What judging cost",
+            ("Evaluator", "Calls", "Failed", "Requests", "Tokens in", "Tokens out", "Cost"),
+            costs,
+        ),
+    ]
+    return [table for table in tables if table.rows]

@@ -1,0 +1,383 @@
+"""Wording of a report: headings, figures and names as text, the same in every form of the report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Final, Literal, TypeAlias
+
+from ragtrace.estimates import Estimate
+from ragtrace.report.model import (
+    BreakdownRow,
+    Change,
+    EvaluatorCost,
+    MetricComparison,
+    MetricReport,
+    Report,
+    WorstAnswer,
+)
+
+Tone: TypeAlias = Literal["bad", "good", "quiet"]
+_TWO_DECIMALS_BELOW: Final = 0.00995
+_TWO_DECIMALS_BELOW_POINTS: Final = 0.00095
+_ANSWER_CHARS: Final = 1_600
+CHUNK_CHARS: Final = 1_200
+_NAME_CHARS: Final = 80
+MOST_SHOWN_ROWS: Final = 12
+"""Workflows or models shown in a form that a person reads."""
+_NOW_S: Final = 60.0
+"""A period that ended at most this long before the report was made ends now."""
+_TITLES: Final = {
+    "hallucinated": "Hallucination rate",
+    "hallucination": "Unsupported statements",
+    "answered_without_context": "Answers without any context",
+    "suspicious": "Suspicious answers",
+}
+"""Titles of the metrics whose name alone does not say what their mean is a share of."""
+_MEANINGS: Final = {
+    "hallucinated": "share of the answers with at least one statement that no retrieved chunk supports, by the judge's "
+    "verdicts",
+    "suspicious": "share of the answers less consistent with their chunks than 95% of this application's baseline",
+    "answered_without_context": "share of the answers that were given although retrieval returned nothing",
+    "hallucination": "share of the statements in an answer that no retrieved chunk supports",
+    "faithfulness": "share of the statements in an answer that the retrieved chunks support",
+    "contradiction": "share of the statements in an answer that a retrieved chunk contradicts",
+    "faithfulness_noncontradiction": "share of the statements in an answer that no retrieved chunk contradicts",
+    "consistency": "how far an answer agrees with its retrieved chunks; its scale belongs to "
+    "this application, so compare it with its own past",
+    "answered": "share of the calls in which the answer attempts to answer",
+    "answer_relevancy": "share of the statements in an answer that answer the question or are useful background",
+    "context_relevance": "mean relevance of the retrieved chunks to the question",
+    "contextual_accuracy": "share of the retrieved chunks that are relevant to the question",
+    "citation_precision": "how well the cited chunks support the parts of the answer that cite them",
+    "citation_recall": "how much of the answer is supported by what it cites",
+}
+DECISIONS: Final = {
+    "sampled": "seen: drawn by the sample",
+    "suspicious": "seen: suspicious to the screen",
+    "always_rule": "seen: by a rule",
+    "not_sampled": "not seen: not drawn",
+    "never_rule": "not seen: by a rule",
+    "budget": "not seen: the budget was spent",
+}
+# The joiners U+200C and U+200D stay: Persian, Hindi and emoji are written with them.
+_CONTROL: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+
+# --- the verdict ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The first sentence of a report."""
+
+    title: str
+    detail: str
+    tone: Tone
+
+
+def verdict(report: Report) -> Verdict:
+    """Say whether the headline metric went up or down, by how much, and how sure that is."""
+    item = report.headline
+    if item is None or item.overall is None or item.overall.value is None:
+        detail = "no call was judged in this time" if report.calls else "no calls were kept in this time"
+        return Verdict("Nothing to tell yet", detail, "quiet")
+    compared = _comparison_verdict(report, item)
+    if report.recent is None or compared.tone != "quiet" or report.recent.change.direction == "unclear":
+        return compared
+    recent = report.recent
+    last = f"the last {span(report.period.end - recent.since)}"
+    last += "" if _ends_now(report) else " of this time"
+    detail = f"{percent(recent.after.value)} against {percent(recent.before.value)} earlier in this time; the "
+    detail += f"difference is {_with_confidence(recent.change)}"
+    row = report.compared(item)
+    if row is not None and row.change is not None:
+        change = f"{points(row.change.value)} ({change_interval(row.change)})"
+        detail += f". Over all of this time: no clear change, {change}"
+    return Verdict(f"{title(item.metric)} went {_direction(recent.change)} in {last}", detail, _tone(recent.change))
+
+
+def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
+    name, row, groups = title(item.metric), report.compared(item), report.comparison
+    if groups is None or row is None or row.change is None or row.before is None or row.after is None:
+        why = "" if row is None or groups is None else f"; no comparison with {groups.before}: {row.reason}"
+        value = None if item.overall is None else item.overall.value
+        return Verdict(f"{name} is {percent(value)}", f"95% interval {interval(item.overall)}{why}", "quiet")
+    moved = f"from {percent(row.before.value)} ({groups.before}) to {percent(row.after.value)} ({groups.after})"
+    detail = f"{moved}; the difference is {_with_confidence(row.change)}"
+    if row.change.direction == "unclear":
+        return Verdict(f"No clear change in {name.lower()}", f"{detail}: it may be chance", "quiet")
+    size = points(row.change.value).lstrip("+\u2212")
+    return Verdict(f"{name} went {_direction(row.change)} by {size}", detail, _tone(row.change))
+
+
+def _tone(change: Change) -> Tone:
+    return "bad" if change.direction == "worse" else "good"
+
+
+def _direction(change: Change) -> str:
+    return "up" if change.value > 0 else "down"
+
+
+def _with_confidence(change: Change) -> str:
+    return f"{points(change.value)}, with 95% confidence between {_signed(change.low)} and {points(change.high)}"
+
+
+def _ends_now(report: Report) -> bool:
+    return report.made_at - report.period.end <= _NOW_S
+
+
+# --- metrics and estimates --------------------------------------------------------------------------------------------
+
+
+def title(metric: str) -> str:
+    """Return the name of *metric* as a heading."""
+    if metric in _TITLES:
+        return _TITLES[metric]
+    words = shortened(metric, _NAME_CHARS).replace("_", " ").strip()
+    return words[:1].upper() + words[1:] or "(no name)"
+
+
+def by_evaluator(item: MetricReport | MetricComparison) -> str:
+    """Return the title of a metric with its evaluator."""
+    return f"{title(item.metric)} by {item.evaluator}"
+
+
+def meaning(metric: str) -> str:
+    """Return the title of *metric* with its definition in one line; empty if none is known."""
+    return f"{title(metric)}: {_MEANINGS[metric]}" if metric in _MEANINGS else ""
+
+
+def percent(value: float | None) -> str:
+    """Format a share; with two decimals where one would round it to almost nothing."""
+    if value is None:
+        return "-"
+    return f"{100 * value:.2f}%" if 0 < value < _TWO_DECIMALS_BELOW else f"{100 * value:.1f}%"
+
+
+def interval(estimate: Estimate | None) -> str:
+    """Format the 95 % interval of an estimate."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return "-"
+    return f"{percent(estimate.low)} to {percent(estimate.high)}"
+
+
+def with_interval(estimate: Estimate | None) -> str:
+    """Format an estimate with its 95 % interval."""
+    if estimate is None or estimate.value is None:
+        return "-" if estimate is None else f"unknown ({reason(estimate.reason or '')})"
+    return f"{percent(estimate.value)} ({interval(estimate)})"
+
+
+def points(value: float) -> str:
+    """Format a difference of two shares in percentage points, with its sign."""
+    return f"{_signed(value)} points"
+
+
+def _signed(value: float) -> str:
+    decimals = 2 if 0 < abs(value) < _TWO_DECIMALS_BELOW_POINTS else 1
+    return f"{100 * value:+.{decimals}f}".replace("-", "\u2212")  # a minus as wide as the plus
+
+
+def change_interval(change: Change) -> str:
+    """Format the 95 % interval of a change, in percentage points without the unit."""
+    return f"{_signed(change.low)} to {_signed(change.high)}"
+
+
+def change_with_interval(change: Change | None, missing: str = "not known") -> str:
+    """Format a change with its 95 % interval; *missing* if there is none."""
+    return missing if change is None else f"{points(change.value)} ({change_interval(change)})"
+
+
+def contribution(row: BreakdownRow, overall: MetricComparison | None) -> str:
+    """Say how many points of the overall change come from *row*; empty if that is not known."""
+    if row.moved is None or row.moved.share is None or overall is None or overall.change is None:
+        return ""
+    return f"{_signed(row.moved.share * overall.change.value)} of {points(overall.change.value)}"
+
+
+def latest(report: Report) -> str:
+    """Return the name of the newest part of the period; empty if nothing was judged in it."""
+    if report.latest is None:
+        return ""
+    length = span(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
+    return f"{'Now' if _ends_now(report) else 'At the end'}: the last {length}"
+
+
+def latest_with_interval(report: Report) -> str:
+    """Return a sentence on the newest part of the period; empty if nothing was judged in it."""
+    if report.latest is None:
+        return ""
+    return f"{latest(report)} {with_interval(report.latest.estimate)}, {report.latest.judged:,} calls scored"
+
+
+def without_context(report: Report) -> str:
+    """Return the share of answers given although retrieval returned nothing; empty if it is not known.
+
+    The report has a line of its own for it, because it is the plainest sign of a broken retriever.
+    """
+    for item in report.measured:
+        if item.metric == "answered_without_context" and item.overall is not None and item.overall.value is not None:
+            return f"Answers given without any context: {with_interval(item.overall)} of {item.judged:,}"
+    return ""
+
+
+def compared_with(report: Report, item: MetricReport) -> str:
+    """Return the releases and the evaluator that the figures before and after rest on."""
+    groups = report.comparison
+    judge = f"both scored by {clean(item.evaluator)}"
+    if groups is None or groups.kind == "releases" or not groups.releases_before or not groups.releases_after:
+        return judge
+    before, after = (listed(each).replace(", ", " and ") for each in (groups.releases_before, groups.releases_after))
+    return f"release {before} before, {after} after; {judge}"
+
+
+def judged(item: MetricReport) -> str:
+    """Return how many calls a figure rests on."""
+    of = "" if item.overall is None else f" of {item.overall.n:,}"
+    return f"{item.judged:,}{of} calls scored by {clean(item.evaluator)}"
+
+
+def left_out(rows: Sequence[BreakdownRow]) -> str:
+    """Return how many *rows* are not shown; empty if all are."""
+    rest = rows[MOST_SHOWN_ROWS:]
+    return f"{len(rest):,} more, with {sum(row.calls for row in rest):,} calls" if rest else ""
+
+
+# --- names, numbers and times -----------------------------------------------------------------------------------------
+
+
+def span(seconds: float) -> str:
+    """Format a length of time in the largest unit that fits."""
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length or (unit == "hours" and seconds >= length):
+            return f"{seconds / length:.3g} {unit if seconds != length else 'hour'}"
+    return "second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
+
+
+def moment(at: float) -> str:
+    """Format a time to the minute, in UTC."""
+    return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def between(start: float, end: float) -> str:
+    """Format a period, in UTC."""
+    first, last = moment(start), moment(end)
+    return f"{first[:-4]} to {last[11:] if first[:10] == last[:10] else last}"
+
+
+def subject(report: Report) -> str:
+    """Return calls, period, services, releases and workflow of the report on one line."""
+    parts = [f"{report.calls:,} calls", between(report.period.start, report.period.end)]
+    if report.services:
+        parts.append(listed(report.services))
+    if report.releases:
+        parts.append(f"release {listed(report.releases)}")
+    if report.workflow is not None:
+        parts.append(f"workflow {name(report.workflow)} only")
+    return " \u00b7 ".join(parts)
+
+
+def name(text: str) -> str:
+    """Return the name of a workflow, model or release, shortened and without control characters."""
+    return shortened(text, _NAME_CHARS) or "(no name)"
+
+
+def listed(names: tuple[str, ...], most: int = 4) -> str:
+    """Join the first *most* names with commas and count the others."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(name, names[:most])) + more
+
+
+def number(value: float) -> str:
+    """Format a score that need not be a share."""
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def reason(code: str) -> str:
+    """Return an unscored reason in words."""
+    return clean(code).replace("_", " ")
+
+
+def decisions(report: Report) -> str:
+    """Return how many calls the judge saw or did not see, and why."""
+    return "; ".join(f"{count:,} {DECISIONS.get(reason, reason)}" for reason, count in report.decisions.items())
+
+
+def cost(spent: EvaluatorCost) -> str:
+    """Format the money an evaluator took, and say for how many calls the price is not known."""
+    if not spent.requests:
+        return "free" if not spent.cost_usd else f"{spent.cost_usd:.4f} USD"
+    if spent.unpriced >= spent.looked_at:
+        return "price not known"
+    if spent.unpriced and not spent.cost_usd:
+        return f"price not known of {spent.unpriced:,} calls"
+    return f"{spent.cost_usd:,.4f} USD" + (f" and {spent.unpriced:,} calls at no known price" if spent.unpriced else "")
+
+
+def score(answer: WorstAnswer) -> str:
+    """Return the metric and score of one of the worst answers."""
+    return f"{title(answer.metric)} {100 * answer.score:.3g}%"
+
+
+def duration(seconds: float) -> str:
+    """Format seconds, or milliseconds below one second."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+# --- texts of calls ---------------------------------------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    """Replace the characters of *text* that control a terminal or turn text around with U+FFFD."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def shortened(text: str, most: int = CHUNK_CHARS) -> str:
+    """Cut *text* to *most* characters and clean it."""
+    return clean(text if len(text) <= most else f"{text[:most]} ...")
+
+
+def answer_pieces(answer: WorstAnswer) -> list[tuple[str, bool]]:
+    """Return the answer in pieces, each with whether it is marked, cut to what fits around the first mark."""
+    text, marks = answer.answer, answer.marks
+    start = max(0, min(marks[0][0] - _ANSWER_CHARS // 3, len(text) - _ANSWER_CHARS)) if marks else 0
+    end = min(len(text), start + _ANSWER_CHARS)
+    pieces, copied = [("... " * (start > 0), False)], start
+    for first, last in marks:
+        if first < end and last > start:
+            pieces += [(text[copied : max(first, start)], False), (text[max(first, start) : min(last, end)], True)]
+            copied = min(last, end)
+    pieces += [(text[copied:end], False), (" ..." * (end < len(text)), False)]
+    return [(clean(piece), marked) for piece, marked in pieces if piece]
+
+
+def marked(report: Report) -> str:
+    """Say what the marked words of the worst answers are."""
+    compared = {answer.compared for answer in report.problems if answer.marks}
+    if compared == {True}:
+        return "in no retrieved chunk; words alone were compared, so they may be a true paraphrase"
+    others = ", or in none where words alone were compared" if True in compared else ""
+    return f"supported by no retrieved chunk{others}"
+
+
+def held_against(answer: WorstAnswer) -> str:
+    """Say how a chunk relates to the marked words that were compared with it."""
+    return "does not have the marked words" if answer.compared else "does not support the marked words"
+
+
+def origin(answer: WorstAnswer) -> list[str]:
+    """Return time, workflow, model, release, evaluator, trace and repetitions of one of the worst answers."""
+    return [
+        moment(answer.at),
+        *(name(each) for each in (answer.workflow, answer.model) if each),
+        *([f"release {name(answer.release)}"] if answer.release else []),
+        name(answer.evaluator),
+        *([f"trace {clean(answer.trace_id)}"] if answer.trace_id else []),
+        *([f"the same question and answer in {answer.repeats} of the {answer.among:,} worst calls"]
+          if answer.repeats > 1 else []),
+    ]  # fmt: skip
