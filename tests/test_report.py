@@ -17,9 +17,11 @@ import pytest
 
 import ragtrace
 from ragtrace.cli import main
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Result, Score
 from ragtrace.estimates import Moments, difference, from_moments, of_judged, of_seen
-from ragtrace.model import Result, Score
+from ragtrace.history.records import Offered
+from ragtrace.history.source import Source
 from ragtrace.report import wording
 from ragtrace.report.analysis import ReportRequest, build_report
 from ragtrace.report.html_page import render_html
@@ -29,8 +31,6 @@ from ragtrace.report.model import EvaluatorCost, Period, Report
 from ragtrace.report.periods import divide, parse_period, parse_time
 from ragtrace.report.terminal import render_terminal
 from ragtrace.report.worst_answers import merge_ranges
-from ragtrace.store.records import Offered
-from ragtrace.store.source import Source
 from ragtrace.testing import FakeJudge
 from tests.support import hostile
 from tests.support.browser import Parsed

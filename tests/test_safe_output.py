@@ -16,8 +16,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.errors import JudgeError, SettingsError, faults, printable
+from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.report import wording
+from ragtrace.system.faults import faults, printable
 from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply
 from ragtrace_exporters.http_spans import Certificates, FailureLog, HttpSpanExporter

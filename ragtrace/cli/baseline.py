@@ -11,7 +11,7 @@ from dataclasses import asdict
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.cli.terminal import FAILURE, OK, USAGE, complain
+from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
 
 if TYPE_CHECKING:
     from ragtrace.estimates import Baseline
@@ -80,9 +80,9 @@ def run(options: argparse.Namespace) -> int:
     """Learn or show a baseline; returns the exit status."""
     import sqlite3
 
-    from ragtrace.errors import SettingsError
+    from ragtrace.core.errors import SettingsError
     from ragtrace.estimates import Baseline
-    from ragtrace.store.schema import StoreError
+    from ragtrace.history.schema import StoreError
 
     paths: list[str] = options.paths or [path for path in [os.environ.get("RAGTRACE_STORE", "")] if path]
     shows = len(paths) == 2 and paths[0] == "show"
@@ -109,8 +109,8 @@ def run(options: argparse.Namespace) -> int:
 def _learn(history: str, options: argparse.Namespace) -> int:
     from ragtrace.estimates import Baseline
     from ragtrace.estimates.baseline import alone
+    from ragtrace.history.reading import Reader
     from ragtrace.report.periods import parse_period
-    from ragtrace.store.reading import Reader
 
     chosen = parse_period(options.since, options.until, time())
     release, path = options.service_version, options.out or f"{history}.baseline.json"
@@ -152,6 +152,6 @@ def _print(baseline: Baseline, path: str, options: argparse.Namespace) -> None:
 
 
 def _names(key: tuple[str, ...]) -> tuple[str, ...]:
-    from ragtrace.errors import printable
+    from ragtrace.system.faults import printable
 
     return tuple(printable(name) or "-" for name in key)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.cli.terminal import FAILURE, OK, USAGE, complain, has_rich
+from ragtrace.system.terminal import FAILURE, OK, USAGE, complain, has_rich
 
 if TYPE_CHECKING:
     from ragtrace.report.model import Report
@@ -79,8 +79,8 @@ def run(options: argparse.Namespace) -> int:
     """Make the report and print it; returns the exit status."""
     import sqlite3
 
-    from ragtrace.errors import SettingsError
-    from ragtrace.store.schema import StoreError
+    from ragtrace.core.errors import SettingsError
+    from ragtrace.history.schema import StoreError
 
     path = options.path or os.environ.get("RAGTRACE_STORE", "")
     if not path:
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_history(path: str, options: argparse.Namespace) -> Report:
-    from ragtrace.errors import SettingsError
+    from ragtrace.core.errors import SettingsError
     from ragtrace.report.analysis import ReportRequest, build_report
     from ragtrace.report.periods import parse_period
 

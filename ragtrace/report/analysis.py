@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import LABELLING
 from ragtrace.estimates import Baseline
-from ragtrace.labels import LABELLING
+from ragtrace.history.reading import Columns, Reader
 from ragtrace.report.breakdown import MOST_ROWS, break_down
 from ragtrace.report.comparison import (
     ComparedGroups,
@@ -27,7 +28,6 @@ from ragtrace.report.model import EvaluatorCost, MetricReport, Period, Report, R
 from ragtrace.report.periods import MOST_POINTS, divide, previous_period
 from ragtrace.report.series import ScoreSeries, score_series
 from ragtrace.report.worst_answers import worst_answers
-from ragtrace.store.reading import Columns, Reader
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -13,8 +13,8 @@ from ragtrace.report.model import BreakdownChange, BreakdownRow
 from ragtrace.report.series import ScoreSeries
 
 if TYPE_CHECKING:
+    from ragtrace.history.reading import Ints
     from ragtrace.report.series import Mask
-    from ragtrace.store.reading import Ints
 
 MOST_ROWS: Final = 500
 """Workflows or models that are estimated."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace.estimates import Estimate, difference
+from ragtrace.history.reading import Columns
 from ragtrace.report.model import (
     Change,
     Comparison,
@@ -22,11 +23,10 @@ from ragtrace.report.model import (
 )
 from ragtrace.report.series import ScoreSeries
 from ragtrace.report.wording import span
-from ragtrace.store.reading import Columns
 
 if TYPE_CHECKING:
+    from ragtrace.history.reading import Ints
     from ragtrace.report.series import Mask
-    from ragtrace.store.reading import Ints
 
 _MOST_NAMES_IN_ERROR: Final = 10
 _LATEST_S: Final = 3600.0

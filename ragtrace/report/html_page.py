@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ragtrace.errors import SettingsError
+from ragtrace.core.errors import SettingsError
 from ragtrace.report import charts, wording
 from ragtrace.report.model import BreakdownRow, Report, RetrievedChunk, WorstAnswer
 

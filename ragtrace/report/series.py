@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ragtrace.estimates import Estimate, Moments, from_moments
+from ragtrace.history.reading import Columns
 from ragtrace.report.model import ScoreSpread
-from ragtrace.store.reading import Columns
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     from numpy.typing import NDArray
 
-    from ragtrace.store.reading import Floats, Ints
+    from ragtrace.history.reading import Floats, Ints
 
     Mask: TypeAlias = NDArray[np.bool_]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ragtrace.history.reading import Columns, Reader, Texts
 from ragtrace.report.model import RetrievedChunk, WorstAnswer
 from ragtrace.report.series import ScoreSeries
-from ragtrace.store.reading import Columns, Reader, Texts
 
 if TYPE_CHECKING:
     from ragtrace.report.series import Mask
