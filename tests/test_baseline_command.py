@@ -41,9 +41,9 @@ def fill(path: Path, scores: list[float], *, release: str, days_ago: float, quer
         judged = Evaluation("judge", "2", "llm_judge", {"faithfulness": Score(score, "faithfulness", "1")}, 0.5)
         offered.append(Offered(call, (screened, judged)[: 1 + n % 2], "sampled", at))
     if not path.exists():
-        from ragtrace.history.schema import create
+        from ragtrace.history.schema import history_file
 
-        create(str(path))
+        history_file(str(path)).create()
     with closing(Writer(str(path), source, most_bytes=GIB, texts=query is not None)) as writer:
         writer.write(offered)
 

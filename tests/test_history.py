@@ -24,10 +24,10 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
 from ragtrace.history.history import BATCH_SECONDS, History
 from ragtrace.history.reading import Reader
-from ragtrace.history.schema import StoreError
 from ragtrace.history.writing import Writer
 from ragtrace.runtime import current
 from ragtrace.system.faults import faults
+from ragtrace.system.sqlite_files import SQLiteFileError
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.history import BAD, GIB, SOURCE, Simulated, call_of, fill, made
 from tests.support.scored import screen
@@ -283,7 +283,7 @@ def test_the_file_is_its_owners_alone(path: str) -> None:
 
 def test_reading_a_file_that_is_no_history_says_so(tmp_path: Path) -> None:
     """And does not make one."""
-    with pytest.raises(StoreError, match="no history"):
+    with pytest.raises(SQLiteFileError, match="no history"):
         Reader(str(tmp_path / "missing.db"))
     assert not (tmp_path / "missing.db").exists()
 

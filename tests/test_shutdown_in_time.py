@@ -6,7 +6,7 @@ import gc
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -18,11 +18,11 @@ import ragtrace
 from ragtrace.core.ledger import Ledger
 from ragtrace.core.step import Step
 from ragtrace.history.spool_codec import decode
-from ragtrace.pipeline.recent_outcomes import Fates
 from ragtrace.pipeline.shutdown_budget import Time, kept_for_after
-from ragtrace.pipeline.shutdown_spooling import Leaving
 from ragtrace.pipeline.span_drain import end_spans
 from ragtrace.pipeline.work_item import Finished
+from ragtrace.runtime.current_runtime import current
+from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.otlp import HttpReceiver
@@ -126,31 +126,42 @@ def test_calls_are_stored_before_the_end_and_for_a_moment_after_it() -> None:
 # --- counted in one go -----------------------------------------------------------------------------------------------
 
 
-def finished(workflow: str, *evaluators: str) -> Finished:
-    return Finished(Step("trace", workflow=workflow), None, True, set(evaluators))
+def finished(workflow: str) -> Finished:
+    return Finished(Step("trace", workflow=workflow), None, True)
 
 
-def leave(works: list[Finished], ledger: Ledger, ready: Callable[[Finished], bool] = lambda _: False) -> Fates:
-    fates = Fates()
-    for work in works:
-        ledger.offer_all(work.open, work.step.workflow)
-    Leaving(works, None, ready, ledger, fates).end()
-    return fates
+def leave(workflows: list[str]) -> Runtime:
+    """A runtime that was shut down while its screen blocked, with calls of *workflows* waiting behind the first."""
+    blocking = WaitingJudge(name="screen", blocking=True)
+    watch(screen=blocking, judge=FakeJudge(HALF, name="judge"), sampling=EVERY)
+    runtime = current()
+    assert runtime is not None
+    for workflow in workflows:
+        ragtrace.trace(name=workflow)(lambda question: "answer")("where?")
+        assert blocking.begun.wait(WAIT_S)
+    ragtrace.shutdown(timeout=0.1)
+    blocking.open()
+    return runtime
 
 
 def test_calls_that_are_left_are_entered_by_workflow_and_evaluator() -> None:
-    """Each for everybody who had not looked at it."""
-    ledger = Ledger()
-    leave([finished("a", "x", "y"), finished("a", "x"), finished("b", "x"), finished("b")], ledger)
+    """Each for every evaluator that had not scored it."""
+    ledger = leave(["a", "a", "b"]).ledger
     rows = {(row.evaluator, row.workflow, row.reason): row.calls for row in ledger.rows() if row.outcome == "dropped"}
-    assert rows == {("x", "a", "shutdown"): 2, ("y", "a", "shutdown"): 1, ("x", "b", "shutdown"): 1}
+    assert rows == {
+        ("screen", "a", "shutdown"): 2,
+        ("judge", "a", "shutdown"): 2,
+        ("screen", "b", "shutdown"): 1,
+        ("judge", "b", "shutdown"): 1,
+    }
     assert ledger.stats({}).pending == 0
 
 
 def test_the_doctor_knows_the_last_of_them() -> None:
     """As many as it remembers of calls at all."""
-    fates = leave([finished(f"w{number}", "x") for number in range(1_000)], Ledger()).last()
-    assert [fate.workflow for fate in fates] == [f"w{number}" for number in range(700, 1_000)]
+    fates = leave([f"w{number}" for number in range(400)]).insides.fates.last()
+    workflows = {fate.workflow for fate in fates}
+    assert (len(fates), "w399" in workflows, "w1" in workflows) == (300, True, False)
 
 
 def test_more_than_are_pending_cannot_be_settled_at_once() -> None:

@@ -1,4 +1,4 @@
-"""The file of the spool: what goes in comes out, once, whoever dies on the way."""
+"""The spool file: what goes in comes out, whichever process is killed on the way."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.types import Document, RagCall, Timing, Usage
 from ragtrace.history.spool import Spool
-from ragtrace.history.spool_codec import decode, encode
-from ragtrace.history.spool_records import Claimed, Kept
+from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall, decode, encode
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 
@@ -47,13 +48,13 @@ FULL = RagCall(
 )
 
 
-def kept(number: int, text: str = "there") -> Kept:
+def unscored(number: int, text: str = "there") -> UnscoredCall:
     span = SpanContext(number, number, is_remote=False, trace_flags=TraceFlags(1))
-    return Kept(RagCall(query="where?", contexts=(), answer=text, span=span), ("judge",))
+    return UnscoredCall(RagCall(query="where?", contexts=(), answer=text, span=span), ("judge",))
 
 
-def numbers(claimed: list[Claimed]) -> list[int]:
-    return [call.kept.call.span.trace_id for call in claimed if call.kept.call.span is not None]
+def numbers(claimed: list[ClaimedCall]) -> list[int]:
+    return [call.unscored.call.span.trace_id for call in claimed if call.unscored.call.span is not None]
 
 
 @pytest.fixture
@@ -74,13 +75,13 @@ def opened(path: str, **bounds: Any) -> Spool:
 @pytest.mark.parametrize(
     "call",
     [
-        Kept(FULL, ("embedded", "judge"), "response-1", 0.25),
-        Kept(RagCall(query=None, contexts=None, answer=None), ()),
-        Kept(RagCall(query="", contexts=(), answer=""), ("judge",)),
+        UnscoredCall(FULL, ("embedded", "judge"), "response-1", 0.25),
+        UnscoredCall(RagCall(query=None, contexts=None, answer=None), ()),
+        UnscoredCall(RagCall(query="", contexts=(), answer=""), ("judge",)),
     ],
     ids=["everything", "nothing", "empty"],
 )
-def test_a_call_comes_back_as_it_went(call: Kept) -> None:
+def test_a_call_comes_back_as_it_went(call: UnscoredCall) -> None:
     """Every field, None and empty told apart, whatever characters are in it."""
     text = encode(call)
     assert text.isascii()
@@ -91,14 +92,14 @@ def test_a_call_comes_back_as_it_went(call: Kept) -> None:
 
 def test_the_span_comes_back_with_flags_and_state() -> None:
     """Equality of span contexts looks at less."""
-    back = decode(encode(Kept(FULL, ()))).call.span
+    back = decode(encode(UnscoredCall(FULL, ()))).call.span
     assert back is not None
     assert (back.trace_id, back.span_id, int(back.trace_flags), back.trace_state.to_header()) == (1, 2, 1, "a=b")
 
 
 def test_a_field_that_this_version_does_not_know_is_left_out() -> None:
     """A later version may have written the file."""
-    text = encode(Kept(FULL, ())).replace('"call": {', '"call": {"mood": "sunny", ', 1)
+    text = encode(UnscoredCall(FULL, ())).replace('"call": {', '"call": {"mood": "sunny", ', 1)
     assert decode(text).call == FULL
 
 
@@ -108,53 +109,65 @@ def test_a_field_that_this_version_does_not_know_is_left_out() -> None:
 def test_calls_are_claimed_in_order_and_only_once(path: str) -> None:
     """The second claim gets what the first left."""
     spool = opened(path)
-    assert spool.keep([kept(number) for number in (1, 2, 3)]) == [True] * 3
+    assert spool.add([unscored(number) for number in (1, 2, 3)]) == [True] * 3
     assert numbers(spool.claim(2)) == [1, 2]
     assert numbers(Spool(path).claim(2)) == [3]
     assert spool.claim(2) == []
 
 
-def test_what_is_delivered_is_forgotten(path: str) -> None:
-    """And what is given back is there for the next."""
+def test_what_is_delivered_is_deleted(path: str) -> None:
+    """And what is given back is there for the next process."""
     spool = opened(path)
-    spool.keep([kept(1), kept(2)])
-    first, second = spool.claim(2)
-    spool.forget([first.number])
-    spool.release([second.number])
+    spool.add([unscored(1), unscored(2)])
+    first, _ = spool.claim(2)
+    spool.delete([first.number])
+    spool.release([])
     assert numbers(Spool(path).claim(5)) == [2]
     assert spool.contents().calls == 1
 
 
-def test_a_call_without_a_span_is_not_kept(path: str) -> None:
+def test_a_call_is_given_back_only_by_the_process_that_claimed_it(path: str) -> None:
+    """Another process may have taken it up after the lease had expired."""
+    clock = FakeClock(1000.0)
+    sleeper, other = opened(path, clock=clock), Spool(path, clock=clock)
+    sleeper.add([unscored(1)])
+    [call] = sleeper.claim(1)
+    clock.advance(61)
+    assert numbers(other.claim(1)) == [1]
+    sleeper.release([call.number])
+    assert Spool(path, clock=clock).claim(1) == []
+
+
+def test_a_call_without_a_span_is_not_unscored(path: str) -> None:
     """Its scores would have nowhere to go."""
-    assert opened(path).keep([Kept(RagCall(query="q", contexts=None, answer="a"), ("judge",)), kept(1)]) == [
+    assert opened(path).add([UnscoredCall(RagCall(query="q", contexts=None, answer="a"), ("judge",)), unscored(1)]) == [
         False,
         True,
     ]
 
 
 @pytest.mark.parametrize(
-    "bounds", [{"most_calls": 2}, {"most_bytes": 2 * len(encode(kept(1)))}], ids=["calls", "bytes"]
+    "bounds", [{"most_calls": 2}, {"most_bytes": 2 * len(encode(unscored(1)))}], ids=["calls", "bytes"]
 )
 def test_what_does_not_fit_is_refused(path: str, bounds: dict[str, int]) -> None:
     """Both bounds hold over all processes, and a small call may still fit where a large one did not."""
     spool = opened(path, **bounds)
-    assert spool.keep([kept(1)]) == [True]
-    assert Spool(path, **bounds).keep([kept(2), kept(3)]) == [True, False]
+    assert spool.add([unscored(1)]) == [True]
+    assert Spool(path, **bounds).add([unscored(2), unscored(3)]) == [True, False]
     assert spool.contents().calls == 2
 
 
 def test_a_call_kept_twice_is_there_once(path: str) -> None:
     """Trace and span id say which call it is."""
     spool = opened(path)
-    spool.keep([kept(1)])
-    spool.keep([kept(1)])
+    spool.add([unscored(1)])
+    spool.add([unscored(1)])
     assert numbers(spool.claim(5)) == [1]
 
 
 def test_the_file_is_for_its_owner_alone(path: str) -> None:
     """It holds what users asked."""
-    opened(path).keep([kept(1)])
+    opened(path).add([unscored(1)])
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
@@ -165,16 +178,15 @@ def test_a_claim_that_is_not_renewed_ends(path: str) -> None:
     """Whoever slept through its lease finds that the call is no longer its own."""
     clock = FakeClock(1000.0)
     sleeper, other = opened(path, lease=60, clock=clock), Spool(path, lease=60, clock=clock)
-    sleeper.keep([kept(1)])
+    sleeper.add([unscored(1)])
     [mine] = sleeper.claim(1)
     clock.advance(59)
     sleeper.renew()
     clock.advance(59)
-    assert (other.claim(1), sleeper.is_mine(mine.number)) == ([], True)
+    assert other.claim(1) == []
     clock.advance(2)
     assert numbers(other.claim(1)) == [1]
-    assert not sleeper.is_mine(mine.number)
-    sleeper.forget([mine.number])
+    sleeper.delete([mine.number])
     assert other.contents().calls == 1
 
 
@@ -189,7 +201,7 @@ sys.stdin.read()
 @pytest.fixture
 def claimer(path: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that has claimed two calls and does nothing with them."""
-    opened(path).keep([kept(number) for number in range(1, 5)])
+    opened(path).add([unscored(number) for number in range(1, 5)])
     command = [sys.executable, "-c", CLAIM_AND_WAIT, path, "2"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -211,24 +223,49 @@ def test_the_claim_of_a_killed_process_ends_with_it(path: str, claimer: subproce
     assert numbers(Spool(path).claim(10)) == [1, 2, 3, 4]
 
 
-def test_a_call_that_was_being_judged_at_five_crashes_is_given_up(path: str) -> None:
-    """A judge's library that crashes on it must not crash every process to come; it is counted."""
-    clock = FakeClock(1000.0)
-    opened(path).keep([kept(1)])
-    for _ in range(5):
-        crashing = Spool(path, lease=60, clock=clock)
-        [call] = crashing.claim(1)
+def crash_while_scoring(path: str, clock: FakeClock) -> None:
+    """A process that begins to score every call it can claim, and is gone."""
+    crashing = Spool(path, lease=60, clock=clock)
+    for call in crashing.claim(9):
         crashing.begin(call.number)
+
+
+def test_a_call_behind_five_crashes_is_tried_at_growing_intervals(path: str) -> None:
+    """A judge's library that crashes on it must not crash each process to come at its start; then it is given up."""
+    clock = FakeClock(1000.0)
+    opened(path).add([unscored(1)])
+    tried_at: list[float] = []
+    while Spool(path).contents().calls:
+        spool = Spool(path, lease=60, clock=clock)
+        for call in spool.claim(1):
+            spool.begin(call.number)
+            tried_at.append(clock())
         clock.advance(61)
-    assert numbers(Spool(path, lease=60, clock=clock).claim(1)) == []
+    intervals = [int(later - earlier) for earlier, later in pairwise(tried_at)]
+    assert len(tried_at) == 16
+    assert intervals[:4] == [61] * 4
+    assert intervals[4:] == sorted(intervals[4:])
+    assert tried_at[-1] - tried_at[0] > 86_400
     assert faults.counts() == {"spool: given up": 1}
 
 
-def test_a_call_that_only_waited_at_crashes_is_not_given_up(path: str) -> None:
-    """Nor one that was given back in order, however often."""
-    clock = FakeClock(1000.0)
-    opened(path).keep([kept(1)])
+def test_undelivered_scores_count_as_a_try(path: str) -> None:
+    """The call is there for the next process at once, but not for ever."""
+    spool = opened(path)
+    spool.add([unscored(1)])
     for _ in range(5):
+        [call] = spool.claim(1)
+        spool.begin(call.number)
+        spool.release([])
+    assert spool.claim(1) == []
+    assert spool.contents().calls == 1
+
+
+def test_a_call_that_only_waited_at_crashes_counts_no_try(path: str) -> None:
+    """Nor does one that was given back in order, however often."""
+    clock = FakeClock(1000.0)
+    opened(path).add([unscored(1)])
+    for _ in range(20):
         assert numbers(Spool(path, lease=60, clock=clock).claim(1)) == [1]
         clock.advance(61)
         leaving = Spool(path, lease=60, clock=clock)
@@ -241,20 +278,21 @@ def test_a_call_that_only_waited_at_crashes_is_not_given_up(path: str) -> None:
 def test_calls_that_may_have_caused_two_crashes_are_tried_one_by_one(path: str) -> None:
     """After all others: none of them is given up for what another one did."""
     clock = FakeClock(1000.0)
-    opened(path).keep([kept(number) for number in range(1, 4)])
+    opened(path).add([unscored(number) for number in range(1, 4)])
     for _ in range(2):
         crashing = Spool(path, lease=60, clock=clock)
         for call in crashing.claim(9):
             crashing.begin(call.number)
         clock.advance(61)
     spool = Spool(path, lease=60, clock=clock)
-    spool.keep([kept(4)])
+    spool.add([unscored(4)])
     [other] = spool.claim(9)
     assert numbers([other]) == [4]
     for number in range(1, 4):
         [alone] = spool.claim(9)
         assert (numbers([alone]), spool.claim(9)) == ([number], [])
-        spool.forget([alone.number])
+        spool.survived(alone.number)
+        spool.delete([alone.number])
     assert faults.counts() == {}
 
 
@@ -265,14 +303,14 @@ spool, mine = Spool(sys.argv[1]), []
 sys.stdin.readline()
 while taken := spool.claim(3, timeout=10):
     mine += [call.number for call in taken]
-    spool.forget([call.number for call in taken])
+    spool.delete([call.number for call in taken])
 print(*mine)
 """
 
 
 def test_two_processes_at_once_never_claim_the_same(path: str) -> None:
     """Together they claim all."""
-    opened(path).keep([kept(number) for number in range(1, 201)])
+    opened(path).add([unscored(number) for number in range(1, 201)])
     command = [sys.executable, "-c", CLAIM_ALL, path]
     processes = [
         subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
@@ -330,7 +368,7 @@ def test_a_file_that_cannot_be_used_is_refused(path: str, make: Any) -> None:
 def test_a_line_that_nobody_can_read_is_counted_and_goes(path: str) -> None:
     """The calls beside it are claimed."""
     spool = opened(path)
-    spool.keep([kept(1), kept(2)])
+    spool.add([unscored(1), unscored(2)])
     with sqlite3.connect(path) as database:
         database.execute("UPDATE calls SET body = '{}' WHERE number = 1")
     database.close()
@@ -345,3 +383,24 @@ def test_processes_that_start_at_once_share_the_file_they_make(tmp_path: Path) -
     code = f"from ragtrace.history.spool import Spool; Spool({str(path)!r}).prepare('spool=')"
     started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(6)]
     assert [process.communicate(timeout=60)[1].decode() for process in started] == [""] * 6
+
+
+# --- files of earlier releases ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_earlier_release_is_read(path: str, version: int) -> None:
+    """With every call in it: waiting, being scored at a kill, or scored and not known to be delivered."""
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript((Path(__file__).parent / "files" / f"spool_version_{version}.sql").read_text())
+    spool = opened(path)
+    assert spool.add([unscored(9)]) == [True]
+    claimed = spool.claim(9)
+    assert sorted(numbers(claimed)) == [1, 2, 3, 9]
+    first = next(call.unscored for call in claimed if numbers([call]) == [1])
+    assert (first.call.query, first.open, first.probability, first.response_id) == (
+        "question 1?", ("judge",), 0.25, "response-1",
+    )  # fmt: skip
+    spool.begin(claimed[0].number)
+    spool.delete([call.number for call in claimed])
+    assert spool.contents().calls == 0

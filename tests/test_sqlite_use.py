@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from ragtrace.system.sqlite_files import Gate
+from ragtrace.system.sqlite_files import ForkGate
 from tests.support.watched import WAIT_S
 
 ROOT: Final = Path(__file__).parents[1]
@@ -23,7 +23,7 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this
 class Visitor(threading.Thread):
     """Goes in and stays until it is told to leave."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: ForkGate) -> None:
         super().__init__(daemon=True)
         self._gate = gate
         self.is_in, self.may_leave = threading.Event(), threading.Event()
@@ -36,7 +36,7 @@ class Visitor(threading.Thread):
 
 def test_a_fork_waits_until_nobody_is_inside() -> None:
     """The child then has every lock free, and may use SQLite."""
-    gate = Gate(patience=WAIT_S)
+    gate = ForkGate(patience=WAIT_S)
     visitor = Visitor(gate)
     visitor.start()
     assert visitor.is_in.wait(WAIT_S)
@@ -50,7 +50,7 @@ def test_a_fork_waits_until_nobody_is_inside() -> None:
 
 def test_a_fork_is_not_held_up_for_long() -> None:
     """In its child SQLite would hang: there it fails."""
-    gate = Gate(patience=0.05)
+    gate = ForkGate(patience=0.05)
     visitor = Visitor(gate)
     visitor.start()
     assert visitor.is_in.wait(WAIT_S)
@@ -65,7 +65,7 @@ def test_a_fork_is_not_held_up_for_long() -> None:
 
 def test_a_grandchild_cannot_use_either_what_its_parent_could_not() -> None:
     """The lock that is held for ever is handed on."""
-    gate = Gate(patience=0.0)
+    gate = ForkGate(patience=0.0)
     visitor = Visitor(gate)
     visitor.start()
     assert visitor.is_in.wait(WAIT_S)
@@ -79,7 +79,7 @@ def test_a_grandchild_cannot_use_either_what_its_parent_could_not() -> None:
 
 def test_nobody_comes_in_while_the_process_forks() -> None:
     """Afterwards the parent goes on as before."""
-    gate = Gate()
+    gate = ForkGate()
     gate.before_fork()
     visitor = Visitor(gate)
     visitor.start()
@@ -91,7 +91,7 @@ def test_nobody_comes_in_while_the_process_forks() -> None:
 
 def test_whoever_is_inside_may_go_in_again() -> None:
     """Also while a fork waits for them: else the two would wait for each other."""
-    gate = Gate(patience=WAIT_S)
+    gate = ForkGate(patience=WAIT_S)
     with gate.inside(), gate.inside():
         pass
     gate.before_fork()
@@ -100,16 +100,18 @@ def test_whoever_is_inside_may_go_in_again() -> None:
 
 FORKING: Final = """
 import os, signal, sys, threading
-from ragtrace.history.spool_database import Database
+from contextlib import closing
+from ragtrace.system.sqlite_files import SQLiteFile, transaction, using_sqlite
 
 folder, over = sys.argv[1], threading.Event()
 
 def use(name):
-    database = Database(os.path.join(folder, name))
-    database.prepare("the test")
+    tables = "CREATE TABLE IF NOT EXISTS calls (body TEXT)"
+    file = SQLiteFile(os.path.join(folder, name), "test", application=1, version=1, tables=tables)
+    file.create()
     while True:
-        with database.transaction(5.0) as open_one:
-            open_one.execute("INSERT INTO calls (identity, body) VALUES (hex(randomblob(16)), '')")
+        with using_sqlite(), closing(file.connect(5.0)) as database, transaction(database):
+            database.execute("INSERT INTO calls (body) VALUES ('')")
         yield
 
 def busy(name):

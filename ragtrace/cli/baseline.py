@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
     from ragtrace.core.errors import SettingsError
     from ragtrace.estimates import Baseline
-    from ragtrace.history.schema import StoreError
+    from ragtrace.system.sqlite_files import SQLiteFileError
 
     paths: list[str] = options.paths or [path for path in [os.environ.get("RAGTRACE_STORE", "")] if path]
     shows = len(paths) == 2 and paths[0] == "show"
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     except SettingsError as error:
         complain(str(error))
         return FAILURE if shows else USAGE
-    except (StoreError, sqlite3.Error) as error:
+    except (SQLiteFileError, sqlite3.Error) as error:
         complain(f"the history cannot be read: {error}")
     except BrokenPipeError:
         raise

@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     import sqlite3
 
     from ragtrace.core.errors import SettingsError
-    from ragtrace.history.schema import StoreError
+    from ragtrace.system.sqlite_files import SQLiteFileError
 
     path = options.path or os.environ.get("RAGTRACE_STORE", "")
     if not path:
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     except SettingsError as error:
         complain(str(error))
         return USAGE
-    except (StoreError, sqlite3.Error, UnicodeError) as error:
+    except (SQLiteFileError, sqlite3.Error, UnicodeError) as error:
         complain(f"the history cannot be read: {error}")
         return FAILURE
     except BrokenPipeError:

@@ -121,7 +121,7 @@ def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
         scored_lately=inside.health.scored_lately,
         stats=stats,
         notices=notices,
-        spool=None if inside.revival is None else inside.revival.contents,
+        spool=None if inside.spooling is None else inside.spooling.contents,
         fates=tuple(inside.fates.last()),
     )
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import Literal, TypeAlias
 
 from ragtrace.core.ledger import Posted, Stats
-from ragtrace.history.spool_records import Contents
+from ragtrace.history.spool_codec import SpoolContents
 from ragtrace.pipeline.recent_outcomes import Fate
 
 State: TypeAlias = Literal["running", "switched off", "shut down", "not configured", "environment"]
@@ -131,7 +131,7 @@ class Diagnosis:
     stats: Stats | None = None
     notices: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
     """What became of what the alerts had to tell, by notifier."""
-    spool: Contents | None = None
+    spool: SpoolContents | None = None
     fates: tuple[Fate, ...] = ()
     """Oldest first."""
 

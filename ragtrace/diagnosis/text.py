@@ -118,8 +118,7 @@ def _accounts(diagnosis: Diagnosis) -> list[str]:
     waiting = [f"  {diagnosis.queued} in the queue, {diagnosis.held} spans held for their scores"]
     if diagnosis.spool is not None:
         spool = diagnosis.spool
-        scored = f", {spool.scored} scored and not known to be delivered" if spool.scored else ""
-        waiting.append(f"  {spool.calls} calls in the spool, {spool.claimed} of them being scored{scored}")
+        waiting.append(f"  {spool.calls} calls in the spool, {spool.claimed} of them being scored")
     books = [*(("scores for " + name, posted) for name, posted in stats.sinks.items())]
     books += [("alerts told by " + name, posted) for name, posted in diagnosis.notices.items() if posted.offered]
     return [*lines, *waiting, *(_posted(what, posted) for what, posted in books), *_faults(stats)]

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from time import monotonic, time
 from typing import Final
 
-from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.history.records import Offered
-from ragtrace.history.schema import StoreError, create
+from ragtrace.history.schema import history_file, prepare
 from ragtrace.history.source import Source
 from ragtrace.history.writing import Writer
 from ragtrace.system.faults import faults
+from ragtrace.system.sqlite_files import SQLiteFileError
 
 BATCH_SECONDS: Final = 0.5
 """How long a call waits for others to be written with it."""
@@ -84,13 +84,7 @@ class History:
         Raises:
             SettingsError: it cannot be used.
         """
-        try:
-            create(self.path)
-        except (OSError, sqlite3.Error, StoreError) as error:
-            raise SettingsError(
-                f"the history cannot be kept: {error}, got {self.path!r} (from {origin}); name a file in a directory "
-                "that this process may write to; move a damaged file away"
-            ) from error
+        prepare(history_file(self.path), origin)
 
     # --- whoever offers a call ---------------------------------------------------------------------------------------
 
@@ -207,7 +201,7 @@ class History:
                 break
             try:
                 unreadable = self._opened().write(batch)
-            except (sqlite3.Error, OSError, StoreError) as error:
+            except (sqlite3.Error, OSError, SQLiteFileError) as error:
                 faults.record("history: writing", error)
                 self._forget_writer()
             else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from ragtrace.estimates import NOT_LEARNED, Baseline, Calls, Key
-from ragtrace.history.schema import connect_to_read
+from ragtrace.history.schema import history_file
 from ragtrace.history.source import Source
 
 if TYPE_CHECKING:
@@ -94,12 +94,12 @@ class Reader:
     """Reads one file, of one moment.
 
     Raises:
-        StoreError: it is no history.
+        SQLiteFileError: it is no history.
         sqlite3.Error: it cannot be read.
     """
 
     def __init__(self, path: str) -> None:
-        self._database = connect_to_read(path)
+        self._database = history_file(path).connect_to_read()
         self._database.execute("BEGIN")  # everything read from here on is of one moment, whoever writes meanwhile
 
     def close(self) -> None:

@@ -1,58 +1,63 @@
-"""The calls in the file, which several processes may share, within a bounded size.
+"""The spool file: unscored calls that several processes may share, within a bounded size, delivered at least once.
+
+A call is in the file from the end of the process that did not score it until another process has delivered its scores.
+To score it, a process claims its row for a lease, which it renews while it works, and deletes the row afterwards. A
+process that is killed in between leaves the row behind: the call is scored, and its scores are sent, a second time
+under the same score ids.
 
 Each operation opens the file and closes it again, so that nothing is carried through a fork or from thread to thread.
-
-A call is waiting; or claimed, by a process that scores it; or scored, with its scores beside it until they have been
-delivered; or gone. Each change is one transaction, and only the owner of a claim can go on from it: what one process
-has scored no other will judge again, it can only send the same scores. A claim ends when its process does, or when it
-was not renewed for a while.
-
-Every operation may raise `sqlite3.Error`: the file is locked for too long, full, damaged, gone.
+Every operation may raise `sqlite3.Error`: the file is locked for too long, full, damaged or gone.
 """
 
 from __future__ import annotations
 
-import json
+import os
+import platform
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from time import time
-from typing import Final, TypeAlias
+import uuid
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from time import monotonic, time
+from typing import Final
 
-from ragtrace.core.types import Evaluation
-from ragtrace.history.spool_codec import decode, encode
-from ragtrace.history.spool_database import Database
-from ragtrace.history.spool_owners import Owner, is_dead
-from ragtrace.history.spool_records import Claimed, Contents, Kept
-from ragtrace.history.spool_scores import decode_scores, encode_scores
+from ragtrace.history.schema import prepare
+from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall, decode, encode
 from ragtrace.system.faults import faults
+from ragtrace.system.sqlite_files import SQLiteFile, transaction, using_sqlite
 
-_MOST_TRIES: Final = 5
-"""A call that was being judged at so many crashes is the likely cause of them; one whose scores were refused so often
-is never taken.
+# The columns trying, scores and sent are of earlier releases, which may share the file.
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS calls (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    identity TEXT UNIQUE NOT NULL,
+    body TEXT NOT NULL,
+    owner TEXT,
+    lease REAL NOT NULL DEFAULT 0,
+    tries INTEGER NOT NULL DEFAULT 0,
+    trying INTEGER NOT NULL DEFAULT 0,
+    scores TEXT,
+    sent TEXT
+)
 """
-_SUSPICIOUS_TRIES: Final = 2
-"""From so many on a call is tried alone, lest others pay for it."""
-_NOBODYS: Final = "owner = NULL, lease = 0, trying = 0"
-"""What ends in order was no try."""
-_Row: TypeAlias = tuple[int, str, "str | None", "str | None"]
+_SUSPECT_TRIES: Final = 2
+"""From so many crashes on a call is scored alone and after all others: its judge may be what crashes the process."""
+_QUARANTINE_TRIES: Final = 5
+"""From so many crashes on a call is not tried again before its lease has expired, which doubles with each try."""
+_MOST_TRIES: Final = 16
+"""With a lease of a minute the last tries are a day apart."""
 _ROWS_AT_ONCE: Final = 256
-_SIZE: Final = "length(body) + coalesce(length(scores), 0)"
-
-
-class _NotWantedError(Exception):
-    """Undoes a transaction."""
 
 
 class Spool:
-    """The calls in one file.
+    """The calls in one spool file.
 
     Args:
-        path: the file; it is made if there is none, readable by its owner alone.
-        most_calls: calls it may hold.
-        most_bytes: bytes that the calls in it may take, for a call to be added.
-        lease: seconds after which a claim that was not renewed is anybody's.
-        clock: seconds since the epoch, the same for all who share the file.
+        path: the file; created if there is none, readable by its owner alone.
+        most_calls: calls that the file may hold.
+        most_bytes: bytes of the calls in the file beyond which no call is added.
+        lease: seconds after which a claim that was not renewed is void.
+        clock: seconds since the epoch, the same for all processes that share the file.
     """
 
     def __init__(
@@ -65,12 +70,17 @@ class Spool:
         clock: Callable[[], float] = time,
     ) -> None:
         self.path = path
-        self._database = Database(path)
+        self._file = SQLiteFile(path, "spool", application=0x52414754, version=2, tables=_TABLES)
         self._most_calls, self._most_bytes, self._lease, self._clock = most_calls, most_bytes, lease, clock
-        self._owner = Owner()
+        self._nonce = uuid.uuid4().hex
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what this process has claimed: after a fork the claims are the parent's."""
+        self._suspect: int | None = None
 
     def prepare(self, origin: str) -> None:
-        """Make the file, or see that it is one of ours.
+        """Create the file, or check that it is a spool.
 
         Args:
             origin: where the path came from, for the message.
@@ -78,34 +88,41 @@ class Spool:
         Raises:
             SettingsError: it cannot be used.
         """
-        self._database.prepare(origin)
+        prepare(self._file, origin)
 
     @contextmanager
-    def staying_open(self) -> Generator[None, None, None]:
-        """While the block runs, what is written stays in the log beside the file: to sort it in waits for the disk."""
-        with self._database.connect(0.02) as database:
+    def _connection(self, timeout: float) -> Generator[sqlite3.Connection, None, None]:
+        if not os.path.exists(self.path):
+            faults.warn_once(
+                "spool: deleted",
+                "the spool %r was deleted while it was in use, with the calls in it, and is made anew; every further "
+                "time is counted in ragtrace.stats().faults",
+                self.path,
+            )
+            self._file.create()
+        with using_sqlite(), closing(self._file.connect(timeout)) as database:
+            yield database
+
+    @contextmanager
+    def _writing(self, timeout: float) -> Generator[sqlite3.Connection, None, None]:
+        with self._connection(timeout) as database, transaction(database):
+            yield database
+
+    @contextmanager
+    def kept_open(self) -> Generator[None, None, None]:
+        """While the block runs, what is written stays in the log beside the file: a checkpoint waits for the disk."""
+        with self._connection(0.02) as database:
             database.execute("SELECT 1 FROM calls LIMIT 1").fetchone()
             yield
 
-    # --- calls that nobody has scored --------------------------------------------------------------------------------
+    def add(self, calls: Sequence[UnscoredCall], timeout: float = 5.0) -> list[bool]:
+        """Store *calls*; return for each whether there was room, and a span for its scores to go to.
 
-    def keep(
-        self, calls: Sequence[Kept], timeout: float = 5.0, *, decide: Callable[[list[bool]], bool] = lambda _: True
-    ) -> list[bool]:
-        """Store *calls* until somebody claims them; for each whether there was room.
-
-        A call without a span has nowhere for its scores to go and is not kept.
-
-        Args:
-            decide: told at the last moment what would be returned; False: nothing is stored after all.
+        Raises:
+            sqlite3.OperationalError: *timeout* seconds were not enough; nothing is stored then.
         """
-        try:
-            return self._keep(calls, timeout, decide)
-        except _NotWantedError:
-            return [False] * len(calls)
-
-    def _keep(self, calls: Sequence[Kept], timeout: float, decide: Callable[[list[bool]], bool]) -> list[bool]:
-        with self._database.transaction(timeout) as database:
+        deadline = monotonic() + timeout
+        with self._writing(timeout) as database:
             held = _contents(database)
             count, size = held.calls, held.bytes
             stored: list[bool] = []
@@ -122,181 +139,141 @@ class Spool:
                 some = rows[start : start + 2 * _ROWS_AT_ONCE]
                 marks = ", ".join(["(?, ?)"] * (len(some) // 2))
                 database.execute(f"INSERT OR REPLACE INTO calls (identity, body) VALUES {marks}", some)
-            if not decide(stored):
-                raise _NotWantedError
+            if monotonic() > deadline:  # the caller has counted them as dropped by now
+                raise sqlite3.OperationalError("there was no time to store calls")
         return stored
 
-    def put_back(self, calls: Mapping[int, Kept], timeout: float = 5.0) -> None:
-        """Give claimed calls back, by number, as far as they have come by now."""
-        with self._database.transaction(timeout) as database:
+    def claim(self, limit: int, timeout: float = 0.2) -> list[ClaimedCall]:
+        """Claim at most *limit* calls that no process is scoring, oldest first, those with crashes behind them last."""
+        with self._connection(0.1) as database:  # without a lock: nearly always there is nothing
+            free, values = self._free(database)
+            if not database.execute(f"SELECT 1 FROM calls WHERE {free} LIMIT 1", values).fetchone():
+                return []
+        with self._writing(timeout) as database:
+            free, values = self._free(database)
+            self._give_up(database, free, values)
+            chosen = f"SELECT number, tries FROM calls WHERE {free} ORDER BY tries, number LIMIT ?"
+            rows = database.execute(chosen, (*values, limit)).fetchall()
+            numbers = [number for number, tries in rows if tries < _SUSPECT_TRIES]
+            if not numbers and rows and self._suspect is None:
+                numbers = [self._suspect] = [rows[0][0]]
+            mine = (self._owner, self._clock() + self._lease)
             database.executemany(
-                f"UPDATE calls SET body = ?, {_NOBODYS} WHERE number = ? AND owner = ? AND scores IS NULL",
-                [(encode(call), number, self._owner.name) for number, call in calls.items()],
+                "UPDATE calls SET owner = ?, lease = max(lease, ?) WHERE number = ?",
+                [(*mine, number) for number in numbers],
             )
-
-    def claim(self, limit: int, timeout: float = 0.2) -> list[Claimed]:
-        """Take up at most *limit* calls that are nobody's, oldest first."""
-        if not self._any_free():
-            return []
-        with self._database.transaction(timeout) as database:
-            self._give_up(database)
-            rows = self._next(database, limit)
-            mine = (self._owner.name, self._clock() + self._lease)
-            database.executemany(
-                "UPDATE calls SET owner = ?, lease = ?, tries = tries + trying, trying = 0 WHERE number = ?",
-                [(*mine, row[0]) for row in rows],
-            )
-            return list(_read(database, rows))
-
-    def _next(self, database: sqlite3.Connection, limit: int) -> list[_Row]:
-        """At most *limit* calls; suspicious ones after all others, and one at a time."""
-        condition, values = self._free(database)
-        select = f"SELECT number, body, scores, sent FROM calls WHERE {condition} AND ({{}}) ORDER BY number LIMIT ?"
-        others = f"tries + trying < {_SUSPICIOUS_TRIES}"
-        rows: list[_Row] = database.execute(select.format(others), (*values, limit)).fetchall()
-        if rows:
-            return rows
-        mine = f"SELECT 1 FROM calls WHERE owner = ? AND lease >= ? AND tries >= {_SUSPICIOUS_TRIES}"
-        if database.execute(mine, (self._owner.name, self._clock())).fetchone():
-            return []
-        return database.execute(select.format("TRUE"), (*values, min(limit, 1))).fetchall()
-
-    def _any_free(self) -> bool:
-        """Look without locking anybody out: nearly always there is nothing."""
-        with self._database.connect(0.1) as database:
-            condition, values = self._free(database)
-            return database.execute(f"SELECT 1 FROM calls WHERE {condition} LIMIT 1", values).fetchone() is not None
+            return [call for number in numbers if (call := _read(database, number)) is not None]
 
     def _free(self, database: sqlite3.Connection) -> tuple[str, tuple[object, ...]]:
-        """The condition under which a call is nobody's, and its values."""
+        """Return the condition under which no process scores a call, and the values in it."""
         owners = database.execute("SELECT DISTINCT owner FROM calls WHERE owner IS NOT NULL").fetchall()
-        dead = [owner for (owner,) in owners if is_dead(owner)]
-        marks = ", ".join("?" * len(dead))
-        return f"(owner IS NULL OR lease < ? OR owner IN ({marks}))", (self._clock(), *dead)
+        dead = [owner for (owner,) in owners if _is_dead(owner)]
+        unowned = f"(owner IS NULL OR owner IN ({', '.join('?' * len(dead))})) AND tries < {_QUARANTINE_TRIES}"
+        return f"(lease < ? OR {unowned})", (self._clock(), *dead)
 
-    def _give_up(self, database: sqlite3.Connection) -> None:
-        condition, values = self._free(database)
-        gone = database.execute(
-            f"DELETE FROM calls WHERE tries + trying >= ? AND {condition}", (_MOST_TRIES, *values)
-        ).rowcount
+    def _give_up(self, database: sqlite3.Connection, free: str, values: tuple[object, ...]) -> None:
+        gone = database.execute(f"DELETE FROM calls WHERE tries >= {_MOST_TRIES} AND {free}", values).rowcount
         if gone:
             faults.warn_once(
                 "spool: given up",
-                "a call in the spool was being judged each of %d times that a process died, or its scores were refused "
-                "as often, and is given up; every further one is counted in ragtrace.stats().faults",
+                "a call in the spool was being scored each of %d times that a process was killed, or its scores were "
+                "not delivered as often, and is given up; every further one is counted in ragtrace.stats().faults",
                 _MOST_TRIES,
                 count=gone,
             )
 
     def begin(self, number: int) -> None:
-        """Note that a claimed call is being judged from now on: if this process dies, that may be why."""
-        with self._database.transaction(0.2) as database:
-            database.execute("UPDATE calls SET trying = 1 WHERE number = ? AND owner = ?", (number, self._owner.name))
+        """Count one more try of a claimed call: if this process is killed from now on, the call may be the reason."""
+        with self._writing(0.2) as database:
+            database.execute(
+                "UPDATE calls SET tries = tries + 1, lease = max(lease, ? + ? * (1 << max(0, tries - ?))) "
+                "WHERE number = ? AND owner = ?",
+                (self._clock(), self._lease, _QUARANTINE_TRIES - 1, number, self._owner),
+            )
+
+    def survived(self, number: int) -> None:
+        """Note that the claimed call *number* has been scored without a crash."""
+        if self._suspect == number:
+            self._suspect = None
 
     def renew(self) -> None:
-        """Keep what this process has claimed for another lease."""
-        with self._database.transaction(0.2) as database:
+        """Extend the claims of this process by another lease."""
+        with self._writing(0.2) as database:
             database.execute(
-                "UPDATE calls SET lease = ? WHERE owner = ?", (self._clock() + self._lease, self._owner.name)
+                "UPDATE calls SET lease = max(lease, ?) WHERE owner = ?", (self._clock() + self._lease, self._owner)
             )
 
-    def release(self, numbers: Iterable[int], timeout: float = 5.0) -> None:
-        """Give claimed calls back, for whoever comes next."""
-        with self._database.transaction(timeout) as database:
+    def delete(self, numbers: Iterable[int], timeout: float = 0.2) -> None:
+        """Delete claimed calls whose scores have been delivered."""
+        with self._writing(timeout) as database:
             database.executemany(
-                f"UPDATE calls SET {_NOBODYS} WHERE number = ? AND owner = ?",
-                [(number, self._owner.name) for number in numbers],
+                "DELETE FROM calls WHERE number = ? AND owner = ?", [(number, self._owner) for number in numbers]
             )
 
-    def is_mine(self, number: int) -> bool:
-        """Whether the call is still claimed by this process: not if it slept through its lease."""
-        with self._database.connect(0.2) as database:
-            row = database.execute("SELECT owner FROM calls WHERE number = ?", (number,)).fetchone()
-        return row is not None and row[0] == self._owner.name
-
-    # --- scores that are not known to be delivered -------------------------------------------------------------------
-
-    def score(self, number: int, evaluations: Sequence[Evaluation], timeout: float = 0.2) -> bool | None:
-        """Note what this process found out about a call it has claimed: from now on nobody will judge it again.
-
-        Returns:
-            False if it is no longer this process's; None if the file was locked for too long to tell.
-        """
-        text = encode_scores(evaluations)
-        try:
-            with self._database.transaction(timeout) as database:
-                changed = database.execute(
-                    "UPDATE calls SET scores = ?, tries = 0, trying = 0 "
-                    "WHERE number = ? AND owner = ? AND scores IS NULL",
-                    (text, number, self._owner.name),
-                ).rowcount
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                raise
-            return None
-        return changed == 1
-
-    def forget(self, numbers: Iterable[int], timeout: float = 5.0) -> None:
-        """Take calls out of the file whose scores have been delivered."""
-        with self._database.transaction(timeout) as database:
-            self._delete(database, numbers)
-
-    def leave(
-        self, gone: Iterable[int], sent: Mapping[int, Iterable[str]], refused: Iterable[int], timeout: float
-    ) -> None:
-        """The orderly end of this process: nothing in the file is its own any more.
+    def release(self, untried: Iterable[int], timeout: float = 5.0) -> None:
+        """Give every claim of this process back.
 
         Args:
-            gone: numbers of the calls whose scores have been delivered, or may have been.
-            sent: names of the parts of which that is true, for scored calls that also have others; by number.
-            refused: of these, calls whose scores were sent and not taken; that counts as a try.
-            timeout: seconds to wait for others who write.
+            untried: numbers of calls that were begun and broken off in order, which counts as no try.
+            timeout: seconds to wait for other writers.
         """
-        mine = self._owner.name
-        with self._database.transaction(timeout) as database:
-            self._delete(database, gone)
+        with self._writing(timeout) as database:
             database.executemany(
-                "UPDATE calls SET sent = ? WHERE number = ? AND owner = ?",
-                [(json.dumps(sorted(parts)), number, mine) for number, parts in sent.items()],
+                "UPDATE calls SET tries = tries - 1, lease = 0 WHERE number = ? AND owner = ?",
+                [(number, self._owner) for number in untried],
             )
-            database.executemany(
-                "UPDATE calls SET tries = tries + 1 WHERE number = ? AND owner = ?",
-                [(number, mine) for number in refused],
+            database.execute(
+                f"UPDATE calls SET owner = NULL, lease = lease * (tries >= {_QUARANTINE_TRIES}) WHERE owner = ?",
+                (self._owner,),
             )
-            database.execute(f"UPDATE calls SET {_NOBODYS} WHERE owner = ?", (mine,))
 
-    def _delete(self, database: sqlite3.Connection, numbers: Iterable[int]) -> None:
-        database.executemany(
-            "DELETE FROM calls WHERE number = ? AND owner = ?", [(number, self._owner.name) for number in numbers]
-        )
-
-    def contents(self) -> Contents:
-        """What is in the file now."""
-        with self._database.connect(0.2) as database:
+    def contents(self) -> SpoolContents:
+        """Return counts of what is in the file now."""
+        with self._connection(0.2) as database:
             return _contents(database)
 
-
-def _read(database: sqlite3.Connection, rows: Iterable[_Row]) -> Generator[Claimed, None, None]:
-    for row in rows:
-        claimed = _readable(*row)
-        if claimed is None:  # whatever wrote it, nobody will ever read it
-            database.execute("DELETE FROM calls WHERE number = ?", (row[0],))
-        else:
-            yield claimed
+    @property
+    def _owner(self) -> str:
+        """Name of this process as the owner of claims; a forked child has another."""
+        return f"{_process_namespace()}/{os.getpid()}/{self._nonce}"
 
 
-def _readable(number: int, body: str, scores: str | None, sent: str | None) -> Claimed | None:
+def _read(database: sqlite3.Connection, number: int) -> ClaimedCall | None:
+    (body,) = database.execute("SELECT body FROM calls WHERE number = ?", (number,)).fetchone()
     try:
-        found = None if scores is None else decode_scores(scores)
-        return Claimed(number, decode(body), found, None if sent is None else frozenset(json.loads(sent)))
-    except Exception as error:
+        return ClaimedCall(number, decode(body))
+    except Exception as error:  # whatever wrote it, no process will ever read it
         faults.record("spool: unreadable call", error)
+        database.execute("DELETE FROM calls WHERE number = ?", (number,))
         return None
 
 
-def _contents(database: sqlite3.Connection) -> Contents:
-    row = database.execute(
-        f"SELECT count(*), coalesce(sum({_SIZE}), 0), coalesce(sum(owner IS NOT NULL AND scores IS NULL), 0), "
-        "count(scores) FROM calls"
-    ).fetchone()
-    return Contents(*row)
+def _contents(database: sqlite3.Connection) -> SpoolContents:
+    row = database.execute("SELECT count(*), coalesce(sum(length(body)), 0), count(owner) FROM calls").fetchone()
+    return SpoolContents(*row)
+
+
+def _is_dead(owner: str) -> bool:
+    """Return whether the process named *owner* is certainly gone; False if that cannot be known from here."""
+    namespace, _, rest = owner.partition("/")
+    number = rest.partition("/")[0]
+    # On Windows the same call would end the process; its claims expire.
+    if os.name != "posix" or namespace != _process_namespace() or not number.isdecimal():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _process_namespace() -> str:
+    """Return host, boot and process id namespace: within them a process id means one process."""
+    boot = namespace = ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid")
+    return f"{platform.node()}+{boot}+{namespace}".replace("/", "-")

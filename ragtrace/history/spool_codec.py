@@ -1,17 +1,53 @@
-"""A call as text, and back: everything an evaluator may look at, and which span the scores belong to."""
+"""An unscored call as JSON text, and back: what evaluators look at, and the span that the scores belong to."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.types import Document, RagCall, Timing, Usage
-from ragtrace.history.spool_records import Kept
+
+
+@dataclass(frozen=True, slots=True)
+class UnscoredCall:
+    """A redacted call and the evaluators that still have to score it."""
+
+    call: RagCall
+    open: tuple[str, ...]
+    """Ids of the evaluators that have not scored it."""
+    response_id: str | None = None
+    probability: float | None = None
+    """Inclusion probability with which the judge was to see the call; None: the sampler had not decided yet."""
+
+    @property
+    def identity(self) -> str:
+        """Trace id and span id in hexadecimal; empty if the call has no span."""
+        span = self.call.span
+        return "" if span is None else f"{span.trace_id:032x}{span.span_id:016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedCall:
+    """A call of the spool that this process has claimed, with its row number in the file."""
+
+    number: int
+    unscored: UnscoredCall
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolContents:
+    """Counts of what is in the spool file at one moment."""
+
+    calls: int
+    bytes: int
+    claimed: int
+    """Calls that a process has claimed, one that was killed included."""
+
 
 # Looked up once: a process that ends has a moment for thousands of calls.
 _NAMES: Final[Mapping[type, tuple[str, ...]]] = {
@@ -20,14 +56,14 @@ _NAMES: Final[Mapping[type, tuple[str, ...]]] = {
 _OF_A_CALL: Final = tuple(each.name for each in fields(RagCall) if each.name != "span")
 
 
-def encode(kept: Kept) -> str:
-    """*kept* as one line of JSON in ASCII: lone surrogates included, which SQLite would refuse."""
+def encode(unscored: UnscoredCall) -> str:
+    """Return *unscored* as one line of JSON in ASCII, so that SQLite takes lone surrogates, too."""
     record = {
-        "call": {name: _plain(getattr(kept.call, name)) for name in _OF_A_CALL},
-        "span": _span_record(kept.call.span),
-        "open": kept.open,
-        "response_id": kept.response_id,
-        "probability": kept.probability,
+        "call": {name: _plain(getattr(unscored.call, name)) for name in _OF_A_CALL},
+        "span": _span_record(unscored.call.span),
+        "open": unscored.open,
+        "response_id": unscored.response_id,
+        "probability": unscored.probability,
     }
     return json.dumps(record)
 
@@ -39,17 +75,17 @@ def _plain(value: Any) -> Any:
     return value if names is None else {name: _plain(getattr(value, name)) for name in names}
 
 
-def decode(text: str) -> Kept:
-    """What `encode` made a text of, also where another version of ragtrace knew more or fewer fields.
+def decode(text: str) -> UnscoredCall:
+    """Return the call that `encode` made *text* of; fields that this release does not know are left out.
 
     Raises:
-        ValueError, TypeError, KeyError: it is no such text.
+        ValueError, TypeError, KeyError: *text* does not come from `encode`.
     """
     record = json.loads(text)
     given: dict[str, Any] = {name: _READERS.get(name, _same)(value) for name, value in record["call"].items()}
     known = {each.name for each in fields(RagCall)}
     call = RagCall(**{name: value for name, value in given.items() if name in known}, span=_span(record["span"]))
-    return Kept(call, tuple(record["open"]), record["response_id"], record["probability"])
+    return UnscoredCall(call, tuple(record["open"]), record["response_id"], record["probability"])
 
 
 def _span_record(span: SpanContext | None) -> dict[str, Any] | None:

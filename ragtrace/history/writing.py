@@ -10,10 +10,10 @@ from typing import Final
 
 from ragtrace.core.types import Evaluation
 from ragtrace.history.records import Offered, body, columns, evidence, identity, series_of, text_of, texts_of
-from ragtrace.history.schema import OF_A_CALL, connect, create
+from ragtrace.history.schema import OF_A_CALL, history_file
 from ragtrace.history.source import Source
 from ragtrace.system.faults import faults
-from ragtrace.system.sqlite_files import KeptOpen
+from ragtrace.system.sqlite_files import ForkSafeConnection, transaction
 
 _PRUNED_AT_ONCE: Final = 500
 """Calls deleted in one transaction: no other writer waits for more."""
@@ -39,17 +39,18 @@ class Writer:
 
     def __init__(self, path: str, source: Source, *, most_bytes: int, texts: bool) -> None:
         self._path, self._most_bytes, self._texts = path, most_bytes, texts
+        self._database_file = history_file(path)
         self._source = source.encode()
         self._ids: dict[tuple[object, ...], int] = {}
         self._file = (0, 0)
-        self._kept = KeptOpen(self._connect)
+        self._kept = ForkSafeConnection(self._connect)
         with self._kept.use():
             pass
 
     def _connect(self) -> sqlite3.Connection:
-        create(self._path)
+        self._database_file.create()
         before = _file_at(self._path)
-        database = connect(self._path)
+        database = self._database_file.connect()
         if before is None or _file_at(self._path) != before:
             database.close()
             raise sqlite3.OperationalError("the file was deleted or replaced while it was opened")
@@ -223,14 +224,11 @@ class Writer:
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection, None, None]:
         with self._kept.use() as database:
-            database.execute("BEGIN IMMEDIATE")
             try:
-                yield database
-                database.execute("COMMIT")
+                with transaction(database):
+                    yield database
             except BaseException:
                 self._ids.clear()  # of rows that are undone
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
                 raise
 
 

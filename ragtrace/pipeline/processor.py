@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from time import monotonic
+from typing import Final
 
 from ragtrace.capture import mark_duplicates
 from ragtrace.capture.redact import Redact
@@ -16,14 +19,15 @@ from ragtrace.core.ledger import Ledger, Outcome
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.evaluation.sampler import Sampler
 from ragtrace.evaluation.scoring import Evaluators, evaluate
-from ragtrace.history.spool_records import Claimed
+from ragtrace.history.spool_codec import UnscoredCall
 from ragtrace.instrument.call_builder import Assembly
 from ragtrace.instrument.conversations import Conversations, needs_turns
 from ragtrace.pipeline.deferred_steps import joined
-from ragtrace.pipeline.recent_outcomes import Fates, detail_of, left_out_of
-from ragtrace.pipeline.revival import Revival
-from ragtrace.pipeline.shutdown_spooling import Leaving
-from ragtrace.pipeline.work_item import Finished, revived
+from ragtrace.pipeline.recent_outcomes import MOST, Fates, detail_of, left_out_of
+from ragtrace.pipeline.shutdown_budget import AT_LEAST_SECONDS
+from ragtrace.pipeline.spooling import Spooling
+from ragtrace.pipeline.work_item import Finished
+from ragtrace.system.daemon_pool import bounded
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.providers import Telemetry
 from ragtrace.telemetry.scores.attacher import Attacher
@@ -32,6 +36,12 @@ from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 _AN_INSTANT = 0.001
+_STORED_AT_ONCE: Final = 128
+_STORED_AT_LEAST: Final = 16
+_STORE_SECONDS: Final = 0.005
+"""For the spool file to take some calls."""
+_ENCODE_SECONDS: Final = 0.000_1
+"""For one call to be written down."""
 
 
 class Background:
@@ -40,7 +50,7 @@ class Background:
     Args:
         breathe: called between pieces of work that each hold the interpreter for a while.
         wait_for_judge: moves the call in hand to a place among those that wait for the judge; False if none is free.
-        revival: the spool; None: there is none.
+        spooling: None: there is no spool.
         ending: whether the runtime is being shut down.
         head_dropped_too: whether calls are scored whose trace head sampling dropped.
     """
@@ -59,7 +69,7 @@ class Background:
         *,
         wait_for_judge: Callable[[], bool],
         fates: Fates,
-        revival: Revival | None,
+        spooling: Spooling | None,
         ending: Callable[[], bool],
         head_dropped_too: bool,
     ) -> None:
@@ -69,7 +79,7 @@ class Background:
         self._scores = any(evaluator is not None for evaluator in evaluators)
         self._breathe, self._fates, self._ending = breathe, fates, ending
         self._wait_for_judge = wait_for_judge
-        self._revival, self._head_dropped_too = revival, head_dropped_too
+        self._spooling, self._head_dropped_too = spooling, head_dropped_too
         looked_at = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
         self._conversations = Conversations() if any(map(needs_turns, looked_at)) else None
         self.interrupted: list[Finished] = []
@@ -92,7 +102,7 @@ class Background:
                 work.assembly.close()
 
     async def _deal_with(self, work: Finished) -> None:
-        if work.revived and work.call is not None:
+        if work.spooled is not None and work.call is not None:
             await self._score_again(work, work.call)
         elif work.dropped:
             self.drop(work, work.dropped)
@@ -255,64 +265,110 @@ class Background:
             self.settle_open(work, "failed", "internal")
         finally:
             try:
-                self._finish_revived(work, call, evaluations)
+                if not (work.open or work.dropped):  # else it stays in the file, and the next process scores all of it
+                    if evaluations:
+                        self._attacher.attach(work.step, call, evaluations, None)
+                    if self._spooling is not None and work.spooled is not None:
+                        self._spooling.sent(work.spooled)
             except Exception as error:
                 faults.record("attaching scores", error)
 
-    def _finish_revived(self, work: Finished, call: RagCall, evaluations: list[Evaluation]) -> None:
-        if self._revival is None:
-            return
-        send = partial(self._attacher.attach, work.step, call, evaluations, None)
-        if not (work.open or work.dropped):
-            self._revival.scored(work.revived, call.span, evaluations, send)
-        elif evaluations and self._revival.is_ours(work.revived):  # the next process has only the others' scores to add
-            send()
-
-    def resend(self, claimed: Claimed) -> None:
-        """Send the scores of a call out of the spool that another process had found."""
-        call = claimed.kept.call
-        self._attacher.resend(revived(claimed).step, call, claimed.scores or (), claimed.sent)
-
     def _interrupt(self, work: Finished) -> str:
         """The scoring of *work* was broken off; returns the status for its span."""
-        if self._revival is None or not self._ending():
+        if self._spooling is None or not self._ending():
             self.settle_open(work, "dropped", "shutdown")
             return semconv.STATUS_DROPPED
         self.interrupted.append(work)
         return semconv.STATUS_DEFERRED
 
-    def leaving(self, works: Sequence[Finished]) -> Leaving:
-        """What takes *works*, which will not be scored here any more, to the spool, if there is one."""
-        return Leaving(works, self._revival, self._ready, self._ledger, self._fates)
+    # --- at shutdown -------------------------------------------------------------------------------------------------
 
-    def _ready(self, work: Finished) -> bool:
-        """Put the call of *work* together for the spool; False if nobody is to score it anyway."""
+    def settle_unscored(self, works: Sequence[Finished], until: float) -> None:
+        """Store the calls among *works*, which will not be scored here, in the spool; enter the end of every one.
+
+        Args:
+            works: items that were never begun, broken off, or still blocked by a judge.
+            until: monotonic seconds; calls for which there is no time by then are counted as dropped.
+        """
+        # From here on nothing that the background finds out about them counts or is sent.
+        claimed = {work: names for work in dict.fromkeys(works) if (names := work.take())}
+        lost = "shutdown" if self._spooling is None else "not_spooled"
+        ends: dict[Finished, tuple[Outcome, str]] = {}
+        for work in claimed:
+            work.dropped = work.dropped or ("spooled" if self._spooling is not None else lost)
+        if self._spooling is not None and claimed:
+            bounded(partial(self._store, self._spooling, claimed, ends, until), until + AT_LEAST_SECONDS)  # it may hang
+        counts: Counter[tuple[str, str, Outcome, str]] = Counter()
+        for work, names in claimed.items():
+            # A call that came out of the file is still in it.
+            outcome, reason = ends.get(work, ("dropped", lost if work.spooled is None else "spooled"))
+            work.dropped = reason if outcome == "dropped" else work.dropped
+            counts.update((name, work.step.workflow, outcome, reason) for name in names)
+        # One entry for all calls of a workflow that came to the same end: there may be thousands, and no time.
+        for (name, workflow, outcome, reason), calls in counts.items():
+            self._ledger.settle(name, workflow, outcome, reason, calls=calls)
+        for work, names in list(claimed.items())[-MOST:]:
+            outcome, reason = ends.get(work, ("dropped", work.dropped))
+            for name in names:
+                self._fates.add(work.step.span_context, work.step.workflow, name, outcome, reason)
+
+    def _store(
+        self,
+        spooling: Spooling,
+        claimed: Mapping[Finished, tuple[str, ...]],
+        ends: dict[Finished, tuple[Outcome, str]],
+        until: float,
+    ) -> None:
+        """Store calls some at a time, and note in *ends* what became of each."""
+        left = [work for work in claimed if work.spooled is None][::-1]
+        with spooling.kept_open():
+            while left:
+                works: list[Finished] = []
+                calls: list[UnscoredCall] = []
+                while left and len(works) < _STORED_AT_ONCE:
+                    if len(works) >= _STORED_AT_LEAST and (
+                        monotonic() > until - _STORE_SECONDS - _ENCODE_SECONDS * len(works)
+                    ):
+                        break
+                    work = left.pop()
+                    call, ends[work] = self._ready(work)
+                    if call is not None:
+                        works.append(work)
+                        step = work.step
+                        calls.append(UnscoredCall(call, claimed[work], step.response_id, work.probability))
+                stored = spooling.add(calls, until - monotonic())
+                ends.update((work, ("dropped", "spooled")) for work, is_in in zip(works, stored, strict=True) if is_in)
+                if monotonic() > until - _STORE_SECONDS:
+                    return
+
+    def _ready(self, work: Finished) -> tuple[RagCall | None, tuple[Outcome, str]]:
+        """Return the call of *work* for the spool, None if no evaluator is to score it; and its end so far."""
         try:
             if work.call is None and work.assembly is not None:
                 self._prepare(work)
                 work.call = self._call(work.assembly)
-            return work.call is not None and not self._leave_out(work, work.call)
+            end = None if work.call is None else self._end_without_scores(work.call)
+            return (work.call, ("dropped", "not_spooled")) if end is None else (None, end)
         except Exception as error:
             faults.record("spool", error)
-            return False
+            return None, ("dropped", "not_spooled")
 
-    def _leave_out(self, work: Finished, call: RagCall) -> bool:
-        """Settle a call that nobody should look at; False if they should."""
+    def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
+        """Return the outcome of a call that no evaluator is to see; None if they are."""
         if unredactable(call):
-            self.settle_open(work, "failed", "redaction")
-            return True
+            return "failed", "redaction"
         skip = self._skip(call)
-        if skip:
-            self.settle_open(work, "sampled_out", skip)
-        return bool(skip)
+        return ("sampled_out", skip) if skip else None
 
     async def _evaluate(
         self, work: Finished, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> SamplingDecision | None:
         """Append to *evaluations*; returns what was decided about the judge, None if it did not come to that."""
-        if self._leave_out(work, call):
+        end = self._end_without_scores(call)
+        if end is not None:
+            self.settle_open(work, *end)
             return None
-        begun = partial(self._begun, work) if work.revived else None
+        begun = self._begun_in_spool(work)
         screened: Evaluation | None = None
         for evaluator in (self._measure, self._screen):
             if evaluator is not None and evaluator.id in work.open:
@@ -331,11 +387,11 @@ class Background:
             self.settle(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
             return decision
         # One out of the spool keeps its place: it was taken up because there was room enough.
-        if not work.revived and not self._wait_for_judge():
+        if work.spooled is None and not self._wait_for_judge():
             self._turn_away(work, self._judge.id, decision)
             return decision
         work.probability = decision.probability
-        if not work.revived:
+        if work.spooled is None:
             work.announced = self._attacher.attach_screened(work.step, call, evaluations, holding, decision)
         judged = await evaluate(self._judge, call, decision.probability, begun)
         self._sampler.spent(judged.cost_usd)
@@ -354,10 +410,11 @@ class Background:
             judge,
         )
 
-    def _begun(self, work: Finished) -> None:
-        if self._revival is not None and not work.begun:
-            work.begun = True
-            self._revival.begun(work.revived)
+    def _begun_in_spool(self, work: Finished) -> Callable[[], object] | None:
+        """Return what to call when the judge of a call out of the spool is about to be asked."""
+        if self._spooling is None or work.spooled is None:
+            return None
+        return partial(self._spooling.begin, work.spooled)
 
     def _skip(self, call: RagCall) -> str:
         """Why no evaluator should look at this call; empty if they should."""

@@ -11,7 +11,7 @@ from opentelemetry.trace import NonRecordingSpan
 
 from ragtrace.core.step import Step
 from ragtrace.core.types import RagCall
-from ragtrace.history.spool_records import Claimed
+from ragtrace.history.spool_codec import ClaimedCall
 from ragtrace.instrument.call_builder import Assembly
 
 _ITEM_BYTES = 2_000
@@ -39,10 +39,8 @@ class Finished:
     """The call, once it has been put together."""
     probability: float | None = None
     """With which the judge was to see it, once that was decided."""
-    revived: int = 0
-    """Its number in the spool, if it comes from there; its span has long ended."""
-    begun: bool = False
-    """Whether the spool knows that it is being judged."""
+    spooled: int | None = None
+    """Its number in the spool file, if it comes from there; its span has long ended."""
     errand: Callable[[], Awaitable[None]] | None = None
     """Not a step at all: something to be done on this event loop."""
 
@@ -81,12 +79,12 @@ def step_bytes(step: Step) -> int:
     return step.bytes or 0
 
 
-def revived(claimed: Claimed) -> Finished:
-    """A call out of the spool as work: for those who had not looked at it, without a span to write."""
-    kept = claimed.kept
+def claimed_work(claimed: ClaimedCall) -> Finished:
+    """Return a call out of the spool as work, without a span to write."""
+    kept = claimed.unscored
     step = Step("trace", workflow=kept.call.workflow)
     step.response_id, step.ended, step.written = kept.response_id, True, True
     step.span = None if kept.call.span is None else NonRecordingSpan(kept.call.span)
     work = Finished(step, None, True, set(kept.open))
-    work.call, work.probability, work.revived = kept.call, kept.probability, claimed.number
+    work.call, work.probability, work.spooled = kept.call, kept.probability, claimed.number
     return work

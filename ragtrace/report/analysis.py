@@ -65,7 +65,7 @@ def build_report(request: ReportRequest) -> Report:
     """Read the history and return the report on it.
 
     Raises:
-        StoreError: there is no history.
+        SQLiteFileError: there is no history.
         sqlite3.Error: it cannot be read.
         SettingsError: there is nothing to compare by that name.
     """

@@ -125,10 +125,9 @@ def configure(
         spool: a file that keeps the calls which were not scored when the process ended (an SQLite database; it holds
             their redacted texts, and several processes may share it): the next process with that file scores them, as
             soon as it sees a call of its own or a `flush`. At most 10,000 calls and 64 MiB. In the accounts such a call
-            is dropped for the reason "spooled" here, and offered anew there. What has been scored is never scored
-            again: its scores stay in the file until they are delivered, and the next process sends what was not. At
-            every orderly end nothing goes out twice; after a kill a score may, with the same score id. Default: none is
-            kept.
+            is dropped for the reason "spooled" here, and offered anew there. Delivery is at least once: a call whose
+            scores are not known to be delivered when its process ends is scored and sent again, with the same score
+            ids. Default: none is kept.
         store: a file on a local disk that keeps every call with its scores (an SQLite database; several processes may
             share it), for `ragtrace report`. It holds their redacted texts too, unless `capture_content` is NO_CONTENT.
             A process that is killed loses at most the last second of it. Default: none is kept.

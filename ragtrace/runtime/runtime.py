@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -17,7 +17,6 @@ from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.sampler import Sampler
 from ragtrace.evaluation.scoring import Evaluators
-from ragtrace.history.spool_records import Claimed
 from ragtrace.instrument.call_builder import Assembly, LooseRetrievals
 from ragtrace.instrument.recorder import forked
 from ragtrace.pipeline.deferred_steps import Joined, joined
@@ -25,10 +24,10 @@ from ragtrace.pipeline.dropped_spans import Overflow
 from ragtrace.pipeline.loss_report import losses, reported
 from ragtrace.pipeline.processor import Background
 from ragtrace.pipeline.recent_outcomes import Fates
-from ragtrace.pipeline.revival import Revival, Reviving, delivering
 from ragtrace.pipeline.shutdown_budget import AT_LEAST_SECONDS, EXIT_SECONDS, Time, kept_for_after
 from ragtrace.pipeline.span_drain import Drain, end_spans, room_for_spans, undisturbed
-from ragtrace.pipeline.work_item import Finished, revived, step_bytes, weight
+from ragtrace.pipeline.spooling import Spooling
+from ragtrace.pipeline.work_item import Finished, claimed_work, step_bytes, weight
 from ragtrace.pipeline.worker import Worker
 from ragtrace.runtime.health import Health
 from ragtrace.runtime.snapshot import Insides
@@ -65,8 +64,7 @@ class Runtime:
         self.settings, self._telemetry = settings, telemetry
         self._sampling, self._sampler = sampling, Sampler(sampling, monotonic)
         self._fates, self.health = Fates(), Health()
-        reviving = Reviving(self._revive, lambda call: self._background.resend(call), self._is_quiet, telemetry.deliver)
-        self._revival = None if spool is None else Revival(spool, reviving, telemetry.receipts)
+        self._spooling = None if spool is None else Spooling(spool, telemetry)
         self._roles = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
@@ -143,7 +141,7 @@ class Runtime:
             self.worker.pace.breathe,
             wait_for_judge=self.worker.wait_for_judge,
             fates=self._fates,
-            revival=self._revival,
+            spooling=self._spooling,
             ending=lambda: self._ended,
             head_dropped_too=self._sampling.score_head_dropped,
         )
@@ -222,27 +220,34 @@ class Runtime:
         self._joined.sweep()
         for hold in holds():
             hold.sweep()
-        if self._revival is not None and not self._ended:
-            self._revival.tick()
+        if self._spooling is not None and not self._ended:
+            self._spooling.tick()
+            if self._spooling.due():
+                self._score_spooled(self._spooling)
         self.loose.trim(self._loose_bytes, step_bytes)
 
     # --- calls of another process ------------------------------------------------------------------------------------
 
-    def _revive(self, claimed: Claimed) -> bool:
-        """Have a call out of the spool scored by those who have not looked at it; False if there is no room."""
-        kept, ours = claimed.kept, set(self._evaluator_ids)
-        work = revived(claimed)
-        self.ledger.offer_all(kept.open, work.step.workflow)
-        for evaluator in set(kept.open) - ours:
-            self._background.settle(work, evaluator, "dropped", "not_configured")
-        if self.worker.offer(work):
-            return True
-        self._background.settle_open(work, "dropped", "spooled")  # as it was
-        return False
+    def _score_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
+        """Claim calls of the spool and queue them for the evaluators that have not scored them; return how many.
 
-    def _is_quiet(self) -> bool:
-        """Whether there is room for calls that have waited for so long anyway."""
-        return self.worker.size < self.settings.capacity / 2 and not self._ended
+        They have waited for long anyway: they get at most the half of the queue that is free.
+        """
+        room = 0 if self._ended else self.settings.capacity // 2 - self.worker.size
+        queued = 0
+        for claimed in spooling.claim(room, timeout):
+            work = claimed_work(claimed)
+            self.ledger.offer_all(work.open, work.step.workflow)
+            for evaluator in work.open - set(self._evaluator_ids):
+                self._background.settle(work, evaluator, "dropped", "not_configured")
+            if self.worker.offer(work):
+                queued += 1
+            else:
+                self._background.settle_open(work, "dropped", "spooled")  # it is released at shutdown
+        return queued
+
+    def _flush_telemetry(self, flush: Callable[[], bool]) -> bool:
+        return flush() if self._spooling is None else self._spooling.confirm(flush)
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
@@ -267,7 +272,7 @@ class Runtime:
             self._telemetry,
             self._roles,
             self._fates,
-            self._revival,
+            self._spooling,
             self.health,
             self.learner,
             queued=self.worker.size,
@@ -285,11 +290,11 @@ class Runtime:
         adopt(self._wait_idle)
         self._show_books()
         scored = self._wait_idle(timeout)
-        while self._revival is not None and scored and self._revival.take_up():
+        while self._spooling is not None and scored and self._score_spooled(self._spooling, time.left()):
             scored = self.worker.wait_idle(time.deadline - monotonic())
         self.learner.flush(time.left() / 4)  # what fails there is a fault of its own, and costs no call
         told = self.alerts is None or self.alerts.flush(time.left() / 2)
-        flushed = delivering(self._revival, lambda: self._telemetry.flush(time.left()))
+        flushed = self._flush_telemetry(lambda: self._telemetry.flush(time.left()))
         posted = self._telemetry.post_scores(time.left())
         return flushed and scored and posted and told
 
@@ -312,8 +317,8 @@ class Runtime:
         self._ended = True
         self._joined.close()
         self._show_books()
-        kept = partial(kept_for_after, timeout, spools=self._revival is not None)
-        grace = AT_LEAST_SECONDS if self._revival else kept(0) / 4
+        kept = partial(kept_for_after, timeout, spools=self._spooling is not None)
+        grace = AT_LEAST_SECONDS if self._spooling else kept(0) / 4
         lost = [each for work in self.worker.stop(timeout, grace, kept) for each in (*joined(work), work)]
         with undisturbed():
             return self._end(lost, time)
@@ -321,7 +326,7 @@ class Runtime:
     def _end(self, lost: list[Finished], time: Time) -> bool:
         """Settle what is *lost*, and shut our providers down. False if anything was lost."""
         done = not lost
-        self._leave([*lost, *self._background.interrupted], time.until_stored())
+        self._background.settle_unscored([*lost, *self._background.interrupted], time.until_stored())
         until = time.until(kept=time.closing / 2)
         room = partial(room_for_spans, self._telemetry)
         end = self._background.drop_lost
@@ -329,23 +334,16 @@ class Runtime:
         disown(self._wait_idle)
         self.learner.close(time.left() / 4)
         told = self.alerts is None or self.alerts.close(time.left() / 2)
-        flushed = delivering(self._revival, partial(self._telemetry.flush, time.left(kept=AT_LEAST_SECONDS)))
+        flushed = self._flush_telemetry(lambda: self._telemetry.flush(time.left(kept=AT_LEAST_SECONDS)))
         closed = self._telemetry.shutdown(time.left())
-        if self._revival is not None:
-            self._revival.leave(time.deadline, well=flushed)
+        if self._spooling is not None:
+            self._spooling.close(time.deadline)
         return reported(self.stats().dropped, self._telemetry.lost, delivered=done and flushed and closed) and told
 
     def _show_books(self) -> None:
         """See that a forked child exports its books, even if the head sampler has dropped all of its calls so far."""
         if self._telemetry.renewal.due and self.ledger.rows():
             self._telemetry.renewal.renew()
-
-    def _leave(self, works: Sequence[Finished], until: float) -> None:
-        """What will not be scored any more: kept for another process if there is a spool, and settled in the books."""
-        leaving = self._background.leaving(works)
-        if self._revival is not None:
-            bounded(partial(leaving.run, until), until)
-        leaving.end()
 
     def _at_exit(self) -> None:
         with guarded("shutdown at exit"):
@@ -367,8 +365,8 @@ class Runtime:
         # From here on metrics may be collected again: what they are read from is the child's own by now.
         self._instruments.after_fork()
         self._telemetry.after_fork()
-        if self._revival is not None:
-            self._revival.reset()
+        if self._spooling is not None:
+            self._spooling.reset()
         for evaluator in self._evaluators:
             evaluator.reset()
         self._drain.forget()

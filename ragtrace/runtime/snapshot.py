@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ragtrace.evaluation.policy import Sampling
     from ragtrace.evaluation.scoring import Evaluators
     from ragtrace.pipeline.recent_outcomes import Fates
-    from ragtrace.pipeline.revival import Revival
+    from ragtrace.pipeline.spooling import Spooling
     from ragtrace.runtime.health import Health
     from ragtrace.telemetry.export.providers import Telemetry
 
@@ -26,7 +26,7 @@ class Insides:
     telemetry: Telemetry
     evaluators: Evaluators
     fates: Fates
-    revival: Revival | None
+    spooling: Spooling | None
     """None: there is no spool."""
     health: Health
     learner: Learner

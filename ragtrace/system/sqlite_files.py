@@ -1,10 +1,12 @@
-"""SQLite files under forks and deletion.
+"""SQLite files that several processes share, and that survive forks, deletion and simultaneous creation.
 
 A child that is forked while another thread is inside SQLite gets SQLite's locks, held for ever. A child that is forked
 while a connection is open inherits SQLite's list of the file locks that its process holds, though it holds none: it
 then writes without a lock, and what it writes disappears when the parent closes the file. So a fork waits a moment
 until no thread of ours is inside, and closes the connections that are kept open. Where that is not possible, every use
 of SQLite fails in the child, and what was to be kept is counted as lost.
+
+`sqlite3` is imported on use: there are builds of Python without it.
 """
 
 from __future__ import annotations
@@ -12,32 +14,37 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache, partial
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
+from urllib.request import pathname2url
 
 if TYPE_CHECKING:
     import sqlite3
 
-_PATIENCE_SECONDS: Final = 5.0
-"""For another process that makes a file: it takes milliseconds, unless it was stopped in the middle of it."""
+_CREATE_SECONDS: Final = 5.0
+"""How long another process may take to create a file: milliseconds, unless it was stopped in the middle of it."""
 _PAUSE_SECONDS: Final = 0.01
-MOST_SECONDS: Final = 0.2
+_FORK_SECONDS: Final = 0.2
 """How long a fork of the application is held up at most."""
 
 
-class Gate:
-    """Lets threads in, except while the process forks. Forks are announced by `before_fork` and `after_fork`.
+class SQLiteFileError(Exception):
+    """A database file is missing, or belongs to another program or to a later version of ragtrace."""
+
+
+class ForkGate:
+    """Lock that threads hold while they are inside SQLite, and that a fork of the process waits for.
 
     Args:
-        patience: seconds that a fork waits for those who are inside.
+        patience: seconds that a fork waits for the threads inside.
     """
 
-    def __init__(self, patience: float = MOST_SECONDS) -> None:
+    def __init__(self, patience: float = _FORK_SECONDS) -> None:
         self._patience = patience
         self._thread = threading.local()
-        self._kept: set[KeptOpen] = set()
+        self._connections: set[ForkSafeConnection] = set()
         self._open(passable=True)
 
     def _open(self, *, passable: bool) -> None:
@@ -46,7 +53,7 @@ class Gate:
 
     @contextmanager
     def inside(self) -> Generator[None, None, None]:
-        """While the block runs, no fork takes place, unless it takes too long.
+        """Hold back forks while the block runs, for `patience` seconds at most.
 
         Raises:
             sqlite3.OperationalError: this process was forked while another thread was inside.
@@ -60,7 +67,9 @@ class Gate:
         finally:
             self._thread.depth = depth
             if not depth:
-                self._leave()
+                with self._changed:
+                    self._inside -= 1
+                    self._changed.notify_all()
 
     def _enter(self) -> None:
         with self._changed:
@@ -71,41 +80,36 @@ class Gate:
             self._changed.wait_for(lambda: not self._forking)
             self._inside += 1
 
-    def _leave(self) -> None:
-        with self._changed:
-            self._inside -= 1
-            self._changed.notify_all()
-
     def before_fork(self) -> None:
-        """Let nobody in any more, and wait for those who are inside; holds the lock until `after_fork`."""
+        """Keep further threads out and wait for those inside; the lock is held until `after_fork`."""
         self._changed.acquire()
         self._forking = True
         own = int(getattr(self._thread, "depth", 0) > 0)
         if self._changed.wait_for(lambda: self._inside <= own, timeout=self._patience) and not own:
-            for connection in tuple(self._kept):
+            for connection in tuple(self._connections):
                 connection.close_for_fork()
 
-    def keep(self, connection: KeptOpen) -> None:
-        """Close *connection*, which is open from now on, before the next fork. For a thread that is inside."""
-        self._kept.add(connection)
-
-    def let_go(self, connection: KeptOpen) -> None:
-        """Forget *connection*, which has been closed."""
-        self._kept.discard(connection)
-
     def after_fork(self, *, child: bool) -> None:
-        """Let them in again; in a *child* only if nobody was inside, and no file is open."""
+        """Let threads in again; in a *child* only if no thread was inside and no connection is open."""
         if child:
-            self._open(passable=self._passable and self._inside == 0 and not self._kept)
+            self._open(passable=self._passable and self._inside == 0 and not self._connections)
             return
         self._forking = False
         self._changed.notify_all()
         self._changed.release()
 
+    def add(self, connection: ForkSafeConnection) -> None:
+        """Close *connection* before the next fork."""
+        self._connections.add(connection)
+
+    def discard(self, connection: ForkSafeConnection) -> None:
+        """Forget *connection*, which has been closed."""
+        self._connections.discard(connection)
+
 
 @cache
-def _gate() -> Gate:
-    gate = Gate()
+def _fork_gate() -> ForkGate:
+    gate = ForkGate()
     if hasattr(os, "register_at_fork"):  # not on Windows
         os.register_at_fork(
             before=gate.before_fork,
@@ -116,12 +120,12 @@ def _gate() -> Gate:
 
 
 def using_sqlite() -> AbstractContextManager[None]:
-    """Around whatever calls SQLite, be it to close a file; raises what SQLite raises where it cannot be used."""
-    return _gate().inside()
+    """Hold back forks around a call of SQLite; raises `sqlite3.OperationalError` where this process cannot use it."""
+    return _fork_gate().inside()
 
 
-class KeptOpen:
-    """Connection to one SQLite file that is kept open between uses, except through a fork.
+class ForkSafeConnection:
+    """Connection to one SQLite file that stays open between uses and is closed before a fork.
 
     Args:
         connect: opens the file; the connection must be usable from any thread (`check_same_thread=False`).
@@ -133,7 +137,7 @@ class KeptOpen:
 
     @contextmanager
     def use(self) -> Generator[sqlite3.Connection, None, None]:
-        """The open connection, during which no fork takes place, unless it takes too long.
+        """Yield the open connection and hold back forks meanwhile.
 
         Raises:
             sqlite3.Error: the file cannot be opened, or this process cannot use SQLite.
@@ -141,7 +145,7 @@ class KeptOpen:
         with using_sqlite():
             if self._database is None:
                 self._database = self._connect()
-                _gate().keep(self)
+                _fork_gate().add(self)
             yield self._database
 
     def close(self) -> None:
@@ -155,7 +159,7 @@ class KeptOpen:
 
         database: Any = self._database
         with suppress(sqlite3.Error):
-            if hasattr(database, "setconfig"):  # from Python 3.12 on: to sort the log in would wait for the disk
+            if hasattr(database, "setconfig"):  # from Python 3.12 on: a checkpoint would wait for the disk
                 database.setconfig(vars(sqlite3)["SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE"], True)
             self._close()
 
@@ -163,23 +167,141 @@ class KeptOpen:
         if self._database is not None:
             self._database.close()
             self._database = None
-            _gate().let_go(self)
+            _fork_gate().discard(self)
+
+
+class SQLiteFile:
+    """One of ragtrace's database files: creates it, recognizes it by its application id, opens connections to it.
+
+    Args:
+        path: the file.
+        kind: name of such a file in messages: "spool", "history".
+        application: `PRAGMA application_id` of such files, by which they are told from other programs'.
+        version: latest `PRAGMA user_version` that this release reads.
+        tables: statements that create its tables; each is `CREATE ... IF NOT EXISTS`.
+    """
+
+    def __init__(self, path: str, kind: str, *, application: int, version: int, tables: str) -> None:
+        self.path, self.kind, self._application, self._version = path, kind, application, version
+        self._tables = tables
+
+    def create(self) -> None:
+        """Create the file and its tables, readable by the owner alone, or check that the file there is one of ours.
+
+        Raises:
+            SQLiteFileError: the file is another program's, or of a later version.
+            OSError, sqlite3.Error: the file cannot be used.
+        """
+        import sqlite3
+
+        create_file(self.path)
+        deadline = monotonic() + _CREATE_SECONDS
+        while True:
+            try:
+                return self._create_tables()
+            except sqlite3.OperationalError as error:
+                # Where several processes start at once, the change to WAL fails without waiting for the others.
+                if "locked" not in str(error) or monotonic() > deadline:
+                    raise
+            sleep(_PAUSE_SECONDS)
+
+    def _create_tables(self) -> None:
+        with using_sqlite(), closing(self.connect()) as database:
+            if self.has_tables(database):
+                return
+            if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                database.execute("PRAGMA journal_mode = WAL")
+            # In one transaction, ids included: another process that looks meanwhile must not take it for foreign.
+            with transaction(database):
+                for statement in self._tables.strip().split(";\n"):
+                    database.execute(statement)
+                database.execute(f"PRAGMA application_id = {self._application}")
+                database.execute(f"PRAGMA user_version = {self._version}")
+
+    def has_tables(self, database: sqlite3.Connection) -> bool:
+        """Return whether *database* has our tables; False if it is empty.
+
+        Raises:
+            SQLiteFileError: it is another program's, or of a later version.
+        """
+        # Tables first: the process that creates them sets the others in the same transaction, perhaps right now.
+        (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = database.execute("PRAGMA application_id").fetchone()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if tables and (application != self._application or version > self._version):
+            owner = "a later version of ragtrace" if application == self._application else "another program"
+            raise SQLiteFileError(f"the {self.kind} is a database of {owner}, got {self.path!r}; name another file")
+        return bool(tables)
+
+    def connect(self, timeout: float = 5.0) -> sqlite3.Connection:
+        """Return a connection for writing to the existing file, usable from any thread.
+
+        Args:
+            timeout: seconds to wait for other writers.
+        """
+        import sqlite3
+
+        # Mode rw: SQLite would create a missing file readable by all. No transaction but those that we begin.
+        uri = f"file:{pathname2url(os.path.abspath(self.path))}?mode=rw"
+        database = sqlite3.connect(
+            uri, timeout=max(0.0, timeout), isolation_level=None, uri=True, check_same_thread=False
+        )
+        # What a transaction has written outlives this process; that it outlives the machine is not worth a sync.
+        database.execute("PRAGMA synchronous = NORMAL")
+        return database
+
+    def connect_to_read(self) -> sqlite3.Connection:
+        """Return a connection that cannot change anything.
+
+        Raises:
+            SQLiteFileError: there is no such file, or it is none of ours.
+            sqlite3.Error: the file cannot be read.
+        """
+        import sqlite3
+
+        if not os.path.isfile(self.path):
+            raise SQLiteFileError(f"there is no {self.kind}, got {self.path!r}; name the file that configure() got")
+        # A file on a read-only disk has no process that writes to it.
+        still = not os.access(os.path.dirname(os.path.abspath(self.path)), os.W_OK)
+        still = still and not os.path.exists(f"{self.path}-wal")
+        uri = f"file:{pathname2url(os.path.abspath(self.path))}?mode=ro{'&immutable=1' * still}"
+        database = sqlite3.connect(uri, timeout=5.0, isolation_level=None, uri=True)
+        try:
+            if not self.has_tables(database):
+                raise SQLiteFileError(f"the {self.kind} is empty, got {self.path!r}; it fills when a call was scored")
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Generator[None, None, None]:
+    """Run the block in one write transaction of *database*; an exception undoes it."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
 
 
 def create_file(path: str) -> bool:
-    """Make an empty file for a database, readable by its owner alone; False if there is one.
+    """Create an empty file for a database, readable by its owner alone; return False if there is one.
 
     A file that exists is not opened: closing it would take from this process every lock that SQLite has on it.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     if os.path.exists(path):
         return False
     with _creating(os.path.dirname(os.path.abspath(path))):
         if os.path.exists(path):
             return False
-        # Of a database that was deleted or renamed: SQLite would take them for the new one's.
+        # Left by a database that was deleted or renamed: SQLite would take them for the new one's.
         for suffix in ("-wal", "-shm", "-journal"):
             with suppress(FileNotFoundError):
                 os.unlink(path + suffix)
@@ -189,7 +311,7 @@ def create_file(path: str) -> bool:
 
 @contextmanager
 def _creating(directory: str) -> Generator[None, None, None]:
-    """While the block runs, no other process of ours makes a file in *directory*."""
+    """Keep other processes of ours from creating a file in *directory*, for `_CREATE_SECONDS` at most."""
     try:
         import fcntl
     except ImportError:  # Windows, where a file that is open cannot be deleted or renamed
@@ -197,30 +319,18 @@ def _creating(directory: str) -> Generator[None, None, None]:
         return
     handle = os.open(directory, os.O_RDONLY)
     try:
-        _lock(handle)
+        deadline = monotonic() + _CREATE_SECONDS
+        while monotonic() < deadline:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                sleep(_PAUSE_SECONDS)
+            except OSError:  # a file system without locks
+                break
         yield
     finally:
         # Not by closing alone: a child that was forked meanwhile has a copy of the handle, and would wait for itself.
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
-
-
-def _lock(handle: int) -> None:
-    """Lock the directory *handle*; after `_PATIENCE_SECONDS`, or on a file system without locks, go on without."""
-    deadline = monotonic() + _PATIENCE_SECONDS
-    while not _try_lock(handle) and monotonic() < deadline:
-        sleep(_PAUSE_SECONDS)
-
-
-def _try_lock(handle: int) -> bool:
-    """Return False if another process has the lock of the directory *handle*."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True

@@ -17,10 +17,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-from opentelemetry.sdk.trace.export import SpanExportResult
 
 from ragtrace.system.faults import faults, say
-from ragtrace.telemetry.export.receipts import Receipts
 from ragtrace.telemetry.spans.size import span_bytes
 
 if TYPE_CHECKING:
@@ -51,7 +49,6 @@ class Backlog:
         most_bytes: memory of the items in it beyond which there is no room for one that can wait.
         patience: seconds without an answer after which nobody waits for room any more.
         clock: monotonic seconds.
-        receipts: told how far each item has come.
     """
 
     def __init__(
@@ -63,10 +60,8 @@ class Backlog:
         most_bytes: int = 1 << 62,
         patience: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = monotonic,
-        receipts: Receipts | None = None,
     ) -> None:
         self.what, self.limit = what, limit
-        self.receipts = receipts or Receipts()
         self._reserve, self._patience, self._clock = reserve, patience, clock
         self._most_bytes = most_bytes
         self.reset()
@@ -147,16 +142,12 @@ class Backlog:
         elif counted and not self._given_up:  # else it has been counted
             self._lose(counted, why)
 
-    def give_up(self, spared: int = 0) -> None:
-        """There is no more time: what is left counts as lost, even if it should still be delivered.
-
-        Args:
-            spared: items of it that are kept elsewhere and will be sent another time.
-        """
+    def give_up(self) -> None:
+        """There is no more time: what is left counts as lost, even if it should still be delivered."""
         with self._lock:
             left, self._queued, self._in_hand, self._given_up = self.size, 0, 0, True
-        if left > spared:
-            self._lose(left - spared, "not exported before the end")
+        if left:
+            self._lose(left, "not exported before the end")
 
     def forgo(self, count: int) -> None:
         """There is no more time for *count* items to come at all."""
@@ -220,13 +211,11 @@ class PatientExporter:
         if self._pid != os.getpid():  # an exporter that the user made cannot be made anew
             self.adopt(self._exporter)
         self.backlog.take(len(batch))
-        allowed = self.backlog.receipts.sending(batch)
         delivered = False
         try:
-            result = self._send(allowed) if allowed else SpanExportResult.FAILURE
+            result = self._send(batch)
             delivered = _succeeded(result)
         finally:
-            self.backlog.receipts.sent(allowed, delivered=delivered)
             self.backlog.settle(len(batch), delivered=delivered, why=NOT_TAKEN if self._refused else "export failed")
         return result
 
@@ -282,9 +271,7 @@ class BoundedSpans(SpanProcessor):
         context = span.get_span_context()
         if context is None or not context.trace_flags.sampled:
             return
-        room = self._backlog.enter(span_bytes(span))
-        self._backlog.receipts.entered(span, room=room)
-        if room:
+        if self._backlog.enter(span_bytes(span)):
             self._inner.on_end(span)
 
     def shutdown(self) -> None:
@@ -304,9 +291,7 @@ class BoundedEvents:
 
     def on_emit(self, log_record: Any) -> None:
         """Part of the SDK's interface."""
-        room = self._backlog.enter()
-        self._backlog.receipts.entered(log_record, room=room)
-        if room:
+        if self._backlog.enter():
             self._inner.on_emit(log_record)
 
     def enabled(self, *_: object, **__: object) -> bool:

@@ -23,12 +23,11 @@ from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import DEFAULT, Settings
 from ragtrace.core.types import Observer, Signals
-from ragtrace.system.daemon_pool import all_bounded, bounded
+from ragtrace.system.daemon_pool import all_bounded
 from ragtrace.system.faults import say
 from ragtrace.telemetry.export.after_fork import COLLECT_MS, OwnMeters, Renewal, SharedMeters
 from ragtrace.telemetry.export.destinations import dialects_of, maker, resource_of
 from ragtrace.telemetry.export.export_queue import Backlog, BoundedEvents, BoundedSpans, PatientExporter
-from ragtrace.telemetry.export.receipts import Receipts
 from ragtrace.telemetry.export.sink_poster import ScorePoster
 from ragtrace.telemetry.spans.hold import HoldProcessor, passing_by
 
@@ -50,8 +49,6 @@ _MOST_OF_A_CALL: Final = 32
 """Spans and events that come of one call at once, generously."""
 _POSTERS_SHARE: Final = 0.8
 """Of the time for a shutdown."""
-_BREAK_OFF_SECONDS: Final = 0.02
-"""For an exporter to be told to stop, where it matters whether it has sent something or not."""
 SPANS: Final = "spans"
 EVENTS: Final = "events"
 
@@ -93,8 +90,6 @@ class Telemetry:
 
     exporters: dict[str, PatientExporter] = field(default_factory=dict[str, PatientExporter])
     """Of our own providers of spans and events, if they batch."""
-    receipts: Receipts = field(default_factory=Receipts)
-    """How far the scores of certain calls have come in our own providers."""
     renewal: Renewal = field(default_factory=Renewal)
     """What a forked child needs."""
     resource: Callable[[], Resource] | None = None
@@ -157,18 +152,14 @@ class Telemetry:
         for exporter in self.exporters.values():
             exporter.hurry()
         done = all_bounded(self.shutdowns, deadline)
-        self.receipts.close()
-        for what, exporter in self.exporters.items():
-            if self.receipts.any_sending:
-                bounded(exporter.shutdown, monotonic() + _BREAK_OFF_SECONDS)
-            exporter.backlog.give_up(self.receipts.waiting(carriers=what == SPANS))
+        for exporter in self.exporters.values():
+            exporter.backlog.give_up()
         return done and all(posted) and all(kept)
 
     def after_fork(self) -> None:
         """In a forked child: forget what the parent had under way."""
         for exporter in self.exporters.values():
             exporter.backlog.reset()
-        self.receipts.reset()
         for history in self.histories:
             history.reset()
         for poster in self.posters:
@@ -298,7 +289,7 @@ def _batched_spans(exporter: SpanExporter, settings: Settings, telemetry: Teleme
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     limit = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048)
-    backlog = Backlog(SPANS, limit, most_bytes=settings.queue_bytes // 8, receipts=telemetry.receipts)
+    backlog = Backlog(SPANS, limit, most_bytes=settings.queue_bytes // 8)
     patient = telemetry.exporters[SPANS] = PatientExporter(exporter, backlog, telemetry.renewal.renew)
     processor = BatchSpanProcessor(cast("SpanExporter", patient), max_queue_size=backlog.limit)
     return BoundedSpans(processor, backlog)
@@ -332,7 +323,7 @@ def _batched_events(exporter: LogRecordExporter, telemetry: Telemetry) -> LogRec
 
     # A call has several events. Half of the places are kept for those of the calls that are being scored.
     limit = _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
-    backlog = Backlog(EVENTS, limit, reserve=limit // 2, receipts=telemetry.receipts)
+    backlog = Backlog(EVENTS, limit, reserve=limit // 2)
     patient = telemetry.exporters[EVENTS] = PatientExporter(exporter, backlog, telemetry.renewal.renew)
     processor = BatchLogRecordProcessor(cast("LogRecordExporter", patient), max_queue_size=limit)
     return cast("LogRecordProcessor", BoundedEvents(processor, backlog))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from time import time_ns
 from typing import TYPE_CHECKING
 
 from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
 from ragtrace.core import semconv
-from ragtrace.core.score_id import id_of
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.dialects.score_attributes import Attributes, score_attributes
 from ragtrace.system.faults import faults, guarded
-from ragtrace.telemetry.export.receipts import CARRIER
 from ragtrace.telemetry.scores.carrier import send_carrier
 from ragtrace.telemetry.scores.event import emit_events
 from ragtrace.telemetry.spans.hold import HoldProcessor, holds
@@ -151,32 +148,6 @@ class Attacher:
         """Nobody is going to attach anything any more: a span that is held for it goes out with *status*."""
         for hold in holds():
             hold.give_up(_span_id(root), status)
-
-    def resend(self, root: Step, call: RagCall, evaluations: Sequence[Evaluation], sent: frozenset[str] | None) -> None:
-        """Send scores that another process has found, and counted in its metrics, and perhaps not delivered.
-
-        Args:
-            sent: score ids, and `CARRIER`, that are not sent again; None: nothing is known, so all go out once more,
-                under the same ids.
-        """
-        target = call.span
-        if target is None:
-            return
-        if sent is None:
-            self._tell(self._keepers, call, evaluations, None)
-        context = set_span_in_context(NonRecordingSpan(target))
-        for evaluation in evaluations:
-            results = evaluation.results.items()
-            left = {
-                name: result for name, result in results if id_of(target, name, result, evaluation) not in (sent or ())
-            }
-            if self._logger is not None and left:
-                with guarded("evaluation events"):
-                    again = replace(evaluation, results=left)
-                    emit_events(self._logger, again, call, root.response_id, context, time_ns)
-        if target.trace_flags.sampled and self._carriers is not None and CARRIER not in (sent or ()):
-            scores = score_attributes(evaluations, call, evidence=self._evidence)
-            self._carry(self._carriers, target, call, evaluations, scores)
 
     def _tell(
         self,

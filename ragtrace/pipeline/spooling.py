@@ -1,0 +1,160 @@
+"""Calls between the worker and the spool file: claimed and scored while it runs, stored unscored at shutdown."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall
+from ragtrace.pipeline.shutdown_budget import patience
+from ragtrace.system.daemon_pool import bounded
+from ragtrace.system.faults import faults, guarded
+
+if TYPE_CHECKING:
+    from ragtrace.history.spool import Spool
+    from ragtrace.telemetry.export.providers import Telemetry
+
+_LOOK_SECONDS: Final = 2.0
+_RENEW_SECONDS: Final = 15.0
+"""A quarter of a lease."""
+_FLUSH_SECONDS: Final = 10.0
+_CONFIRM_SECONDS: Final = 1.0
+"""Between two flushes that confirm the delivery of scores."""
+_LEAVE_SECONDS: Final = 1.0
+"""At least, for a thread to start and to write a few lines, on a machine that is busy."""
+_MOST_CLAIMED: Final = 64
+
+
+class Spooling:
+    """Traffic between one runtime and its spool file; no failure of the file raises.
+
+    Scores of a claimed call are sent like any others, and the call is deleted from the file after the next flush of all
+    telemetry that goes well. Until then another process may score it again if this one is killed.
+
+    Args:
+        spool: the prepared file.
+        telemetry: flushed to confirm that scores have been delivered.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, spool: Spool, telemetry: Telemetry, *, clock: Callable[[], float] = monotonic) -> None:
+        self._spool, self._telemetry, self._clock = spool, telemetry, clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Start empty after a fork: the claims are the parent's."""
+        self._spool.reset()
+        self._claiming = threading.Lock()
+        self._confirming = self._closed = False
+        self._begun: set[int] = set()
+        self._sent: set[int] = set()
+        self._delivered: set[int] = set()
+        self._has_claims = False
+        self._look_at = self._renew_at = self._confirm_at = 0.0
+
+    # --- out of the file ---------------------------------------------------------------------------------------------
+
+    def due(self) -> bool:
+        """Return whether it is time to look for calls in the file again."""
+        return self._clock() >= self._look_at
+
+    def claim(self, room: int, timeout: float = 0.0) -> list[ClaimedCall]:
+        """Claim at most *room* calls; waits at most *timeout* seconds for another thread that does the same."""
+        if room <= 0 or not self._claiming.acquire(timeout=max(0.0, timeout)):
+            return []
+        try:
+            claimed: list[ClaimedCall] = []
+            with guarded("spool"):
+                claimed = [] if self._closed else self._spool.claim(min(room, _MOST_CLAIMED))
+            self._has_claims = self._has_claims or bool(claimed)
+            self._look_at = 0.0 if claimed else self._clock() + _LOOK_SECONDS
+            return claimed
+        finally:
+            self._claiming.release()
+
+    def begin(self, number: int) -> None:
+        """Note in the file that the claimed call *number* is being scored."""
+        if number not in self._begun:
+            self._begun.add(number)
+            with guarded("spool"):
+                self._spool.begin(number)
+
+    def sent(self, number: int) -> None:
+        """Delete the call *number* from the file once its scores, which telemetry has by now, are delivered."""
+        self._spool.survived(number)
+        self._sent.add(number)
+
+    def tick(self) -> None:
+        """Renew claims and confirm deliveries when they are due; called a few times a second."""
+        now = self._clock()
+        if self._has_claims and now >= self._renew_at:
+            self._renew_at = now + _RENEW_SECONDS
+            with guarded("spool"):
+                self._spool.renew()
+        if (self._sent or self._delivered) and not self._confirming and now >= self._confirm_at:
+            self._confirming, self._confirm_at = True, now + _FLUSH_SECONDS
+            with guarded("spool"):
+                threading.Thread(target=self._confirm, name="ragtrace-spool", daemon=True).start()
+
+    def _confirm(self) -> None:
+        with guarded("spool"):
+            if self.confirm(lambda: self._telemetry.deliver(_FLUSH_SECONDS)):
+                self._confirm_at = self._clock() + _CONFIRM_SECONDS
+        self._confirming = False
+
+    def confirm(self, flush: Callable[[], bool]) -> bool:
+        """Return what *flush* of all telemetry returns; if True, delete the calls whose scores were sent before."""
+        sent = self._sent.copy()
+        flushed = flush()
+        if flushed:
+            self._delivered |= sent
+            self._sent -= sent
+        delivered = self._delivered.copy()
+        if delivered:
+            with guarded("spool"):
+                self._spool.delete(delivered)
+                self._delivered -= delivered
+                self._begun -= delivered
+        return flushed
+
+    def close(self, deadline: float) -> None:
+        """Give all claims back at shutdown: what is not known to be delivered is scored by the next process.
+
+        Args:
+            deadline: monotonic seconds.
+        """
+        if self._has_claims:
+            bounded(lambda: self._release(patience(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
+
+    def _release(self, timeout: float) -> None:
+        with self._claiming:
+            self._closed = True
+        with guarded("spool"):
+            self._spool.delete(self._delivered, timeout)
+            self._spool.release(self._begun - self._sent - self._delivered, timeout)
+
+    @property
+    def contents(self) -> SpoolContents | None:
+        """What is in the file; None if it cannot be read."""
+        try:
+            return self._spool.contents()
+        except Exception as error:
+            faults.record("spool", error)
+            return None
+
+    # --- into the file -----------------------------------------------------------------------------------------------
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Return a context that makes many `add` in a short time faster."""
+        return self._spool.kept_open()
+
+    def add(self, calls: Sequence[UnscoredCall], timeout: float) -> list[bool]:
+        """Store calls that this process will not score; return for each whether it is in the file now."""
+        try:
+            return self._spool.add(calls, timeout)
+        except Exception as error:
+            faults.record("spool", error)
+            return [False] * len(calls)
