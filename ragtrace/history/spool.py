@@ -217,6 +217,7 @@ class Spool:
             untried: numbers of calls that were begun and broken off in order, which counts as no try.
             timeout: seconds to wait for other writers.
         """
+        self._suspect = None
         with self._writing(timeout) as database:
             database.executemany(
                 "UPDATE calls SET tries = tries - 1, lease = 0 WHERE number = ? AND owner = ?",
