@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, TraceIdRati
 from opentelemetry.trace import Span
 
 import ragtrace
-from ragtrace.telemetry.spans.fast import LightSpan
-from ragtrace.telemetry.spans.sampler_traits import of_sampler
-from ragtrace.telemetry.spans.user_provider import borrowed, sees_ends_only
+from ragtrace.telemetry.spans.fast import FastSpan
+from ragtrace.telemetry.spans.sampler_traits import traits_of
+from ragtrace.telemetry.spans.user_provider import sees_ends_only, user_provider
 from tests.support.spans import LINKED, WAYS, Watching, annotated, record
 from tests.support.watched import ask
 
@@ -57,7 +57,7 @@ def spans_inside(users: TracerProvider) -> list[bool]:
     ragtrace.configure(tracer_provider=users, screen=None)
     answer()
     answer()
-    return [isinstance(span, LightSpan) for span in seen]
+    return [isinstance(span, FastSpan) for span in seen]
 
 
 # --- what is known of the SDK ----------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def test_limits_and_processors_of_the_sdk_are_found() -> None:
     """Fails if a new SDK keeps them elsewhere: then spans in users' providers would cost three times as much."""
     limits = SpanLimits(max_span_attributes=7)
     users = provider(Ended(), span_limits=limits)
-    seen = borrowed(users.get_tracer("x"))
+    seen = user_provider(users.get_tracer("x"))
     assert seen is not None
     assert seen.limits is limits
     assert seen.sees_ends_only
@@ -135,7 +135,7 @@ def test_a_processor_that_is_added_later_counts_from_then_on() -> None:
     answer()
     users.add_span_processor(Watching())
     answer()
-    assert [isinstance(span, LightSpan) for span in seen] == [True, False]
+    assert [isinstance(span, FastSpan) for span in seen] == [True, False]
 
 
 def test_processors_that_run_side_by_side_get_the_sdks_spans() -> None:
@@ -153,8 +153,8 @@ def test_spans_that_the_sdk_counts_are_the_sdks(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_provider_of_somebody_elses_making_is_left_alone() -> None:
     """Nothing is known of it."""
-    assert borrowed(trace.NoOpTracer()) is None
-    assert borrowed(object()) is None
+    assert user_provider(trace.NoOpTracer()) is None
+    assert user_provider(object()) is None
 
 
 def test_every_processor_sees_every_span() -> None:
@@ -180,7 +180,7 @@ class ByName(TraceIdRatioBased):
 @pytest.mark.parametrize("sampler", [ByName(0.5), ParentBased(ByName(0.5))])
 def test_a_sampler_is_not_taken_at_inherited_words(sampler: Any) -> None:
     """It looks at names, whatever the description says that it has inherited."""
-    assert not any(of_sampler(sampler))
+    assert not any(traits_of(sampler))
 
 
 def test_a_sampler_that_looks_at_names_is_shown_them() -> None:

@@ -12,7 +12,7 @@ import ragtrace
 from ragtrace.core.labels import ChunkLabel, Claim
 from ragtrace.core.types import Judgement, RagCall, Score
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.scores.details import MOST_CHARS, MOST_DETAILS, MOST_ITEMS, details
+from ragtrace.telemetry.scores.event import MOST_CHARS, MOST_DETAILS, MOST_ITEMS, details
 from ragtrace.testing import Captured, FakeJudge
 from tests.support import scored
 from tests.support.watched import GOOD, HALF, ask, watch

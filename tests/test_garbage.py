@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 import ragtrace
 from ragtrace.core.types import Signals
-from ragtrace.telemetry.spans.fast import LightSpan
+from ragtrace.telemetry.spans.fast import FastSpan
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask, watch
 
@@ -105,6 +105,6 @@ def test_an_ended_span_still_says_what_it_was_told() -> None:
     watch(screen=FakeJudge(GOOD))
     keep("where?")
     assert ragtrace.flush(WAIT_S)
-    assert isinstance(spans[0], LightSpan)
+    assert isinstance(spans[0], FastSpan)
     assert spans[0].name == "invoke_workflow kept"
     assert spans[0].attributes["gen_ai.workflow.name"] == "kept"

@@ -88,7 +88,7 @@ def test_an_expected_span_waits_for_its_scores(held: Held) -> None:
     """And then goes out with them."""
     span_id = held.end("root", expected=True)
     assert (held.spans, held.hold.held) == ({}, 1)
-    assert held.hold.forget(span_id)
+    assert held.hold.confirm(span_id)
     assert held.hold.release(span_id, {STATUS: "ok", "ragtrace.eval.x.score": 0.5})
     assert dict(held.spans["root"].attributes or {}) == {STATUS: "ok", "ragtrace.eval.x.score": 0.5}
     assert held.hold.held == 0
@@ -180,7 +180,7 @@ def test_a_note_on_a_span_that_is_gone_is_forgotten(held: Held) -> None:
 def test_a_span_that_never_ends_here_is_not_expected_for_ever(held: Held) -> None:
     """Another provider's, or one that its sampler dropped."""
     held.hold.expect(99)
-    assert not held.hold.forget(99)
+    assert not held.hold.confirm(99)
     assert held.hold._expected == set()
 
 

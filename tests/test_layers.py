@@ -31,7 +31,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"cli"}),
 )
 FACE: Final = frozenset({"__init__", "block", "decorators", "propagation"})
-EXPORTERS_MAY_IMPORT: Final = ("ragtrace.core", "ragtrace.system", "ragtrace.telemetry.meters")
+EXPORTERS_MAY_IMPORT: Final = ("ragtrace.core", "ragtrace.system", "ragtrace.telemetry.fast_meters")
 
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.

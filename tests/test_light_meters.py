@@ -19,9 +19,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from ragtrace.telemetry.meters.fast import LightMeter
-from ragtrace.telemetry.meters.metric_store import MOST_SERIES, Book
-from ragtrace.telemetry.meters.reader import LightReader, usual
+from ragtrace.telemetry.fast_meters import MOST_SERIES, FastMeter, FastMetricReader, MetricStore, supported
 
 BOUNDS = (0.125, 0.5, 1.0)
 SPAN = set_span_in_context(NonRecordingSpan(SpanContext(7, 9, False, TraceFlags(TraceFlags.SAMPLED))))
@@ -91,15 +89,15 @@ class Rig:
 
     def __init__(self, *, light: bool) -> None:
         self.kept = Kept()
-        reader = (LightReader if light else PeriodicExportingMetricReader)(
+        reader = (FastMetricReader if light else PeriodicExportingMetricReader)(
             self.kept, export_interval_millis=float("inf")
         )
         self.provider = MeterProvider([reader], shutdown_on_exit=False)
         meter: Any = self.provider.get_meter("ours", "1")
-        if isinstance(reader, LightReader):
-            self.book = reader.book = Book()
+        if isinstance(reader, FastMetricReader):
+            self.store = reader.store = MetricStore()
             reader.scope = InstrumentationScope("ours", "1")
-            meter = LightMeter(meter, reader.book)
+            meter = FastMeter(meter, reader.store)
         self.histogram = meter.create_histogram("sizes", "s", "Sizes", explicit_bucket_boundaries_advisory=BOUNDS)
         self.counter = meter.create_counter("things", "{thing}", "Things")
         meter.create_observable_gauge("seen", [_nothing], "1", "Seen")
@@ -184,8 +182,8 @@ def test_too_many_series_are_counted_together(light: Rig) -> None:
 def test_a_child_starts_empty(light: Rig) -> None:
     """Its parent exports what the parent has recorded."""
     light.histogram.record(0.2, {})
-    light.book.lock.acquire()
-    light.book.reset()
+    light.store.lock.acquire()
+    light.store.reset()
     light.histogram.record(0.3, {})
     (point,) = light.collect()["sizes"].data.data_points
     assert (point.count, point.sum) == (1, 0.3)
@@ -213,4 +211,4 @@ def test_other_peoples_metrics_stay_theirs(light: Rig) -> None:
 )
 def test_what_is_asked_for_otherwise_is_left_to_the_sdk(environ: Mapping[str, str], expected: bool) -> None:
     """Deltas, exponential histograms, other exemplars."""
-    assert usual(environ) is expected
+    assert supported(environ) is expected

@@ -33,9 +33,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from ragtrace.telemetry.spans.fast import FastTracer
 from ragtrace.telemetry.spans.provider import OwnTracerProvider
-from ragtrace.telemetry.spans.tracer import LightTracer
-from ragtrace.telemetry.spans.user_provider import borrowed
+from ragtrace.telemetry.spans.user_provider import user_provider
 from tests.support.spans import LINKED, WAYS, Shape, annotated, both, identity, inside, record, remote, shapes
 from tests.support.watched import ask
 
@@ -161,22 +161,22 @@ def starters(sampler: Sampler, ids: Callable[[], IdGenerator] | None = None) -> 
         provider = OwnTracerProvider(Resource({"a": "b"}))
         provider.sampler = type(sampler)() if isinstance(sampler, ByName) else sampler
         provider.id_generator = provider.id_generator if ids is None else ids()
-        provider.adopt(ended)
+        provider.add_own_processor(ended)
         start = {"light": _light_start, "borrowed": _borrowed_start, "sdk": _sdk_start}[way](provider, ended)
         made.append((start, ended, provider.sampler))
     return made
 
 
 def _light_start(provider: OwnTracerProvider, ended: Ended) -> Start:
-    light = LightTracer(provider, ended, "1")
+    light = FastTracer(provider, ended, "1")
     return lambda name, context: light.start_span(context, SpanKind.CLIENT, lambda: (name, {"known": "early"}))
 
 
 def _borrowed_start(provider: OwnTracerProvider, _: Ended) -> Start:
-    seen = borrowed(provider.get_tracer("ragtrace", "1"))
+    seen = user_provider(provider.get_tracer("ragtrace", "1"))
     assert seen is not None
     assert seen.sees_ends_only
-    light = LightTracer(seen, seen.processor, "1")
+    light = FastTracer(seen, seen.processor, "1")
     return lambda name, context: light.start_span(context, SpanKind.CLIENT, lambda: (name, {"known": "early"}))
 
 

@@ -26,7 +26,7 @@ from opentelemetry.trace import (
 )
 
 import ragtrace
-from ragtrace.telemetry.spans.fast import LightSpan
+from ragtrace.telemetry.spans.fast import FastSpan
 from tests.support.application import QUESTION
 from tests.support.otlp import HttpReceiver
 from tests.support.spans import LINKED, WAYS, Shape, Way, annotated, both, identity, inside, record, remote
@@ -47,7 +47,7 @@ def test_the_ways_differ() -> None:
     seen: list[Span] = []
     for way in WAYS:
         record(way, annotated(seen.append))
-    assert [isinstance(span, LightSpan) for span in seen] == [True, True, False]
+    assert [isinstance(span, FastSpan) for span in seen] == [True, True, False]
     assert all(isinstance(span, Span) for span in seen)
 
 

@@ -14,7 +14,7 @@ from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.core.types import Score, Unscored
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.outbox import Outbox
-from ragtrace.telemetry.export.sink_poster import ScorePoster
+from ragtrace.telemetry.export.score_poster import ScorePoster
 from tests.support.posting import ScriptedSink, a_score, call_of, evaluation_of
 
 AWAY = Refusal("unavailable", again=True, busy=True)

@@ -23,7 +23,7 @@ from ragtrace.history.spool import Spool
 from ragtrace.history.spool_codec import decode
 from ragtrace.runtime import current
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.spans.hold import passing_by
+from ragtrace.telemetry.spans.hold import keeping_held
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.scored import EVERY
@@ -283,7 +283,7 @@ def test_delivering_old_scores_does_not_let_go_of_spans_that_wait_for_theirs() -
     span = provider.get_tracer("test").start_span("root")
     hold.expect(span.get_span_context().span_id)
     span.end()
-    with passing_by():
+    with keeping_held():
         assert provider.force_flush()
     assert (hold.held, len(exporter.get_finished_spans())) == (1, 0)
     provider.force_flush()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
-from ragtrace.system import preload
+from ragtrace.system import preload as ahead
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _exporter(environ: Mapping[str, str], signal: Signal) -> Any | None:
     if protocol is None or endpoint is None:
         return None
     if protocol == "http/protobuf":
-        preload.load("netrc")  # which requests imports at its first request
+        ahead.load("netrc")  # which requests imports at its first request
     # A session that signs requests is made by OpenTelemetry's own exporter only.
     if signal == "traces" and protocol == "http/protobuf" and not any(map(environ.get, _credentials(signal))):
         return _spans_over_http(environ, endpoint)
@@ -189,9 +189,9 @@ def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
 def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    from ragtrace.telemetry.meters.reader import LightReader, usual
+    from ragtrace.telemetry.fast_meters import FastMetricReader, supported
 
-    return (LightReader if usual(environ) else PeriodicExportingMetricReader)(
+    return (FastMetricReader if supported(environ) else PeriodicExportingMetricReader)(
         exporter,
         export_interval_millis=_positive(environ, "OTEL_METRIC_EXPORT_INTERVAL", "milliseconds"),
         export_timeout_millis=_positive(environ, "OTEL_METRIC_EXPORT_TIMEOUT", "milliseconds"),

@@ -16,7 +16,7 @@ from ragtrace.diagnosis.otlp_probe import Answer
 from ragtrace.diagnosis.question import Question, ask_beside
 from ragtrace.diagnosis.report import AlertNow, BaselineNow
 from ragtrace.estimates import Learner
-from ragtrace.telemetry.export.sink_poster import ScorePoster
+from ragtrace.telemetry.export.score_poster import ScorePoster
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alert, Alerting, Notifier

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
     from opentelemetry.util.types import Attributes
 
-    from ragtrace.telemetry.spans.tracer import LightTracer
+    from ragtrace.telemetry.spans.fast import FastTracer
 
 FRAME = create_key("ragtrace-frame")
 """Where the OpenTelemetry context keeps the innermost step: whatever carries the context carries it."""
@@ -147,24 +147,24 @@ class Recording(Step):
         try:
             outside = get_current()
             self.began = perf_counter()
-            light = self._engine.writer.light
-            context = self._begin_ordinary(outside) if light is None else self._begin_light(light, outside)
+            fast = self._engine.writer.fast
+            context = self._begin_ordinary(outside) if fast is None else self._begin_fast(fast, outside)
         except Exception as error:
             faults.record("begin", error)
             return None
         self.context = self.current = context
         return context
 
-    def _begin_light(self, light: LightTracer, outside: Context) -> Context:
-        if not light.blind:
+    def _begin_fast(self, fast: FastTracer, outside: Context) -> Context:
+        if not fast.ids_only:
             self._note_arguments()  # the sampler wants to know name and attributes now
-        self.span = span = light.start_span(outside, SPAN_KINDS[self.kind], self._told)
-        if not span.is_recording() and light.drops_children and not self._engine.scores_head_dropped:
-            if not light.blind:
+        self.span = span = fast.start_span(outside, SPAN_KINDS[self.kind], self._told)
+        if not span.is_recording() and fast.drops_children and not self._engine.scores_head_dropped:
+            if not fast.ids_only:
                 self.forget()
             return self._drop(span, outside)
         if self._place(outside) and SPAN_KEY in outside:
-            light.begin_call(span, outside)
+            fast.separate_root(span, outside)
         self._note_arguments()
         return Context({**outside, SPAN_KEY: span, FRAME: self})
 
@@ -175,13 +175,13 @@ class Recording(Step):
         return Context({**outside, SPAN_KEY: span, FRAME: Dropped(span)})
 
     def _told(self) -> tuple[str, Attributes]:
-        return self._engine.writer.told(self)
+        return self._engine.writer.start_attributes(self)
 
     def _begin_ordinary(self, outside: Context) -> Context:
         self._note_arguments()
         self.complete()  # the SDK wants to know everything now
         writer = self._engine.writer
-        self.span = span = writer.start_ordinary(self, outside)
+        self.span = span = writer.start_sdk_span(self, outside)
         if writer.drops_children and not span.is_recording() and not self._engine.scores_head_dropped:
             self.forget()
             return self._drop(span, outside)

@@ -38,7 +38,7 @@ from ragtrace.system.forks import in_child
 from ragtrace.telemetry.export.providers import Telemetry
 from ragtrace.telemetry.scores.attacher import Attacher
 from ragtrace.telemetry.scores.instruments import Instruments
-from ragtrace.telemetry.spans.hold import adopt, disown, held, holds
+from ragtrace.telemetry.spans.hold import clear_before_flush, held, holds, set_before_flush
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Runtime:
         self.writer = SpanWriter(
             telemetry.tracer,
             telemetry.logger,
-            telemetry.light,
+            telemetry.fast,
             dialects=telemetry.dialects or settings.dialects,
             capture=settings.capture_content,
             drops_children=telemetry.drops_children,
@@ -97,7 +97,7 @@ class Runtime:
         self._loose_bytes = settings.queue_bytes // 8
         self._overflow, self._joined = Overflow(), Joined(self._hand_over)
         self._ended, self._drain = False, Drain(self._run_drain, self.worker.cut_short)
-        adopt(self._wait_idle)
+        set_before_flush(self._wait_idle)
         in_child(self._reset_after_fork)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
         exits.before_exit(self._at_exit)
@@ -287,7 +287,7 @@ class Runtime:
     def flush(self, timeout: float) -> bool:
         """Score and export everything finished so far; False if *timeout* seconds were not enough."""
         time = Time(timeout)
-        adopt(self._wait_idle)
+        set_before_flush(self._wait_idle)
         self._show_books()
         scored = self._wait_idle(timeout)
         while self._spooling is not None and scored and self._score_spooled(self._spooling, time.left()):
@@ -331,7 +331,7 @@ class Runtime:
         room = partial(room_for_spans, self._telemetry)
         end = self._background.drop_lost
         bounded(partial(end_spans, lost, end, self._telemetry.lose_spans, room, until), until)  # it may hang
-        disown(self._wait_idle)
+        clear_before_flush(self._wait_idle)
         self.learner.close(time.left() / 4)
         told = self.alerts is None or self.alerts.close(time.left() / 2)
         flushed = self._flush_telemetry(lambda: self._telemetry.flush(time.left(kept=AT_LEAST_SECONDS)))

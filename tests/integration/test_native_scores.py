@@ -265,7 +265,7 @@ def test_mlflow_gets_a_score_that_was_ready_before_its_span(mlflow_server: str, 
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-    from ragtrace.telemetry.export.sink_poster import ScorePoster
+    from ragtrace.telemetry.export.score_poster import ScorePoster
     from ragtrace_exporters.mlflow import mlflow as preset
     from tests.support.posting import call_of, evaluation_of
 

@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.core import semconv
 from ragtrace.system.faults import guarded
-from ragtrace.telemetry.meters.fast import LightMeter
-from ragtrace.telemetry.meters.metric_store import Book
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.resources import Resource
 
     from ragtrace.core.types import Signals
     from ragtrace.telemetry.export.export_queue import PatientExporter
-    from ragtrace.telemetry.meters.fast import Instrumented
+    from ragtrace.telemetry.fast_meters import FastMeter, MetricStore
 
 
 COLLECT_MS: Final = 60_000.0
@@ -48,7 +47,7 @@ class OwnMeters:
         self._resource, self._current = resource, current
         self._identities = {_identity(resource)}
         """Of this process and those that it descends from."""
-        self._book: Book | None = None
+        self._store: MetricStore | None = None
         self._open(reader)
 
     def _open(self, reader: MetricReader) -> None:
@@ -64,20 +63,20 @@ class OwnMeters:
             [reader], resource=self._resource, shutdown_on_exit=False
         )
 
-    def get_meter(self, name: str, release: str) -> Instrumented:
+    def get_meter(self, name: str, release: str) -> Meter | FastMeter:
         """A meter of the provider that this process has now; a light one if its reader knows how to export it."""
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-        from ragtrace.telemetry.meters.reader import LightReader
+        from ragtrace.telemetry.fast_meters import FastMeter, FastMetricReader, MetricStore
 
         if self._provider is None:
             raise RuntimeError("the meter provider is the parent's; a forked child must be renewed first")
         meter = self._provider.get_meter(name, release)
-        if not isinstance(self._reader, LightReader):
+        if not isinstance(self._reader, FastMetricReader):
             return meter
-        self._book = self._reader.book = Book()
+        self._store = self._reader.store = MetricStore()
         self._reader.scope = InstrumentationScope(name, release)
-        return LightMeter(meter, self._book)
+        return FastMeter(meter, self._store)
 
     def shared_meter(self, name: str, version: str | None, schema_url: str | None, attributes: Any) -> Any:
         """Return a meter for another library, of the provider that this process has now.
@@ -105,8 +104,8 @@ class OwnMeters:
 
     def carry_on(self) -> None:
         """In a forked child that has to share the parent's provider: collect here too, now that its books are empty."""
-        if self._book is not None:
-            self._book.reset()
+        if self._store is not None:
+            self._store.reset()
         self._collection.resume()
 
     def renew(self, reader: MetricReader) -> None:

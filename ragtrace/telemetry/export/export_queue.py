@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.system.faults import faults, say
-from ragtrace.telemetry.spans.size import span_bytes
+from ragtrace.telemetry.spans.hold import span_bytes
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -28,12 +28,12 @@ from ragtrace.system.faults import say
 from ragtrace.telemetry.export.after_fork import COLLECT_MS, OwnMeters, Renewal, SharedMeters
 from ragtrace.telemetry.export.destinations import dialects_of, maker, resource_of
 from ragtrace.telemetry.export.export_queue import Backlog, BoundedEvents, BoundedSpans, PatientExporter
-from ragtrace.telemetry.export.sink_poster import ScorePoster
-from ragtrace.telemetry.spans.hold import HoldProcessor, passing_by
+from ragtrace.telemetry.export.score_poster import ScorePoster
+from ragtrace.telemetry.spans.hold import HoldProcessor, keeping_held
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, LoggerProvider
-    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.metrics import Meter, MeterProvider
     from opentelemetry.sdk._logs import LogRecordProcessor
     from opentelemetry.sdk._logs.export import LogRecordExporter
     from opentelemetry.sdk.resources import Resource
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Tracer, TracerProvider
 
-    from ragtrace.telemetry.meters.fast import Instrumented
-    from ragtrace.telemetry.spans.tracer import LightTracer
+    from ragtrace.telemetry.fast_meters import FastMeter
+    from ragtrace.telemetry.spans.fast import FastTracer
 
 _MOST_AT_A_TIME: Final = 16
 _MOST_OF_A_CALL: Final = 32
@@ -71,12 +71,12 @@ class Telemetry:
     """What ragtrace writes to, and what of it is ours to flush and shut down."""
 
     tracer: Tracer
-    meter: Instrumented
+    meter: Meter | FastMeter
     logger: Logger | None
     hold: HoldProcessor | None = None
     """Of our own provider, if it exports anything."""
-    light: LightTracer | None = None
-    """Makes the spans at little cost; None: the SDK makes them."""
+    fast: FastTracer | None = None
+    """Makes fast spans; None: the SDK makes the spans."""
     owned: bool = False
     """Whether the tracer provider is ours: then nothing but us ends or flushes its spans."""
     drops_children: bool = False
@@ -172,7 +172,7 @@ def _flush(flush: Callable[[int], object], deadline: float) -> object:
 
 
 def _flush_past_holds(flush: Callable[[int], object], deadline: float) -> object:
-    with passing_by():
+    with keeping_held():
         return _flush(flush, deadline)
 
 
@@ -199,7 +199,7 @@ def build(
             "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
         )
     from ragtrace.telemetry.spans.sampler_traits import drops_children
-    from ragtrace.telemetry.spans.user_provider import light_in
+    from ragtrace.telemetry.spans.user_provider import fast_tracer
 
     ours = exporter is not None or settings.origins.get("exporter", DEFAULT) != DEFAULT
     # An object of the user's cannot be made again in a forked child.
@@ -221,7 +221,7 @@ def build(
     telemetry.tracer = making.get_tracer(semconv.SCOPE, release)
     telemetry.drops_children = drops_children(making)
     if tracers is not None:
-        telemetry.light = light_in(telemetry.tracer, release)
+        telemetry.fast = fast_tracer(telemetry.tracer, release)
     loggers = users_loggers or own_loggers
     if loggers is not None:
         telemetry.logger = loggers.get_logger(semconv.SCOPE, release)
@@ -267,8 +267,8 @@ def _renew_meter(telemetry: Telemetry, meters: OwnMeters) -> None:
 def _own_tracers(signals: Signals, resource: Resource, settings: Settings, telemetry: Telemetry) -> TracerProvider:
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+    from ragtrace.telemetry.spans.fast import FastTracer
     from ragtrace.telemetry.spans.provider import OwnTracerProvider
-    from ragtrace.telemetry.spans.tracer import LightTracer
 
     provider = OwnTracerProvider(resource)
     # Where scores are posted, a carrier would be one more trace to look at and nothing new.
@@ -277,8 +277,8 @@ def _own_tracers(signals: Signals, resource: Resource, settings: Settings, telem
         spans = signals.spans
         export = SimpleSpanProcessor(spans) if signals.immediate else _batched_spans(spans, settings, telemetry)
         telemetry.hold = HoldProcessor(export, seconds=settings.hold_seconds, most_bytes=settings.queue_bytes // 8)
-        provider.adopt(telemetry.hold)
-    telemetry.light = LightTracer(provider, telemetry.hold, version("ragtrace-otel"), private=True)
+        provider.add_own_processor(telemetry.hold)
+    telemetry.fast = FastTracer(provider, telemetry.hold, version("ragtrace-otel"), private=True)
     telemetry.resource = lambda: provider.resource
     telemetry.flushes.append(provider.force_flush)
     telemetry.shutdowns.append(provider.shutdown)

@@ -1,20 +1,27 @@
-"""Puts the scores of a call onto telemetry: the held span, events, metrics, and a carrier where the span is gone."""
+"""The scores of a call as telemetry: on the held root span, as events and metrics, or on a carrier span.
+
+A carrier is a span of its own, linked to the root span, for scores whose root span nothing holds or that came too late
+for it. It is never a late child: backends would add its lateness to the latency of the trace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, set_span_in_context
 
 from ragtrace.core import semconv
-from ragtrace.core.types import Evaluation, RagCall
-from ragtrace.dialects.score_attributes import Attributes, score_attributes
+from ragtrace.core.score_id import id_of
+from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.dialects.score_attributes import Attributes, prevailing, score_attributes
 from ragtrace.system.faults import faults, guarded
-from ragtrace.telemetry.scores.carrier import send_carrier
 from ragtrace.telemetry.scores.event import emit_events
 from ragtrace.telemetry.spans.hold import HoldProcessor, holds
+from ragtrace.telemetry.spans.writer import restore_attributes
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -22,13 +29,29 @@ if TYPE_CHECKING:
 
     from ragtrace.core.step import Step
     from ragtrace.core.types import Observer as Watcher
-    from ragtrace.core.types import SamplingDecision
+    from ragtrace.core.types import SamplingDecision as SamplingDecision
     from ragtrace.estimates import Observer
     from ragtrace.telemetry.scores.instruments import Instruments
 
+_ANNOTATOR: Final = {"llm_judge": "LLM", "deterministic": "CODE", "model": "CODE", "human": "HUMAN"}
+# The API takes an empty Context, which is falsy, for the current one: a root needs one with something in it.
+_ROOT: Final = Context({"ragtrace-carrier": True})
+
 
 class Attacher:
-    """Attaches scores; each form on its own, so that a failure of one leaves the others."""
+    """Attaches the scores of a call to its telemetry; the failure of one form (span, event, metric) leaves the others.
+
+    Args:
+        carriers: makes carrier spans; None: there are none.
+        logger: takes evaluation events; None: there are none.
+        instruments: take the metrics.
+        evidence: whether unsupported claims are quoted on spans.
+        observer: sums from which rates are estimated.
+        keepers: observers that store a call; they also see calls that another process has scored.
+        watchers: further observers of scored calls.
+        early: those of the observers that see a call twice: with the screen's scores, and later with the judge's.
+        owned: whether the tracer provider is ragtrace's own.
+    """
 
     def __init__(
         self,
@@ -47,19 +70,18 @@ class Attacher:
         self._owned = owned
         self._observer, self._keepers, self._watchers = observer, tuple(keepers), tuple(watchers)
         self._early = frozenset(map(id, early))
-        """Of these, the ones that may see a call twice: with the screen's scores, and later with the judge's."""
 
     def expect(self, root: Step) -> list[HoldProcessor]:
-        """Announce that the span of *root* is about to end; returns the processors told."""
+        """Have the hold processors hold the span of *root*, which is about to end; return these processors."""
         context = root.span_context
-        told = holds() if context is not None and context.trace_flags.sampled else []
-        for hold in told:
+        expecting = holds() if context is not None and context.trace_flags.sampled else []
+        for hold in expecting:
             hold.expect(_span_id(root))
-        return told
+        return expecting
 
-    def confirm(self, root: Step, told: Sequence[HoldProcessor]) -> HoldProcessor | None:
-        """After the span has ended: the processor that holds it, if any does."""
-        holding = [hold for hold in told if hold.forget(_span_id(root))]
+    def confirm(self, root: Step, expecting: Sequence[HoldProcessor]) -> HoldProcessor | None:
+        """Return the one of the *expecting* processors that holds the ended span of *root*; None if none does."""
+        holding = [hold for hold in expecting if hold.confirm(_span_id(root))]
         return holding[0] if holding else None
 
     def attach_screened(
@@ -70,21 +92,21 @@ class Attacher:
         hold: HoldProcessor | None,
         decision: SamplingDecision | None,
     ) -> int:
-        """Attach what is known before the judge is asked, which may take long: events, metrics, history and alerts.
+        """Send the screen's scores to events, metrics and observers before the judge is asked, which may take long.
 
-        The span goes out with it, too, if the judge is too late for *hold*.
+        They are noted on the held span, too, in case that the judge is too late for *hold*.
 
         Returns:
-            How many of *evaluations* `attach` need not announce again.
+            How many of *evaluations* `attach` must not emit again.
         """
         target = root.span_context
         if target is None or not evaluations:
             return 0
         if hold is not None:
             hold.note(target.span_id, score_attributes(evaluations, call, evidence=self._evidence))
-        self._tell([each for each in self._observers if id(each) in self._early], call, evaluations, decision)
+        self._notify([each for each in self._observers if id(each) in self._early], call, evaluations, decision)
         for evaluation in evaluations:
-            self._announce(root, call, evaluation, target)
+            self._emit(root, call, evaluation, target)
         return len(evaluations)
 
     @property
@@ -103,21 +125,21 @@ class Attacher:
         *,
         reason: str = "",
     ) -> None:
-        """Attach everything known about *call* to its root's span, held by *hold* if it is not None.
+        """Attach the scores of *call* to its root span, which *hold* holds if it is not None.
 
         Args:
-            announced: how many of *evaluations* `attach_screened` has dealt with.
             status: overrides the status that follows from *evaluations*.
-            decision: about the judge; on the span of a call that nobody evaluated, it says why.
-            reason: why an evaluator did not see the call; goes on the span.
+            decision: whether the judge was asked; the span of a call without evaluations says why it was not.
+            announced: how many of *evaluations* `attach_screened` has emitted.
+            reason: why an evaluator did not see the call, for the span.
         """
         with guarded("estimates"):
             self._observer.observe(call, evaluations, None if decision is None else decision.reason)
         for watcher in self._observers:
             if not announced or id(watcher) not in self._early:
-                self._tell([watcher], call, evaluations, decision)
+                self._notify([watcher], call, evaluations, decision)
             elif evaluations[announced:]:
-                self._tell([watcher], call, evaluations[announced:], decision)
+                self._notify([watcher], call, evaluations[announced:], decision)
         target = root.span_context
         scores = score_attributes(evaluations, call, evidence=self._evidence)
         if status is not None:
@@ -132,7 +154,7 @@ class Attacher:
         if target is None:
             return
         for evaluation in evaluations[announced:]:
-            self._announce(root, call, evaluation, target)
+            self._emit(root, call, evaluation, target)
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
             if not self._owned and not holds():
                 faults.tell_once(
@@ -145,11 +167,11 @@ class Attacher:
             self._carry(self._carriers, target, call, evaluations, scores)
 
     def give_up(self, root: Step, status: str) -> None:
-        """Nobody is going to attach anything any more: a span that is held for it goes out with *status*."""
+        """Pass the held span of *root* on with *status*, as its scores will not come."""
         for hold in holds():
             hold.give_up(_span_id(root), status)
 
-    def _tell(
+    def _notify(
         self,
         watchers: Sequence[Watcher],
         call: RagCall,
@@ -164,7 +186,7 @@ class Attacher:
         self, tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
     ) -> None:
         with guarded("carrier span"):
-            if not send_carrier(tracer, target, call, evaluations, scores):
+            if not _send_carrier(tracer, target, call, evaluations, scores):
                 faults.warn_once(
                     "carrier span dropped by the head sampler",
                     "scores could not be put on their span (nothing held it) and the head sampler dropped the span "
@@ -172,7 +194,7 @@ class Attacher:
                     "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(...)))",
                 )
 
-    def _announce(self, root: Step, call: RagCall, evaluation: Evaluation, target: SpanContext) -> None:
+    def _emit(self, root: Step, call: RagCall, evaluation: Evaluation, target: SpanContext) -> None:
         context = set_span_in_context(NonRecordingSpan(target))
         with guarded("metrics"):
             self._instruments.evaluation(evaluation, call, context)
@@ -184,3 +206,66 @@ class Attacher:
 def _span_id(root: Step) -> int:
     context = root.span_context
     return 0 if context is None else context.span_id
+
+
+def _send_carrier(
+    tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
+) -> bool:
+    """Send the scores of *target* on a span of their own; return False if the head sampler dropped that span."""
+    first: Attributes = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR}
+    span = tracer.start_span(
+        semconv.span_name(semconv.CARRIER_OPERATION, call.workflow),
+        context=_ROOT,
+        kind=SpanKind.INTERNAL,
+        links=[Link(target)],
+        attributes=first,
+    )
+    recording = span.is_recording()
+    if recording:
+        # The scores last: of more attributes than a span may have, the SDK keeps those that were set last.
+        span.set_attributes(_openinference_scores(target, evaluations))
+        span.set_attributes(_judge_tokens(evaluations))
+        span.set_attributes(scores)
+        restore_attributes(span, first)
+    span.end()
+    return recording
+
+
+def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]) -> Mapping[str, str | float]:
+    attributes: dict[str, str | float] = {}
+    index = 0
+    for name, (evaluation, result) in prevailing(evaluations).items():
+        if not isinstance(result, Score):
+            continue
+        for part, value in _openinference_parts(target, name, result, evaluation).items():
+            if value is not None:
+                attributes[semconv.oi_evaluation(index, part)] = value
+        index += 1
+    return attributes
+
+
+def _openinference_parts(
+    target: SpanContext, name: str, result: Score, evaluation: Evaluation
+) -> Mapping[str, str | float | None]:
+    metadata = {
+        "evaluator": f"{evaluation.evaluator}@{evaluation.version}",
+        "probability": evaluation.probability,
+        "metric_version": result.metric_version,
+    }
+    return {
+        "name": name,
+        "score": result.value,
+        "label": result.label,
+        "explanation": result.explanation,
+        "annotator_kind": _ANNOTATOR.get(evaluation.type, "CODE"),
+        "identifier": id_of(target, name, result, evaluation),
+        "metadata": json.dumps(metadata),
+    }
+
+
+def _judge_tokens(evaluations: Sequence[Evaluation]) -> Mapping[str, int]:
+    totals = {
+        semconv.USAGE_INPUT_TOKENS: sum(evaluation.input_tokens for evaluation in evaluations),
+        semconv.USAGE_OUTPUT_TOKENS: sum(evaluation.output_tokens for evaluation in evaluations),
+    }
+    return {key: total for key, total in totals.items() if total}

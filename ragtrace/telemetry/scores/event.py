@@ -1,22 +1,34 @@
-"""One standard evaluation event for each metric of a scored call, parented to the scored span."""
+"""Evaluation events: one `gen_ai.evaluation.result` for each metric of a scored call, parented to the scored span."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from opentelemetry._logs import SeverityNumber
 
 from ragtrace.core import semconv
 from ragtrace.core.score_id import id_of
+from ragtrace.core.text import encodable
 from ragtrace.core.types import Evaluation, RagCall, Result, Score
-from ragtrace.telemetry.scores.details import Detail, details
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.context import Context
 
 _EXPLANATION_CHARS: Final = 2_000
+Detail: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
+
+MOST_DETAILS: Final = 32
+MOST_ITEMS: Final = 64
+MOST_CHARS: Final = 200
+"""Characters that are kept of a text: a name, a method, a label."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_INT64: Final = 2**63
+Attributes = dict[str, "Detail"]
 
 
 def emit_events(
@@ -27,13 +39,13 @@ def emit_events(
     context: Context,
     now: Callable[[], int],
 ) -> bool:
-    """Emit `gen_ai.evaluation.result` for each result; False if there is no logs SDK to take them.
+    """Emit one evaluation event for each result; return False if the logger takes no events.
 
     Args:
-        context: holds the scored span's context (trace flags and state as they were).
-        now: wall clock, nanoseconds since the epoch: an event without a timestamp is dated 1970.
+        context: holds the span context of the scored span, with its trace flags and state.
+        now: wall clock in nanoseconds since the epoch; an event without a timestamp is dated 1970.
     """
-    # Loggers before SDK 1.45 cannot be asked: they take every event.
+    # Loggers before SDK 1.45 have no `enabled`: they take every event.
     enabled = getattr(logger, "enabled", None)
     if enabled is not None and not enabled(
         severity_number=SeverityNumber.INFO, event_name=semconv.EVENT_EVALUATION, context=context
@@ -49,14 +61,11 @@ def emit_events(
             event_name=semconv.EVENT_EVALUATION,
             attributes={
                 **common,
-                **_identity(name, result, evaluation, call),
-                **_of_result(name, result, failed=failed),
+                **({} if call.span is None else {semconv.EVAL_SCORE_ID: id_of(call.span, name, result, evaluation)}),
+                **_result_attributes(name, result, failed=failed),
             },
         )
     return True
-
-
-Attributes = dict[str, "Detail"]
 
 
 def _common(evaluation: Evaluation, call: RagCall, response_id: str | None) -> Attributes:
@@ -76,11 +85,7 @@ def _common(evaluation: Evaluation, call: RagCall, response_id: str | None) -> A
     return attributes
 
 
-def _identity(name: str, result: Result, evaluation: Evaluation, call: RagCall) -> Attributes:
-    return {} if call.span is None else {semconv.EVAL_SCORE_ID: id_of(call.span, name, result, evaluation)}
-
-
-def _of_result(name: str, result: Result, *, failed: bool) -> Attributes:
+def _result_attributes(name: str, result: Result, *, failed: bool) -> Attributes:
     attributes: Attributes = {
         semconv.EVALUATION_NAME: name,
         semconv.EVAL_HIGHER_IS_BETTER: result.higher_is_better,
@@ -95,3 +100,52 @@ def _of_result(name: str, result: Result, *, failed: bool) -> Attributes:
         attributes[semconv.ERROR_TYPE if failed else semconv.REASON] = result.reason
     attributes.update(details(result.attributes))
     return attributes
+
+
+def details(attributes: object) -> dict[str, Detail]:
+    """Return what a metric publishes beside its number (counts, a method ...) as event attributes: plain and bounded.
+
+    Counts of 0 and false or empty values are left out: they are the most frequent ones, and absence says the same.
+
+    Args:
+        attributes: the mapping of a `Result`; a user's metric may put anything there.
+    """
+    found: dict[str, Detail] = {}
+    if not isinstance(attributes, Mapping):
+        return found
+    for name, value in cast("Mapping[object, object]", attributes).items():
+        plain = _plain(value)
+        if (plain or isinstance(plain, float)) and (key := _key(name)):
+            found[key] = plain
+            if len(found) == MOST_DETAILS:
+                break
+    return found
+
+
+@lru_cache(maxsize=1_024)
+def _key(name: object) -> str:
+    """Return the attribute name for *name*; "" if *name* cannot be part of one."""
+    return semconv.eval_detail(name) if isinstance(name, str) and _NAME.fullmatch(name) else ""
+
+
+def _plain(value: object) -> Detail | None:
+    if isinstance(value, (bool, int, float)):
+        return value if isinstance(value, bool) else _number(value)
+    if isinstance(value, str):
+        return encodable(value[:MOST_CHARS])
+    return _items(tuple(cast("tuple[object, ...]", value)[:MOST_ITEMS])) if isinstance(value, (tuple, list)) else None
+
+
+def _number(value: object) -> int | float | None:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, int) and -_INT64 <= value < _INT64 else None
+
+
+def _items(values: tuple[object, ...]) -> tuple[str, ...] | tuple[float, ...] | None:
+    """Return *values* as a sequence of one type, as OTLP requires; None if they are not of one type."""
+    texts = tuple(encodable(value[:MOST_CHARS]) for value in values if isinstance(value, str))
+    if len(texts) == len(values):
+        return texts
+    numbers = tuple(float(number) for value in values if (number := _number(value)) is not None)
+    return numbers if len(numbers) == len(values) else None

@@ -13,20 +13,20 @@ from ragtrace.core.ledger import Posted, Row
 from ragtrace.core.step import NO_USAGE, Step
 from ragtrace.core.types import BREAKER_STATES, BreakerState, Evaluation, RagCall, Score
 from ragtrace.estimates import NAMES, Moments
-from ragtrace.telemetry.meters.metric_store import Labels
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
+    from opentelemetry.metrics import Meter
 
-    from ragtrace.telemetry.meters.fast import Instrumented
+    from ragtrace.telemetry.fast_meters import FastMeter
 
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Bounds that the GenAI conventions recommend for durations."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 """Bounds that the GenAI conventions recommend for token counts."""
 
-_MOST_LABELS = 1_000
-"""Sets of attributes that are kept at hand."""
+_MOST_KEPT = 1_000
+"""Largest number of `SeriesAttributes` that are kept for steps."""
 Read = TypeVar("Read")
 Observations = Iterable[Observation]
 Callback = Callable[[CallbackOptions], Observations]
@@ -44,6 +44,16 @@ Losses = Callable[[], Mapping[tuple[str, str], int]]
 """Telemetry that was lost, by signal and reason."""
 Sums = Callable[[], Mapping[tuple[str, str, str], Moments]]
 """The moments so far, by metric, evaluator and workflow."""
+
+
+class SeriesAttributes(dict[str, "str | bool"]):
+    """Attributes of a metric series that is recorded again and again, with the key of the series computed once."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, attributes: Mapping[str, str | bool]) -> None:
+        super().__init__(attributes)
+        self.key = frozenset(attributes.items())
 
 
 class AlertRow(Protocol):
@@ -66,7 +76,7 @@ class Instruments:
 
     def __init__(
         self,
-        meter: Instrumented,
+        meter: Meter | FastMeter,
         *,
         books: Books,
         moments: Sums,
@@ -81,10 +91,10 @@ class Instruments:
         self._books, self._moments, self._queued, self._held, self._states = books, moments, queued, held, states
         self._posted, self._alerts, self._failed, self._lost = posted, alerts, failed, lost
         self._pid = os.getpid()
-        self._known: dict[tuple[str | None, ...], Labels] = {}
+        self._known: dict[tuple[str | None, ...], SeriesAttributes] = {}
         self.bind(meter)
 
-    def bind(self, meter: Instrumented) -> None:
+    def bind(self, meter: Meter | FastMeter) -> None:
         """Record into *meter* from now on."""
         self._silent = isinstance(meter, NoOpMeter)
         s, score = semconv, semconv.SCORE_BOUNDS
@@ -192,7 +202,7 @@ class Instruments:
         if self._silent or step.timing is None or step.context is None:
             return
         duration = self._workflow if step.kind == "trace" else self._operation
-        duration.record(step.timing.duration_s, self._labels(step), step.context)
+        duration.record(step.timing.duration_s, self._step_attributes(step), step.context)
         if step.kind == "trace" or (step.timing.first_s is None and step.usage is NO_USAGE):
             return
         attributes = _operation_attributes(step)
@@ -203,16 +213,16 @@ class Instruments:
             if count is not None:
                 self._tokens.record(count, {**attributes, semconv.TOKEN_TYPE: kind}, step.context)
 
-    def _labels(self, step: Step) -> Labels:
-        """What the duration of *step* is recorded under: nearly always the same few sets of attributes."""
+    def _step_attributes(self, step: Step) -> SeriesAttributes:
+        """Return the attributes of the duration of *step*: nearly always one of the same few sets."""
         error = step.error.type if step.error else None
         of = (step.kind, step.name, step.provider, step.request_model, step.response_model, error)
         labels = self._known.get(of)
         if labels is None:
-            if len(self._known) >= _MOST_LABELS:
+            if len(self._known) >= _MOST_KEPT:
                 self._known.clear()
             own = {semconv.WORKFLOW_NAME: step.name} if step.kind == "trace" else _operation_attributes(step)
-            labels = self._known[of] = Labels({**own, **({semconv.ERROR_TYPE: error} if error else {})})
+            labels = self._known[of] = SeriesAttributes({**own, **({semconv.ERROR_TYPE: error} if error else {})})
         return labels
 
 

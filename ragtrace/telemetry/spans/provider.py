@@ -1,4 +1,4 @@
-"""Our own tracer provider."""
+"""Tracer provider of ragtrace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT
 
 
 class OwnTracerProvider(TracerProvider):
-    """The SDK's provider, which also knows its limits, and whether all of its processors are ours."""
+    """SDK tracer provider that knows its limits, and whether all of its span processors are ragtrace's."""
 
     def __init__(self, resource: Resource) -> None:
         self.limits = _limits(os.environ)  # the same for both ways of making spans
@@ -25,21 +25,21 @@ class OwnTracerProvider(TracerProvider):
         # Not shut down at exit by itself: ragtrace drains first and then shuts it down.
         super().__init__(resource=resource, shutdown_on_exit=False, span_limits=self.limits)
 
-    def adopt(self, processor: SpanProcessor) -> None:
-        """Add our own processor."""
+    def add_own_processor(self, processor: SpanProcessor) -> None:
+        """Add a span processor of ragtrace, which looks at ended spans only."""
         super().add_span_processor(processor)
 
     def add_span_processor(self, span_processor: SpanProcessor) -> None:
-        """Add somebody else's: from now on the SDK makes the spans."""
+        """Add a span processor of another library or the user: from now on the SDK makes the spans."""
         self.sees_ends_only = False
         super().add_span_processor(span_processor)
 
 
 def _limits(environ: Mapping[str, str]) -> SpanLimits:
-    """Those of the environment (`OTEL_SPAN_*`); more attributes than the SDK's 128 unless it says how many.
+    """Return the limits of the environment (`OTEL_SPAN_*`), with more attributes than the SDK's 128 by default.
 
-    A carrier has seven for each score, and OpenInference three for each document: of one too many the SDK drops the
-    oldest, which are those that say what the span is.
+    A carrier has seven attributes a score, and OpenInference three a document: of too many the SDK drops the oldest,
+    which are those that say what the span is.
     """
     if any(environ.get(name, "").strip() for name in _COUNT_LIMITS):
         return SpanLimits()

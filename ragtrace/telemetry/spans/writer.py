@@ -1,12 +1,13 @@
-"""Starts the span of a step, and later writes what was captured onto it and ends it.
+"""Steps as spans: started on the request thread, written and ended later.
 
-Starting is all that must happen while the application waits. Writing (JSON, many attributes) can be done at any time
-afterwards and by any thread: the span is ended with the time at which the step ended.
+Only the start must happen while the application waits. Writing (JSON, many attributes) may happen at any time
+afterwards and on any thread: the span gets the end time of the step.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -19,14 +20,14 @@ from opentelemetry.trace import (
 from ragtrace.core import semconv
 from ragtrace.dialects import langfuse, openinference
 from ragtrace.dialects import otel_genai as otel
-from ragtrace.telemetry.spans.attribute_limits import keep_first
+from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.trace import Span
 
     from ragtrace.core.step import Step
-    from ragtrace.telemetry.spans.tracer import LightTracer
+    from ragtrace.telemetry.spans.fast import FastTracer
 
 
 SPAN_KINDS: Final = {"trace": SpanKind.INTERNAL, "retrieve": SpanKind.CLIENT, "generate": SpanKind.CLIENT}
@@ -34,21 +35,30 @@ _DIALECTS = {"otel": otel, "openinference": openinference, "langfuse": langfuse}
 
 
 class SpanWriter:
-    """Writes steps as spans in the given dialects, with content where the content-capture mode allows it."""
+    """Writes steps as spans in the given dialects, with content where the content-capture mode allows it.
+
+    Args:
+        tracer: makes the spans where *fast* cannot.
+        logger: takes content events; None if there is no logger provider.
+        fast: makes the spans where all span processors look at ended spans only; None: the SDK makes them.
+        dialects: names of attribute conventions.
+        capture: content-capture mode of the settings.
+        drops_children: whether the head sampler drops a span whose local parent it dropped.
+    """
 
     def __init__(
         self,
         tracer: Tracer,
         logger: Logger | None,
-        light: LightTracer | None,
+        fast: FastTracer | None,
         *,
         dialects: tuple[str, ...],
         capture: str,
         drops_children: bool = False,
     ) -> None:
-        self._tracer, self._logger, self._light = tracer, logger, light
+        self._tracer, self._logger, self._fast = tracer, logger, fast
         self.drops_children = drops_children
-        """Whether a span is dropped where its local parent was."""
+        """Whether the head sampler drops a span whose local parent it dropped."""
         self._dialects = [_DIALECTS[name] for name in dialects]
         self._on_span = capture in ("SPAN_ONLY", "SPAN_AND_EVENT")
         self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
@@ -56,27 +66,32 @@ class SpanWriter:
         """Whether any content may leave the process; the message of an exception may be content."""
 
     @property
-    def light(self) -> LightTracer | None:
-        """Makes the spans, whose names and attributes need not be known when they start; None: the SDK makes them."""
-        light = self._light
-        return light if light is not None and light.trusted() else None
+    def fast(self) -> FastTracer | None:
+        """Tracer for fast spans, which need no name and attributes at their start; None if the SDK makes the spans."""
+        fast = self._fast
+        return fast if fast is not None and fast.usable else None
 
-    def start_ordinary(self, step: Step, context: Context) -> Span:
-        """Start the span of *step* under *context*: an SDK span, with all that is known already."""
-        name, attributes = self.told(step)
+    def start_sdk_span(self, step: Step, context: Context) -> Span:
+        """Start an SDK span for *step* under *context*, with its name and start attributes."""
+        name, attributes = self.start_attributes(step)
         return self._tracer.start_span(name, context=context, kind=SPAN_KINDS[step.kind], attributes=attributes)
 
-    def told(self, step: Step) -> tuple[str, otel.Attributes]:
-        """Name and attributes as they are known when the step begins."""
+    def start_attributes(self, step: Step) -> tuple[str, otel.Attributes]:
+        """Return the span name and the attributes that are known when *step* starts."""
         if not step.ended:
-            step.complete()  # somebody wants to know while it runs: then its arguments cannot wait
+            step.complete()  # read while the step runs: its arguments cannot be left for later
         attributes: otel.Attributes = {}
         for dialect in self._dialects:
             dialect.add_start(attributes, step)
-        return _name(step), attributes
+        target = step.request_model if step.kind == "generate" else step.name
+        return semconv.span_name(otel.OPERATIONS[step.kind], target or ""), attributes
 
     def finish(self, step: Step, *, status: str = "") -> None:
-        """Write what was captured and end the span, once. *status*: of the scores, which are looked for on a root."""
+        """Write the captured values of *step* onto its span and end the span, once.
+
+        Args:
+            status: score status of a call, for its root span; "" for other spans.
+        """
         span = step.span
         if span is None or step.written:
             return
@@ -96,7 +111,8 @@ class SpanWriter:
             return
         span.set_attributes(attributes)
         _write_error(span, step)
-        keep_first(span, lambda: self.told(step)[1])
+        if getattr(span, "dropped_attributes", 0):
+            restore_attributes(span, self.start_attributes(step)[1])
 
     def _attributes(self, step: Step, status: str) -> otel.Attributes:
         attributes: otel.Attributes = {}
@@ -104,9 +120,9 @@ class SpanWriter:
             dialect.add_end(attributes, step)
             if self._on_span:
                 dialect.add_content(attributes, step)
-        _add_own(attributes, step)
+        _add_ragtrace_attributes(attributes, step)
         if status:
-            # Overwritten when the span is held; where nothing holds it, "not scored" must not look like "good".
+            # Overwritten on a held span; on any other, a call that was not scored must not look like a good one.
             attributes[semconv.EVAL_STATUS] = status
         return attributes
 
@@ -122,12 +138,7 @@ class SpanWriter:
         )
 
 
-def _name(step: Step) -> str:
-    target = step.request_model if step.kind == "generate" else step.name
-    return semconv.span_name(otel.OPERATIONS[step.kind], target or "")
-
-
-def _add_own(attributes: otel.Attributes, step: Step) -> None:
+def _add_ragtrace_attributes(attributes: otel.Attributes, step: Step) -> None:
     if step.kind == "retrieve":
         attributes[semconv.RERANK] = step.rerank
         if step.documents is not None:
@@ -148,3 +159,22 @@ def _write_error(span: Span, step: Step) -> None:
         event[semconv.EXCEPTION_MESSAGE] = error.message
     span.add_event(semconv.EVENT_EXCEPTION, event, timestamp=step.end_ns)
     span.set_status(Status(StatusCode.ERROR, error.message))
+
+
+def restore_attributes(span: Span, first: Mapping[str, str | bool | int | float | Sequence[str]]) -> None:
+    """Set the *first* attributes of *span* again if the SDK dropped any for its limit, and count the dropped ones.
+
+    Of too many attributes the SDK silently drops the oldest: those that say of which kind the span is.
+    """
+    readable: Any = span
+    dropped = getattr(readable, "dropped_attributes", 0)
+    if not dropped:
+        return
+    span.set_attributes(first)
+    faults.warn_once(
+        "attributes beyond the limit of a span",
+        "a span (%s) has more attributes than its provider allows, and lost %d of them; every further one is counted "
+        "in ragtrace.stats().faults. Raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, or give your provider other span_limits",
+        *(readable.name, dropped),
+        count=dropped,
+    )

@@ -1,1 +1,0 @@
-"""Counters and histograms with little overhead on the request thread."""
