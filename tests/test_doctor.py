@@ -27,7 +27,8 @@ from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.diagnosis import of_environment
-from ragtrace.diagnosis.otlp_probe import Answer, ask, shown
+from ragtrace.diagnosis.otlp_probe import probe_endpoint, where
+from ragtrace.diagnosis.probes import Answer
 from ragtrace.pipeline.recent_outcomes import Fate
 from ragtrace.system.faults import faults
 from ragtrace.system.terminal import FAILURE, OK, USAGE
@@ -212,16 +213,16 @@ def test_the_same_over_grpc(grpc_receiver: GrpcReceiver) -> None:
 
 def test_a_closed_port_is_named(closed: int) -> None:
     """In the words that one searches for."""
-    answer = ask(endpoint(f"http://127.0.0.1:{closed}/v1/traces"), 5.0)
+    answer = probe_endpoint(endpoint(f"http://127.0.0.1:{closed}/v1/traces"), 5.0)
     assert (answer.ok, answer.seen) == (False, "connection refused")
-    answer = ask(endpoint(f"http://127.0.0.1:{closed}", "grpc", insecure=True), 5.0)
+    answer = probe_endpoint(endpoint(f"http://127.0.0.1:{closed}", "grpc", insecure=True), 5.0)
     assert not answer.ok
     assert answer.seen.startswith("UNAVAILABLE: ")
 
 
 def test_a_name_that_nobody_knows_is_named() -> None:
     """`.invalid` never resolves."""
-    answer = ask(endpoint("http://collector.invalid/v1/traces"), 5.0)
+    answer = probe_endpoint(endpoint("http://collector.invalid/v1/traces"), 5.0)
     assert not answer.ok
     assert answer.seen.startswith("the name is not known")
 
@@ -240,7 +241,7 @@ def test_a_name_that_nobody_knows_is_named() -> None:
 def test_a_refusal_is_explained(http_receiver: HttpReceiver, status: int, ok: bool, seen: str, advice: str) -> None:
     """What was seen, and what to do."""
     http_receiver.answer_with(status)
-    answer = ask(endpoint(f"{http_receiver.endpoint}/v1/traces"), 5.0)
+    answer = probe_endpoint(endpoint(f"{http_receiver.endpoint}/v1/traces"), 5.0)
     assert answer.ok is ok
     assert str(status) in answer.seen
     assert seen in answer.seen
@@ -251,7 +252,7 @@ def test_a_refusal_is_explained(http_receiver: HttpReceiver, status: int, ok: bo
 def test_a_refusal_over_grpc_is_explained(grpc_receiver: GrpcReceiver, code: int, advice: str) -> None:
     """By the code of its status."""
     grpc_receiver.answer_with(code)
-    answer = ask(endpoint(grpc_receiver.endpoint, "grpc", insecure=True), 5.0)
+    answer = probe_endpoint(endpoint(grpc_receiver.endpoint, "grpc", insecure=True), 5.0)
     assert not answer.ok
     assert "refused by the test" in answer.seen
     assert advice in answer.advice
@@ -259,7 +260,7 @@ def test_a_refusal_over_grpc_is_explained(grpc_receiver: GrpcReceiver, code: int
 
 def test_tls_where_there_is_none_is_explained(http_receiver: HttpReceiver) -> None:
     """https:// to a server that speaks plain HTTP."""
-    answer = ask(endpoint(f"https://127.0.0.1:{http_receiver.port}/v1/traces"), 5.0)
+    answer = probe_endpoint(endpoint(f"https://127.0.0.1:{http_receiver.port}/v1/traces"), 5.0)
     assert not answer.ok
     assert answer.seen.startswith("TLS error")
     assert "http://" in answer.advice
@@ -288,7 +289,7 @@ def test_a_redirect_says_where_to() -> None:
     """A client would follow it with something else than an export."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Elsewhere) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        answer = ask(endpoint(f"http://127.0.0.1:{server.server_port}/v1/traces"), 5.0)
+        answer = probe_endpoint(endpoint(f"http://127.0.0.1:{server.server_port}/v1/traces"), 5.0)
         server.shutdown()
     assert answer == Answer(
         False,
@@ -299,7 +300,7 @@ def test_a_redirect_says_where_to() -> None:
 
 def test_the_usual_ports_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """HTTP to the port of gRPC is the most common mistake of all."""
-    answer = ask(endpoint("http://127.0.0.1:4317/v1/traces"), 1.0)
+    answer = probe_endpoint(endpoint("http://127.0.0.1:4317/v1/traces"), 1.0)
     assert answer.ok or "OTEL_EXPORTER_OTLP_PROTOCOL=grpc" in answer.advice
 
 
@@ -319,8 +320,7 @@ def test_headers_are_sent_and_not_shown(http_receiver: HttpReceiver) -> None:
 
 def test_a_target_that_is_no_url_is_shown_as_it_is() -> None:
     """gRPC takes host and port."""
-    where = shown(endpoint("collector:4317", "grpc"))
-    assert where == "collector:4317 (grpc, from OTEL_EXPORTER_OTLP_ENDPOINT)"
+    assert where(endpoint("collector:4317", "grpc")) == "collector:4317 (grpc, from OTEL_EXPORTER_OTLP_ENDPOINT)"
 
 
 def test_no_endpoint_is_a_problem_unless_none_is_wanted() -> None:
@@ -628,9 +628,9 @@ def test_the_page_of_metrics_is_fetched(page: int, tmp_path: Path) -> None:
     assert diagnosis.ok, diagnosis.problems
     ok, seen = checks(diagnosis)["page of metrics"]
     assert (ok, seen.endswith(" series of 'shop'")) == (True, True)
-    where = {setting.name: (setting.value, setting.origin) for setting in diagnosis.settings}
-    assert where["prometheus_page"] == (f"http://127.0.0.1:{page}/metrics", "RAGTRACE_PROMETHEUS_PORT")
-    assert where["prometheus_folder"] == (str(tmp_path / "page"), "RAGTRACE_PROMETHEUS_DIR")
+    found = {setting.name: (setting.value, setting.origin) for setting in diagnosis.settings}
+    assert found["prometheus_page"] == (f"http://127.0.0.1:{page}/metrics", "RAGTRACE_PROMETHEUS_PORT")
+    assert found["prometheus_folder"] == (str(tmp_path / "page"), "RAGTRACE_PROMETHEUS_DIR")
 
 
 def test_fetching_the_page_takes_nothing_from_prometheus(page: int) -> None:

@@ -1,29 +1,38 @@
-"""The doctor: looks at this process, or at its environment alone."""
+"""`doctor`: the diagnosis of this process, or of its environment variables alone."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.metadata import version
+from time import time
 from typing import TYPE_CHECKING, Final, cast
 
 from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.ledger import Stats
+from ragtrace.core.ledger import Posted, Stats
 from ragtrace.core.settings import DEFAULT, Settings, resolve
-from ragtrace.diagnosis.files import of_files
-from ragtrace.diagnosis.page import of_page, page_of
-from ragtrace.diagnosis.probes import NONE, of_endpoints, of_judges
-from ragtrace.diagnosis.question import Reach
-from ragtrace.diagnosis.report import CallsSeen, Check, Diagnosis, Evaluating, Setting, State
-from ragtrace.diagnosis.sink_probe import alerts_of, baselines_of, losses, of_notifiers, of_sinks
+from ragtrace.diagnosis.file_probe import probe_files
+from ragtrace.diagnosis.otlp_probe import probe_endpoints
+from ragtrace.diagnosis.page_probe import page_of, probe_page
+from ragtrace.diagnosis.probes import Probes, probe_judges
+from ragtrace.diagnosis.report import (
+    AlertStatus,
+    BaselineStatus,
+    Check,
+    Diagnosis,
+    EvaluatorStatus,
+    Setting,
+    State,
+)
+from ragtrace.diagnosis.sink_probe import probe_notifiers, probe_sinks
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.judges.llm.stopwatch import Stopwatch
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
-from ragtrace.runtime.health import NO_ANSWERS, NO_CONTEXTS, Failing
+from ragtrace.runtime.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.runtime.snapshot import Insides
 from ragtrace.system.faults import faults
@@ -31,6 +40,7 @@ from ragtrace.telemetry.spans.hold import holds
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
+    from ragtrace.estimates import Learner
 
 _IN_CODE: Final = (
     "judges, alerts and a backend's own API for scores are configured in code, or with the exporter: --app MODULE, or "
@@ -40,11 +50,15 @@ _NOT_CONFIGURED: Final = (
     "ragtrace is not configured in this process: call ragtrace.configure() where the application starts"
 )
 _SHUT_DOWN: Final = "ragtrace was shut down in this process: calls since then are neither traced nor scored"
+_NO_HOLD: Final = (
+    "scores go onto spans of their own ('evaluate ...'), as that provider has no HoldProcessor; to have "
+    "them on the call: provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
+)
 _SECONDS: Final = 5.0
 
 
 def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
-    """Look into this process: what is configured and from where, what answers, what became of the last calls and why.
+    """Diagnose this process: its settings and their origins, what answers, and the outcomes of the last calls.
 
     It may be called at any time, from any thread: `print(ragtrace.doctor())`. For a live process, for instance:
     `signal.signal(signal.SIGUSR1, lambda *_: print(ragtrace.doctor(probe=False), file=sys.stderr))`.
@@ -54,70 +68,83 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
         probe: whether to ask them at all; without, nothing is sent and nothing waited for.
 
     Returns:
-        What was found; printed, a report in plain text without secrets.
+        The diagnosis; printed, it is a report in plain text without secrets.
     """
     runtime = current()
     if runtime is not None:
-        return _of_runtime(runtime, timeout, probe=probe)
+        return _of_runtime(runtime, Probes(timeout), probe=probe)
     stats = final_stats()
     if switched_off():
         return _diagnosis("switched off", notes=("nothing is traced or scored, as enabled= or its variable says",))
     if stats is not None:
         stats = replace(stats, faults=faults.lately())
-        return _diagnosis(
-            "shut down", stats=stats, problems=(_SHUT_DOWN, *_losses(stats), *losses("scores for", stats.sinks))
-        )
+        return _diagnosis("shut down", stats=stats, problems=(_SHUT_DOWN, *_lost_calls(stats), *_lost_scores(stats)))
     return _diagnosis("not configured", problems=(_NOT_CONFIGURED,))
 
 
 def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> Diagnosis:
-    """What `ragtrace.configure()` without arguments would make of *environ*, and whether its endpoints answer."""
+    """Diagnose what `ragtrace.configure()` without arguments would make of *environ*, and probe its endpoints."""
     try:
         settings = resolve({}, environ)
     except SettingsError as error:
         return _diagnosis("environment", problems=(str(error),))
     if not settings.enabled:
         return _diagnosis("environment", settings=_settings(settings), notes=("ragtrace is switched off",))
-    page = page_of(settings.exporter, environ)
-    begun = [*of_files(settings, timeout), *([] if page is None else of_page(page, timeout, running=False))]
-    reach = of_endpoints(settings.exporter, environ, timeout, page=page is not None)
-    checks = (*reach.checks, *(question.wait() for question in begun))
+    probes, page = Probes(timeout), page_of(settings.exporter, environ)
+    probe_endpoints(settings.exporter, environ, probes, page=page is not None)
+    probe_files(settings, probes)
+    if page is not None:
+        probe_page(page, probes, running=False)
+    checks = probes.wait()
     return _diagnosis(
         "environment",
-        settings=(*_settings(settings), *_page(page)),
+        settings=(*_settings(settings), *_page_settings(page)),
         checks=checks,
-        notes=(_IN_CODE, *reach.notes),
-        problems=(*_unreachable(checks), *reach.problems),
+        notes=(_IN_CODE, *probes.notes),
+        problems=(*_failed_checks(checks), *probes.problems),
     )
 
 
-def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
+def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
     inside, stats, alerting = runtime.insides, replace(runtime.stats(), faults=faults.lately()), runtime.alerts
-    page = page_of(inside.settings.exporter, os.environ) if _exports_by_name(inside) else None
-    reach = _asked(inside, alerting, page, timeout) if probe else NONE
-    evaluators, notices = _evaluators(inside), {} if alerting is None else alerting.delivery_counts()
+    exporter, origins = inside.settings.exporter, inside.settings.origins
+    # Not to an exporter given in code, nor to the application's own providers.
+    by_name = inside.telemetry.owned and origins.get("exporter object") is None
+    page = page_of(exporter, os.environ) if by_name else None
+    if probe:
+        if by_name:
+            probe_endpoints(exporter, os.environ, probes, page=page is not None)
+        probe_judges(inside, probes)
+        if page is not None:
+            probe_page(page, probes, running=True)
+        probe_sinks(inside.telemetry.posters, probes)
+        probe_files(inside.settings, probes)
+        probe_notifiers(() if alerting is None else alerting.alerts, probes)
+    checks, evaluators = probes.wait(), _evaluators(inside)
+    notices = {} if alerting is None else alerting.delivery_counts()
+    seen = tuple(replace(each) for each in list(inside.health.captured.values()))
     return _diagnosis(
         "running",
-        settings=(*_live_settings(inside), _sampling(inside), *_page(page), *_sinks(inside), _alerts(alerting)),
+        settings=(*_live_settings(inside, alerting), *_page_settings(page)),
         evaluators=evaluators,
-        alerts=alerts_of(alerting),
-        baselines=baselines_of(inside.learner),
-        checks=reach.checks,
-        notes=(*_notes(inside), *reach.notes),
+        alerts=_alerts(alerting),
+        baselines=_baselines(inside.learner),
+        checks=checks,
+        notes=(*_notes(inside), *probes.notes),
         problems=(
-            *_unreachable(reach.checks),
-            *reach.problems,
+            *_failed_checks(checks),
+            *probes.problems,
             *_failing(evaluators),
-            *_silenced(evaluators),
-            *_unseen(inside),
-            *_full(inside),
-            *_losses(stats),
-            *losses("scores for", stats.sinks),
-            *losses("alerts told by", notices),
+            *(NO_CONTEXTS % (each.calls, repr(each.workflow)) for each in seen if not each.with_contexts),
+            *(NO_ANSWERS % (each.calls, repr(each.workflow)) for each in seen if not each.with_answer),
+            *_full_queue(inside),
+            *_lost_calls(stats),
+            *_lost_scores(stats),
+            *_undelivered("alerts told by", notices),
         ),
         queued=inside.queued,
         held=inside.held,
-        seen=_seen(inside),
+        seen=seen,
         scored_lately=inside.health.scored_lately,
         stats=stats,
         notices=notices,
@@ -126,29 +153,9 @@ def _of_runtime(runtime: Runtime, timeout: float, *, probe: bool) -> Diagnosis:
     )
 
 
-def _asked(inside: Insides, alerting: Alerting | None, page: Page | None, timeout: float) -> Reach:
-    """Ask all there is to ask, at once but for the judges, and wait for the answers."""
-    files = of_files(inside.settings, timeout)
-    pages = [] if page is None else of_page(page, timeout, running=True)
-    sinks, of_theirs = of_sinks(inside.telemetry.posters, timeout)
-    notifiers, of_those = of_notifiers(alerting, timeout)
-    judges, ours = of_judges(inside, timeout), NONE
-    if _exports_by_name(inside):
-        ours = of_endpoints(inside.settings.exporter, os.environ, timeout, page=page is not None)
-    rest = (question.wait() for question in (*pages, *sinks, *files, *notifiers))
-    notes = (*ours.notes, *judges.notes, *of_theirs, *of_those)
-    return Reach((*ours.checks, *judges.checks, *rest), notes, ours.problems)
-
-
 def _diagnosis(state: State, problems: tuple[str, ...] = (), **found: object) -> Diagnosis:
-    return Diagnosis(
-        state,
-        version("ragtrace-otel"),
-        platform.python_version(),
-        os.getpid(),
-        problems,
-        **found,  # type: ignore[arg-type]
-    )
+    package, python = version("ragtrace-otel"), platform.python_version()
+    return Diagnosis(state, package, python, os.getpid(), problems, **found)  # type: ignore[arg-type]
 
 
 # --- what is configured ----------------------------------------------------------------------------------------------
@@ -159,53 +166,32 @@ def _settings(settings: Settings) -> tuple[Setting, ...]:
     return tuple(Setting(name, _shown(value), settings.origins.get(name, DEFAULT)) for name, value in scalars.items())
 
 
-def _live_settings(inside: Insides) -> list[Setting]:
-    """Return the scalars as they are in use: the exporter that was given, and no rate beside that of Sampling."""
-    given = inside.settings.origins.get("exporter object")
-    found = [setting for setting in _settings(inside.settings) if setting.name != "sample_rate"]
-    if given is None and inside.telemetry.owned:
-        return found
-    shown = Setting("exporter", f"an object, {given}", "exporter=")
-    if given is None:
-        shown = Setting("exporter", "none for spans: they go to the application's own provider", "tracer provider")
-    return [shown if setting.name == "exporter" else setting for setting in found]
+def _live_settings(inside: Insides, alerting: Alerting | None) -> Iterator[Setting]:
+    """Yield the settings in use: also those given as objects, and one rate, that of Sampling."""
+    origins, owned = inside.settings.origins, inside.telemetry.owned
+    given = origins.get("exporter object")
+    for setting in _settings(inside.settings):
+        if setting.name == "exporter" and given is not None:
+            yield Setting("exporter", f"an object, {given}", "exporter=")
+        elif setting.name == "exporter" and not owned:
+            yield Setting("exporter", "none for spans: they go to the application's own provider", "tracer provider")
+        elif setting.name != "sample_rate":
+            yield setting
+    sampling, usual = inside.sampling, Sampling(rate=inside.settings.sample_rate)
+    changed = [each.name for each in fields(Sampling) if getattr(sampling, each.name) != getattr(usual, each.name)]
+    shown = ", ".join(f"{name}={_rule(getattr(sampling, name))}" for name in dict.fromkeys(["rate", *changed]))
+    yield Setting("sampling", shown, origins.get("sampling", DEFAULT))
+    origin = "exporter=" if given is not None else origins.get("exporter", DEFAULT)
+    for sink in (poster.sink for poster in inside.telemetry.posters):
+        yield Setting("score_sink", f"{sink.name} at {getattr(sink, 'where', 'a place it does not tell')}", origin)
+    titles = () if alerting is None else tuple(alert.title for alert in alerting.alerts)
+    yield Setting("alerts", _shown(titles or None), "alerts=" if titles else DEFAULT)
 
 
 def _shown(value: object) -> str:
     if value is None or value == "":
         return "-"
     return ", ".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else str(value)
-
-
-def _sampling(inside: Insides) -> Setting:
-    sampling, usual = inside.sampling, Sampling(rate=inside.settings.sample_rate)
-    given = [each.name for each in fields(Sampling) if getattr(sampling, each.name) != getattr(usual, each.name)]
-    told = ", ".join(f"{name}={_rule(getattr(sampling, name))}" for name in dict.fromkeys(["rate", *given]))
-    return Setting("sampling", told, inside.settings.origins.get("sampling", DEFAULT))
-
-
-def _page(page: Page | None) -> tuple[Setting, ...]:
-    if page is None:
-        return ()
-    folder = Setting("prometheus_folder", page.folder, page.folder_origin)
-    return Setting("prometheus_page", page.url, page.origin), folder
-
-
-def _sinks(inside: Insides) -> list[Setting]:
-    """Of the backends that get scores by their own API: they come with the exporter."""
-    origins = inside.settings.origins
-    origin = "exporter=" if "exporter object" in origins else origins.get("exporter", DEFAULT)
-    return [
-        Setting(
-            "score_sink", f"{poster.sink.name} at {getattr(poster.sink, 'where', 'a place it does not tell')}", origin
-        )
-        for poster in inside.telemetry.posters
-    ]
-
-
-def _alerts(alerting: Alerting | None) -> Setting:
-    titles = () if alerting is None else tuple(alert.title for alert in alerting.alerts)
-    return Setting("alerts", _shown(titles or None), "alerts=" if titles else DEFAULT)
 
 
 def _rule(value: object) -> str:
@@ -215,123 +201,128 @@ def _rule(value: object) -> str:
     return str(value)
 
 
-def _evaluators(inside: Insides) -> tuple[Evaluating, ...]:
+def _page_settings(page: Page | None) -> tuple[Setting, ...]:
+    if page is None:
+        return ()
+    folder = Setting("prometheus_folder", page.folder, page.folder_origin)
+    return Setting("prometheus_page", page.url, page.origin), folder
+
+
+def _evaluators(inside: Insides) -> tuple[EvaluatorStatus, ...]:
     roles = zip(("stopwatch", "screen", "judge"), inside.evaluators, strict=True)
-    failing = inside.health.failing
+    failures = inside.health.failures
     return tuple(
-        _evaluating(role, evaluator, failing.get(evaluator.id) or Failing())
+        _evaluator(role, evaluator, failures.get(evaluator.id) or EvaluatorFailures())
         for role, evaluator in roles
         if evaluator is not None
     )
 
 
-def _evaluating(role: str, evaluator: Evaluator, failing: Failing) -> Evaluating:
+def _evaluator(role: str, evaluator: Evaluator, failures: EvaluatorFailures) -> EvaluatorStatus:
     judge, metrics = evaluator.judge, tuple(metric.name for metric in evaluator.metrics)
     if evaluator.judge_client.computes or isinstance(judge, Stopwatch):
-        return Evaluating(role, judge.id, judge.version, metrics)
+        return EvaluatorStatus(role, judge.id, judge.version, metrics)
     now = evaluator.judge_client.status
-    return Evaluating(
+    return EvaluatorStatus(
         *(role, judge.id, judge.version, metrics, now.state, now.waits_s, now.in_flight, now.queued, now.asked),
-        failures=dict(failing.causes),
-        failing=failing.in_a_row,
-        said=failing.said,
-        advice=failing.advice,
+        failures=dict(failures.causes),
+        failing=failures.in_a_row,
+        said=failures.said,
+        advice=failures.advice,
     )
 
 
-def _exports_by_name(inside: Insides) -> bool:
-    """Whether telemetry goes where the settings say: not to an object given in code, nor to the application's own."""
-    given = inside.settings.origins.get("exporter object")
-    return inside.telemetry.owned and given is None
+def _alerts(alerting: Alerting | None) -> tuple[AlertStatus, ...]:
+    if alerting is None:
+        return ()
+    states: dict[str, list[str]] = {}
+    for row in alerting.states():
+        if row.on:
+            group = row.workflow or row.model
+            states.setdefault(row.alert, []).append(f"{group}: {row.state}" if group else row.state)
+    return tuple(
+        AlertStatus(
+            alert.title,
+            alert.rule,
+            tuple(states.get(alert.title, ["no_data"])),
+            ("the log", *(notifier.name for notifier in alert.notifiers)),
+        )
+        for alert in alerting.alerts
+    )
 
 
-def _notes(inside: Insides) -> list[str]:
-    notes: list[str] = []
+def _baselines(learner: Learner) -> tuple[BaselineStatus, ...]:
+    now, needed = time(), learner.calls
+    return tuple(
+        BaselineStatus(
+            *key,
+            calls,
+            known is not None,
+            f"{calls:,} of {needed:,} calls so far" if known is None else known.describe(now),
+        )
+        for key, known, calls in learner.progress()
+    )
+
+
+def _notes(inside: Insides) -> Iterator[str]:
     if not inside.telemetry.owned:
-        notes.append("spans go to the application's own tracer provider; whether that exports them is not checked")
+        yield "spans go to the application's own tracer provider; whether that exports them is not checked"
         if not holds():
-            notes.append(
-                "scores go onto spans of their own ('evaluate ...'), as that provider has no HoldProcessor; to have "
-                "them on the call: provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))"
-            )
+            yield _NO_HOLD
     elif inside.settings.origins.get("exporter object") is not None:
-        notes.append("telemetry goes to an exporter given in code, which is not checked")
+        yield "telemetry goes to an exporter given in code, which is not checked"
     if inside.evaluators.judge is None:
-        notes.append("no judge is configured: calls are scored by the screen alone")
+        yield "no judge is configured: calls are scored by the screen alone"
     if inside.evaluators.screen is None:
-        notes.append("no screen is configured: calls that are not sampled have no score")
-    return notes
+        yield "no screen is configured: calls that are not sampled have no score"
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------
 
 
-def _unreachable(checks: tuple[Check, ...]) -> list[str]:
-    return [_sentence(check) for check in checks if not check.ok]
+def _failed_checks(checks: Sequence[Check]) -> Iterator[str]:
+    for check in checks:
+        if not check.ok:
+            advice = f"; {check.advice}" if check.advice else ""
+            yield f"{check.what}: {check.seen} at {check.where}{advice}"
 
 
-def _sentence(check: Check) -> str:
-    what = f"{check.what}: {check.seen} at {check.where}"
-    return f"{what}; {check.advice}" if check.advice else what
+def _failing(evaluators: Sequence[EvaluatorStatus]) -> Iterator[str]:
+    for each in evaluators:
+        if each.failing and each.failures:
+            causes = ", ".join(f"{cause} {count}" for cause, count in each.failures.items())
+            yield (
+                f"{each.id} has failed to judge the last {each.failing} calls; of all failures: {causes}. The last one "
+                f"said: {each.said}; {each.advice}"
+            )
+    for each in evaluators:
+        if each.state not in ("", "closed"):
+            yield f"{each.id} keeps failing and is left alone for another {each.waits_s:.0f} s"
 
 
-def _failing(evaluators: tuple[Evaluating, ...]) -> list[str]:
-    """Return a sentence for each evaluator whose last call failed, or most of whose calls did."""
-    return [
-        f"{each.id} has failed to judge the last {each.failing} calls; of all failures: "
-        f"{', '.join(f'{cause} {count}' for cause, count in each.failures.items())}. The last one said: {each.said}; "
-        f"{each.advice}"
-        for each in evaluators
-        if each.failing and each.failures
-    ]
-
-
-def _seen(inside: Insides) -> tuple[CallsSeen, ...]:
-    return tuple(
-        CallsSeen(workflow, seen.calls, seen.with_contexts, seen.with_answer)
-        for workflow, seen in list(inside.health.seen.items())
-    )
-
-
-def _unseen(inside: Insides) -> list[str]:
-    """Return what was seen in no call of a workflow."""
-    told: list[str] = []
-    for each in _seen(inside):
-        told += [NO_CONTEXTS % (each.calls, repr(each.workflow))] if not each.with_contexts else []
-        told += [NO_ANSWERS % (each.calls, repr(each.workflow))] if not each.with_answer else []
-    return told
-
-
-def _silenced(evaluators: tuple[Evaluating, ...]) -> list[str]:
-    return [
-        f"{evaluator.id} keeps failing and is left alone for another {evaluator.waits_s:.0f} s"
-        for evaluator in evaluators
-        if evaluator.state not in ("", "closed")
-    ]
-
-
-def _full(inside: Insides) -> list[str]:
+def _full_queue(inside: Insides) -> Iterator[str]:
     capacity = inside.settings.capacity
-    if inside.queued < capacity:
-        return []
-    return [f"the queue is full: {inside.queued} wait, of {capacity} allowed (capacity=)"]
+    if inside.queued >= capacity:
+        yield f"the queue is full: {inside.queued} wait, of {capacity} allowed (capacity=)"
 
 
-def _losses(stats: Stats) -> tuple[str, ...]:
-    lost = {reason: count for reason, count in stats.dropped.items() if reason != "spooled"}
-    told = [f"{count} evaluations were dropped: {reason}" for reason, count in lost.items()]
+def _lost_calls(stats: Stats) -> Iterator[str]:
+    for reason, count in stats.dropped.items():
+        if reason != "spooled":
+            yield f"{count} evaluations were dropped: {reason}"
     for name, tally in stats.evaluators.items():
         failed = sum(tally.failed.values())
         if failed > tally.scored + tally.partial:
-            told.append(f"{name} failed more often than not, {failed} times: {', '.join(tally.failed)}")
-    places = {place: count for place, count in stats.faults.items() if not place.startswith("dropped: ")}  # told above
+            yield f"{name} failed more often than not, {failed} times: {', '.join(tally.failed)}"
+    # Dropped calls are in the tallies already.
+    places = {place: count for place, count in stats.faults.items() if not place.startswith("dropped: ")}
     if unread := places.pop("capture.unread", 0):
-        told.append(
+        yield (
             f"{unread} values of the application's own classes were not read; say where the text is with answer= or"
             " documents="
         )
-    told += [_fault(place, count) for place, count in places.items()]
-    return tuple(told)
+    for place, count in places.items():
+        yield _fault(place, count)
 
 
 def _fault(place: str, count: int) -> str:
@@ -342,3 +333,17 @@ def _fault(place: str, count: int) -> str:
         what, _, reason = place.removeprefix("lost ").partition(": ")
         return f"{count} {what} were lost on their way to the backend: {reason}; see the log"
     return f"ragtrace itself failed, {count} times: {place}; see the log"
+
+
+def _lost_scores(stats: Stats) -> Iterator[str]:
+    return _undelivered("scores for", stats.sinks)
+
+
+def _undelivered(what: str, posted: Mapping[str, Posted]) -> Iterator[str]:
+    for name, each in posted.items():
+        lost = dict(each.failed)
+        for reason, count in each.dropped.items():
+            lost[reason] = lost.get(reason, 0) + count
+        if lost:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(lost.items()))
+            yield f"{what} {name}: {sum(lost.values())} did not get there: {reasons}; see the log"

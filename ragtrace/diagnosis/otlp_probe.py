@@ -1,39 +1,74 @@
-"""Asks an OTLP endpoint for a sign of life, the way its exporter would: with an export of nothing."""
+"""Probes of the OTLP endpoints: an empty export, sent as the exporter would send it."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from http import HTTPStatus
+from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.errors import SettingsError
+from ragtrace.diagnosis.probes import Answer, Probes, shortened
+from ragtrace.telemetry.export.destinations import ENTRY_POINTS
 
-if TYPE_CHECKING:
-    import grpc
-
+_NOWHERE: Final = (
+    "nothing is sent anywhere: no OTLP endpoint is set; set OTEL_EXPORTER_OTLP_ENDPOINT, or RAGTRACE_EXPORTER=none if "
+    "that is meant"
+)
+_METRICS_ALONE: Final = (
+    "metrics are served for Prometheus; spans and events are sent nowhere, as no OTLP endpoint is set: bad answers are "
+    "counted, but cannot be looked at"
+)
 _SERVICES: Final[Mapping[str, str]] = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
     "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
 }
 _GRPC_PORT, _HTTP_PORT = 4317, 4318
-_MOST_CHARS: Final = 160
 
 
-class Answer(NamedTuple):
-    """What came back."""
+def probe_endpoints(exporter: str, environ: Mapping[str, str], probes: Probes, *, page: bool) -> None:
+    """Probe every endpoint that the exporter named *exporter* sends to; *page*: it serves a page of metrics."""
+    if exporter == "none":
+        probes.notes.append("nothing is sent anywhere, as the exporter is 'none'")
+        return
+    try:
+        endpoints = exporter_function(exporter, "endpoints")
+        found: list[Endpoint] | None = None if endpoints is None else endpoints(environ)
+    except (SettingsError, ImportError) as error:
+        probes.problems.append(str(error))
+        return
+    if found is None:
+        probes.notes.append(f"the exporter {exporter!r} does not say where it sends things, so that is not checked")
+    elif not found:
+        (probes.notes if page else probes.problems).append(_METRICS_ALONE if page else _NOWHERE)
+    for each in found or ():
+        probes.start(each.signal, where(each), partial(probe_endpoint, each, probes.timeout))
 
-    ok: bool
-    seen: str
-    advice: str = ""
+
+def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]], Any] | None:
+    """Return the function *name* in the module of the exporter named *exporter*; None: the module has none.
+
+    Raises:
+        SettingsError: no such exporter is installed.
+        ImportError: its module cannot be imported.
+    """
+    for point in entry_points(group=ENTRY_POINTS, name=exporter):
+        return cast("Callable[[Mapping[str, str]], Any] | None", getattr(import_module(point.module), name, None))
+    raise SettingsError(
+        f"no exporter named {exporter!r} is installed (from RAGTRACE_EXPORTER); write otlp, for example"
+    )
 
 
-def shown(endpoint: Endpoint) -> str:
-    """Where it is, without secrets: no user, no query, of the headers their names."""
+def where(endpoint: Endpoint) -> str:
+    """Return the address of *endpoint* without secrets: no user, no query, and of the headers their names alone."""
     parts = urlsplit(endpoint.url)
     query = "..." if parts.query else ""
     # A gRPC target may be host:port, which is no URL.
@@ -42,18 +77,19 @@ def shown(endpoint: Endpoint) -> str:
     return f"{url} ({endpoint.protocol}, from {endpoint.origin}{', headers: ' + names if names else ''})"
 
 
-def ask(endpoint: Endpoint, timeout: float) -> Answer:
-    """Send an export of nothing to *endpoint* and wait at most *timeout* seconds for the answer. Never raises."""
+def probe_endpoint(endpoint: Endpoint, timeout: float) -> Answer:
+    """Send an empty export to *endpoint* and wait at most *timeout* seconds for the answer. Never raises."""
     try:
-        return _ask_grpc(endpoint, timeout) if endpoint.protocol == "grpc" else _ask_http(endpoint, timeout)
+        return _probe_grpc(endpoint, timeout) if endpoint.protocol == "grpc" else _probe_http(endpoint, timeout)
     except Exception as error:
-        return Answer(False, _cause(error), _advice_for(error, endpoint))
+        chain = _chain(error)
+        return Answer(False, _cause(chain), _advice(chain, endpoint))
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
 
 
-def _ask_http(endpoint: Endpoint, timeout: float) -> Answer:
+def _probe_http(endpoint: Endpoint, timeout: float) -> Answer:
     import requests  # what the exporter uses, so proxies and certificates are found as it finds them
 
     client = (endpoint.client_certificate, endpoint.client_key)
@@ -68,34 +104,36 @@ def _ask_http(endpoint: Endpoint, timeout: float) -> Answer:
         stream=True,
     )
     with response:
-        return _of_status(response.status_code, response.headers.get("location", ""), endpoint)
+        return _http_answer(response.status_code, response.headers.get("location", ""), endpoint)
 
 
-def _of_status(status: int, location: str, endpoint: Endpoint) -> Answer:
-    seen = f"{status} {_phrase(status)}".strip()
+def _http_answer(status: int, location: str, endpoint: Endpoint) -> Answer:
+    phrase = next((each.phrase for each in HTTPStatus if each == status), "")
+    seen, signal = f"{status} {phrase}".strip(), endpoint.signal
     if status < 300:
         return Answer(True, seen)
     if status < 400:
-        return Answer(
-            False,
-            f"{seen} to {urlsplit(location)._replace(query='').geturl()}",
-            f"write that address into {endpoint.origin}",
-        )
+        target = urlsplit(location)._replace(query="").geturl()
+        return Answer(False, f"{seen} to {target}", f"write that address into {endpoint.origin}")
     if status in (400, 422):
         return Answer(True, f"{seen}: it answers, and takes no export of nothing")
     if status in (401, 403):
         return Answer(False, f"{seen}: the credentials are refused", _key_advice(endpoint))
     if status in (404, 405):
-        advice = f"the path should be the backend's for {endpoint.signal}, mostly .../v1/{endpoint.signal}; "
-        advice = _none_advice(endpoint) + advice + _base_advice(endpoint)
-        return Answer(False, f"{seen}: nothing takes {endpoint.signal} at this path", advice)
+        own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"
+        advice = f"the path should be the backend's for {signal}, mostly .../v1/{signal}; "
+        if endpoint.origin == own:
+            advice += f"{own} is used as it is, with nothing added"
+        else:
+            advice += f"/v1/{signal} is added to {endpoint.origin}, and not to {own}"
+        return Answer(False, f"{seen}: nothing takes {signal} at this path", _switch_off_advice(endpoint) + advice)
     if status == 415:
         return Answer(False, f"{seen}: it takes no protobuf", "name an endpoint for OTLP over HTTP in protobuf")
     return Answer(False, seen, "look into the backend's own log")
 
 
-def _none_advice(endpoint: Endpoint) -> str:
-    """Return what to write if the backend takes traces alone."""
+def _switch_off_advice(endpoint: Endpoint) -> str:
+    """Return how to send no more of this signal to a backend that takes traces alone."""
     if endpoint.signal == "traces":
         return ""
     return (
@@ -110,60 +148,39 @@ def _key_advice(endpoint: Endpoint) -> str:
     return "check the keys that this exporter reads from the environment"
 
 
-def _base_advice(endpoint: Endpoint) -> str:
-    own = f"OTEL_EXPORTER_OTLP_{endpoint.signal.upper()}_ENDPOINT"
-    if endpoint.origin == own:
-        return f"{own} is used as it is, with nothing added"
-    return f"/v1/{endpoint.signal} is added to {endpoint.origin}, and not to {own}"
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
 # --- gRPC ------------------------------------------------------------------------------------------------------------
 
 
-def _ask_grpc(endpoint: Endpoint, timeout: float) -> Answer:
+def _probe_grpc(endpoint: Endpoint, timeout: float) -> Answer:
     import grpc
 
-    with _channel(endpoint) as channel:
+    target = urlsplit(endpoint.url).netloc or endpoint.url
+    if endpoint.insecure:
+        channel = grpc.insecure_channel(target)
+    else:
+        files = (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)
+        read = (Path(name).read_bytes() if name else None for name in files)
+        channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(*read))
+    with channel:
         export = cast("Callable[..., object]", channel.unary_unary(_SERVICES[endpoint.signal]))
+        metadata = tuple((name.lower(), value) for name, value in endpoint.headers.items())
         try:
-            export(
-                b"", timeout=timeout, metadata=tuple((name.lower(), value) for name, value in endpoint.headers.items())
-            )
+            export(b"", timeout=timeout, metadata=metadata)
         except grpc.RpcError as error:
-            return _of_code(error, endpoint)
+            return _grpc_answer(error, endpoint)
     return Answer(True, "OK")
 
 
-def _channel(endpoint: Endpoint) -> grpc.Channel:
-    import grpc
-
-    parts = urlsplit(endpoint.url)
-    target = parts.netloc or endpoint.url
-    if endpoint.insecure:
-        return grpc.insecure_channel(target)
-    files = (endpoint.certificate, endpoint.client_key, endpoint.client_certificate)
-    return grpc.secure_channel(
-        target, grpc.ssl_channel_credentials(*(Path(name).read_bytes() if name else None for name in files))
-    )
-
-
-def _of_code(error: Any, endpoint: Endpoint) -> Answer:
-    name, detail = str(error.code().name), _short(str(error.details() or ""))
+def _grpc_answer(error: Any, endpoint: Endpoint) -> Answer:
+    name, detail = str(error.code().name), shortened(str(error.details() or ""))
     seen = f"{name}: {detail}" if detail else name
     if name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
         return Answer(False, seen, _key_advice(endpoint))
     if name == "INVALID_ARGUMENT":
         return Answer(True, f"{seen}: it answers, and takes no export of nothing")
     if name == "UNIMPLEMENTED":
-        advice = f"nothing takes {endpoint.signal} there; {_none_advice(endpoint)}or name the OTLP port of the backend"
-        return Answer(False, seen, advice)
+        off = _switch_off_advice(endpoint)
+        return Answer(False, seen, f"nothing takes {endpoint.signal} there; {off}or name the OTLP port of the backend")
     if f":{_HTTP_PORT}" in endpoint.url:
         return Answer(False, seen, _protocol_advice("http/protobuf", _HTTP_PORT, _GRPC_PORT))
     return Answer(False, seen, "is the backend up, and reachable from this machine?")
@@ -172,28 +189,25 @@ def _of_code(error: Any, endpoint: Endpoint) -> Answer:
 # --- what went wrong -------------------------------------------------------------------------------------------------
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """*error* and what it came from, first things last."""
-    seen: set[int] = set()
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return *error* and the errors that it came from, the innermost last."""
+    found: dict[int, BaseException] = {}
     todo: list[object] = [error]
     while todo:
         one = todo.pop(0)
-        if isinstance(one, BaseException) and id(one) not in seen:
-            seen.add(id(one))
-            yield one
+        if isinstance(one, BaseException) and id(one) not in found:
+            found[id(one)] = one
             todo += [one.__cause__, one.__context__, getattr(one, "reason", None), *one.args]
+    return list(found.values())
 
 
-def _cause(error: BaseException) -> str:
-    """The innermost thing that the operating system, or TLS, said."""
-    chain = list(_chain(error))
+def _cause(chain: list[BaseException]) -> str:
+    """Return the innermost statement of the operating system, or of TLS, among the errors."""
     for one in chain:
+        if isinstance(one, ssl.SSLCertVerificationError):
+            return shortened(f"TLS error: {one.verify_message}")
         if isinstance(one, ssl.SSLError):
-            return _short(
-                f"TLS error: {one.reason or one}"
-                if not isinstance(one, ssl.SSLCertVerificationError)
-                else f"TLS error: {one.verify_message}"
-            )
+            return shortened(f"TLS error: {one.reason or one}")
     for one in chain:
         if isinstance(one, ConnectionRefusedError):
             return "connection refused"
@@ -202,11 +216,10 @@ def _cause(error: BaseException) -> str:
         if isinstance(one, TimeoutError) or "timeout" in type(one).__name__.lower():
             return "no answer in time"
     inner = next((one for one in reversed(chain) if isinstance(one, OSError) and one.strerror), chain[-1])
-    return _short(f"{type(inner).__name__}: {getattr(inner, 'strerror', None) or inner}")
+    return shortened(f"{type(inner).__name__}: {getattr(inner, 'strerror', None) or inner}")
 
 
-def _advice_for(error: BaseException, endpoint: Endpoint) -> str:
-    chain = list(_chain(error))
+def _advice(chain: list[BaseException], endpoint: Endpoint) -> str:
     if any(isinstance(one, ssl.SSLError) for one in chain):
         if any("WRONG_VERSION_NUMBER" in str(one) for one in chain):
             return f"it does not speak TLS: write http:// in {endpoint.origin}"
@@ -221,8 +234,3 @@ def _protocol_advice(protocol: str, port: int, other: int) -> str:
         f"port {port} is usually that of OTLP over {'gRPC' if port == _GRPC_PORT else 'HTTP'}: set "
         f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}, or take port {other}"
     )
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."

@@ -1,110 +1,119 @@
-"""Which endpoints and judges there are to ask, all at once, and what they said."""
+"""Probes: questions to endpoints, judges, files and backends, asked all at once and each within a time limit."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable
 from functools import partial
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Final, cast
+from time import perf_counter
+from typing import Final, NamedTuple
 
-from ragtrace.core.endpoints import Endpoint
-from ragtrace.core.errors import SettingsError
+from opentelemetry.context import attach, set_value
+
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Probed
-from ragtrace.diagnosis.otlp_probe import Answer, ask, shown
-from ragtrace.diagnosis.question import Question, Reach, ask_beside
 from ragtrace.diagnosis.report import Check
-from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.runtime.snapshot import Insides
-from ragtrace.telemetry.export.destinations import ENTRY_POINTS
 
 _MOST_CHARS: Final = 200
-_NOWHERE: Final = (
-    "nothing is sent anywhere: no OTLP endpoint is set; set OTEL_EXPORTER_OTLP_ENDPOINT, or RAGTRACE_EXPORTER=none if "
-    "that is meant"
-)
-_METRICS_ALONE: Final = (
-    "metrics are served for Prometheus; spans and events are sent nowhere, as no OTLP endpoint is set: bad answers are "
-    "counted, but cannot be looked at"
-)
+_GRACE_SECONDS: Final = 0.5
+"""Time beyond the limit in which a probe may report that it ran into the limit."""
 
 
-NONE: Final = Reach()
+class Answer(NamedTuple):
+    """Result of one probe: whether the target works, what was seen, and what to do about a failure."""
+
+    ok: bool
+    seen: str
+    advice: str = ""
 
 
-# --- endpoints -------------------------------------------------------------------------------------------------------
+class Probe:
+    """One question that is being asked on another thread or event loop."""
+
+    def __init__(self, what: str, where: str, timeout: float, otherwise: str = "no answer in time") -> None:
+        self.what, self._where, self._timeout, self._otherwise = what, where, timeout, otherwise
+        self._began = perf_counter()
+        self._answered = threading.Event()
+        self._answer = Answer(False, "")
+        self._seconds = 0.0
+
+    def answer(self, answer: Answer) -> None:
+        """Set the answer."""
+        self._answer, self._seconds = answer, perf_counter() - self._began
+        self._answered.set()
+
+    def wait(self) -> Check:
+        """Wait for the answer until the time limit, and return it as a check."""
+        self._answered.wait(max(0.0, self._began + self._timeout + _GRACE_SECONDS - perf_counter()))
+        if not self._answered.is_set():
+            return Check(self.what, self._where, False, perf_counter() - self._began, self._otherwise)
+        return Check(self.what, self._where, self._answer.ok, self._seconds, self._answer.seen, self._answer.advice)
 
 
-def of_endpoints(exporter: str, environ: Mapping[str, str], timeout: float, *, page: bool = False) -> Reach:
-    """Ask every endpoint to which the exporter of that name sends something; *page*: it serves one of metrics."""
-    if exporter == "none":
-        return Reach(notes=("nothing is sent anywhere, as the exporter is 'none'",))
-    try:
-        endpoints = _endpoints(exporter)
-        found = None if endpoints is None else endpoints(environ)
-    except (SettingsError, ImportError) as error:
-        return Reach(problems=(str(error),))
-    if found is None:
-        return Reach(notes=(f"the exporter {exporter!r} does not say where it sends things, so that is not checked",))
-    if not found:
-        return Reach(notes=(_METRICS_ALONE,)) if page else Reach(problems=(_NOWHERE,))
-    questions = [ask_beside(each.signal, shown(each), timeout, partial(ask, each, timeout)) for each in found]
-    return Reach(tuple(question.wait() for question in questions))
+class Probes:
+    """All probes of one diagnosis, with notes and problems about targets that cannot be probed.
+
+    Args:
+        timeout: seconds that each probe may take.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.notes: list[str] = []
+        self.problems: list[str] = []
+        self._probes: list[Probe] = []
+
+    def add(self, what: str, where: str, otherwise: str = "no answer in time") -> Probe:
+        """Add a probe that the caller answers, and return it; *otherwise* is seen if no answer comes in time."""
+        self._probes.append(Probe(what, where, self.timeout, otherwise))
+        return self._probes[-1]
+
+    def start(self, what: str, where: str, ask: Callable[[], Answer]) -> None:
+        """Add a probe and call *ask* on a thread of its own."""
+        probe = self.add(what, where)
+
+        def run() -> None:
+            attach(set_value("suppress_instrumentation", True))  # an instrumented HTTP client must not trace this
+            try:
+                probe.answer(ask())
+            except Exception as error:
+                probe.answer(Answer(False, f"{type(error).__name__}: {error}"))
+
+        threading.Thread(target=run, name="ragtrace-doctor", daemon=True).start()
+
+    def wait(self) -> tuple[Check, ...]:
+        """Wait for all answers and return them in the order in which the probes were added."""
+        return tuple(probe.wait() for probe in self._probes)
 
 
-def _endpoints(exporter: str) -> Callable[[Mapping[str, str]], list[Endpoint]] | None:
-    """The function `endpoints` beside the one that an entry point names; None if there is none."""
-    for point in entry_points(group=ENTRY_POINTS, name=exporter):
-        return cast(
-            "Callable[[Mapping[str, str]], list[Endpoint]] | None",
-            getattr(import_module(point.module), "endpoints", None),
-        )
-    raise SettingsError(
-        f"no exporter named {exporter!r} is installed (from RAGTRACE_EXPORTER); write otlp, for example"
-    )
-
-
-# --- judges ----------------------------------------------------------------------------------------------------------
-
-
-def of_judges(inside: Insides, timeout: float) -> Reach:
-    """Ask every judge that can be asked, where it is always asked: its connections belong to that event loop."""
-    checks: list[Check] = []
-    notes: list[str] = []
+def probe_judges(inside: Insides, probes: Probes) -> None:
+    """Probe every judge that has a probe(), on the event loop that judges it, as its connections belong to that."""
     for evaluator in (inside.evaluators.screen, inside.evaluators.judge):
         if evaluator is None or evaluator.judge_client.computes:
             continue
-        if isinstance(evaluator.judge, Probed):
-            checks.append(_probe(inside, evaluator, evaluator.judge, timeout))
-        else:
-            notes.append(f"{evaluator.id} has no probe(), so whether it answers shows only when it is asked")
-    return Reach(tuple(checks), tuple(notes))
+        if not isinstance(evaluator.judge, Probed):
+            probes.notes.append(f"{evaluator.id} has no probe(), so whether it answers shows only when it is asked")
+            continue
+        where = f"{type(evaluator.judge).__name__} {evaluator.identity}"
+        late = "the background did not come to ask it in time: is a judge blocking its thread?"
+        probe = probes.add(evaluator.id, where, late)
+        if not inside.run(partial(_ask_judge, evaluator.judge, probe, probes.timeout)):
+            probe.answer(Answer(False, "the background takes nothing more", "see the accounts: is the queue full?"))
 
 
-def _probe(inside: Insides, evaluator: Evaluator, judge: Probed, timeout: float) -> Check:
-    question = Question(
-        evaluator.id,
-        f"{type(judge).__name__} {evaluator.id}@{evaluator.judge.version}",
-        timeout,
-        "the background did not come to ask it in time: is a judge blocking its thread?",
-    )
-    if not inside.run(partial(_put, judge, question, timeout)):
-        question.settle(Answer(False, "the background takes nothing more", "see the accounts: is the queue full?"))
-    return question.wait()
-
-
-async def _put(judge: Probed, question: Question, timeout: float) -> None:
+async def _ask_judge(judge: Probed, probe: Probe, timeout: float) -> None:
     try:
         seen = await asyncio.wait_for(judge.probe(), timeout)
-        question.settle(Answer(True, _short(str(seen))))
+        probe.answer(Answer(True, shortened(str(seen))))
     except (TimeoutError, asyncio.TimeoutError):
-        question.settle(Answer(False, f"no answer within {timeout:g} s"))
+        probe.answer(Answer(False, f"no answer within {timeout:g} s"))
     except Exception as error:
-        question.settle(Answer(False, _short(str(error) or type(error).__name__)))
+        probe.answer(Answer(False, shortened(str(error) or type(error).__name__)))
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return *text* on one line of at most 200 characters."""
     text = encodable(" ".join(text.split()))
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."

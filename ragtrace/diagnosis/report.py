@@ -1,23 +1,34 @@
-"""What the doctor found, as plain data."""
+"""The diagnosis as plain data and as plain text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from html import escape
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from ragtrace.core.ledger import Posted, Stats
+from ragtrace.core.ledger import Posted, Stats, Tally
 from ragtrace.history.spool_codec import SpoolContents
 from ragtrace.pipeline.recent_outcomes import Fate
+from ragtrace.runtime.health import LATELY_SECONDS, CaptureCounts
+from ragtrace.system.faults import printable
 
 State: TypeAlias = Literal["running", "switched off", "shut down", "not configured", "environment"]
-"""environment: no process was looked at, but what the environment variables would make of one."""
+"""environment: a diagnosis of the environment variables, without a process."""
+_STATES: Final[dict[State, str]] = {
+    "running": "running in this process",
+    "switched off": "switched off: decorated functions run as if undecorated",
+    "shut down": "shut down in this process",
+    "not configured": "not configured in this process",
+    "environment": "as the environment variables would have it; no application was looked at",
+}
+_MOST_OUTCOMES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, as text without secrets, and where it came from."""
+    """Setting in force, as text without secrets, and its origin."""
 
     name: str
     value: str
@@ -26,21 +37,21 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was asked for a sign of life."""
+    """Result of probing one endpoint, judge, file or backend."""
 
     what: str
     """traces, metrics, logs, the id of a judge, store, spool, page of metrics, notifier, scores for a backend ..."""
     where: str
     ok: bool
     seconds: float
-    """Until it answered, or was given up."""
+    """Seconds until the answer, or until the probe was given up."""
     seen: str
     advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluating:
-    """One evaluator and how it stands."""
+class EvaluatorStatus:
+    """Status of one evaluator: circuit breaker, load and failures."""
 
     role: str
     """stopwatch, screen or judge."""
@@ -48,9 +59,9 @@ class Evaluating:
     version: str
     metrics: tuple[str, ...]
     state: str = ""
-    """Of the circuit breaker: closed, open or half_open; empty if it only computes."""
+    """State of the circuit breaker: closed, open or half_open; empty if the evaluator only computes."""
     waits_s: float = 0.0
-    """Until it may be asked again."""
+    """Seconds until the evaluator may be asked again."""
     in_flight: int = 0
     queued: int = 0
     asked: int = 0
@@ -59,53 +70,43 @@ class Evaluating:
     failing: int = 0
     """Calls in a row that it has failed to judge up to now."""
     said: str = ""
-    """What the last failure said."""
+    """Message of the last failure."""
     advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CallsSeen:
-    """What was seen of the calls of one workflow; calls that raised are not among them."""
-
-    workflow: str
-    calls: int
-    with_contexts: int
-    with_answer: int
-
-
-@dataclass(frozen=True, slots=True)
-class AlertNow:
-    """One alert and how it stands."""
+class AlertStatus:
+    """Status of one alert."""
 
     name: str
     rule: str
     """Metric, direction and bound."""
     states: tuple[str, ...]
-    """Of each workflow or model, where it is watched on its own: `ask: spiking`."""
+    """State, or that of each workflow or model: `ask: spiking`."""
     tells: tuple[str, ...]
-    """Whom it tells, by name."""
+    """Names of its notifiers."""
 
 
 @dataclass(frozen=True, slots=True)
-class BaselineNow:
-    """How far the baseline of a workflow's metric has come."""
+class BaselineStatus:
+    """Progress of the baseline of one metric of a workflow."""
 
     workflow: str
     metric: str
     evaluator: str
     """id@version"""
     calls: int
-    """Calls it was learned from, or is being learned from."""
+    """Calls that the baseline was learned from, or is being learned from."""
     complete: bool
     told: str
-    """What it was learned from and when, or how many calls there are so far."""
+    """What the baseline was learned from and when, or how many calls there are so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is configured, what answers, and what became of the last calls. Printed, it is a report in plain text.
+    """Report on what is configured, what answers, and the outcomes of the last calls. `str()` gives plain text.
 
-    Nothing in it is secret: of headers only the names are told, of URLs neither user nor query.
+    It holds no secrets: of headers only the names, of URLs neither user nor query.
     """
 
     state: State
@@ -115,28 +116,28 @@ class Diagnosis:
     problems: tuple[str, ...]
     """What is wrong, in whole sentences; empty when all is well."""
     settings: tuple[Setting, ...] = ()
-    evaluators: tuple[Evaluating, ...] = ()
-    alerts: tuple[AlertNow, ...] = ()
-    baselines: tuple[BaselineNow, ...] = ()
-    """By workflow, metric and evaluator."""
+    evaluators: tuple[EvaluatorStatus, ...] = ()
+    alerts: tuple[AlertStatus, ...] = ()
+    baselines: tuple[BaselineStatus, ...] = ()
+    """Baselines by workflow, metric and evaluator."""
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     queued: int = 0
     """Steps and calls that wait in the background."""
     held: int = 0
     """Spans that wait for their scores."""
-    seen: tuple[CallsSeen, ...] = ()
+    seen: tuple[CaptureCounts, ...] = ()
     scored_lately: int = 0
     """Calls with contexts and an answer that got a score in the last five minutes; at most 1,000 are counted."""
     stats: Stats | None = None
     notices: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
-    """What became of what the alerts had to tell, by notifier."""
+    """Delivered, lost and waiting notices of alerts, by notifier."""
     spool: SpoolContents | None = None
     fates: tuple[Fate, ...] = ()
-    """Oldest first."""
+    """Outcomes of the last calls, oldest first."""
 
     def _repr_html_(self) -> str:
-        """The report as it is printed, for notebooks."""
+        """Return the plain text as HTML, for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
 
     @property
@@ -145,12 +146,120 @@ class Diagnosis:
         return not self.problems
 
     def as_dict(self) -> Mapping[str, object]:
-        """The same as a structure of dicts, lists, strings, numbers, booleans and None, for `json.dumps`."""
-        told: dict[str, object] = {"ok": self.ok, **asdict(self)}
-        told["fates"] = [{**asdict(fate), "why": fate.why} for fate in self.fates]
-        return told
+        """Return the report as dicts, lists, strings, numbers, booleans and None, for `json.dumps`."""
+        found: dict[str, object] = {"ok": self.ok, **asdict(self)}
+        found["fates"] = [{**asdict(fate), "why": fate.why} for fate in self.fates]
+        return found
 
     def __str__(self) -> str:
-        from ragtrace.diagnosis.text import text
+        process = f"ragtrace {self.version}, Python {self.python}, process {self.pid}: {_STATES[self.state]}"
+        sections = [
+            ("Settings", _table((setting.name, setting.value, setting.origin) for setting in self.settings)),
+            ("Evaluators", _table(map(_evaluator, self.evaluators))),
+            ("Alerts", _table(map(_alert, self.alerts))),
+            ("Baselines", _table(map(_baseline, self.baselines))),
+            ("What answers, and can be written to", _table(map(_check, self.checks))),
+            ("Accounts since the start", _accounts(self)),
+            ("What was seen of the calls", _table(map(_captured, self.seen))),
+            ("Last calls, newest last", _table(map(_outcome, self.fates[-_MOST_OUTCOMES:]))),
+            ("Notes", [f"  {note}" for note in self.notes]),
+        ]
+        lines = [process]
+        for title, body in sections:
+            lines += ["", title, *body] if body else []
+        # The problems come last: a terminal that has scrolled shows the end.
+        wrong = [f"  {number}. {problem}" for number, problem in enumerate(self.problems, 1)]
+        return "\n".join([*lines, "", *(["What is wrong", *wrong] if wrong else [_all_well(self)])]) + "\n"
 
-        return text(self)
+
+def _all_well(diagnosis: Diagnosis) -> str:
+    """Return the last line of a report without problems: "All well" only if calls are being scored now."""
+    count, minutes = diagnosis.scored_lately, LATELY_SECONDS / 60
+    if count:
+        return f"All well: {count} calls with contexts and an answer were scored in the last {minutes:.0f} minutes."
+    if diagnosis.state != "running":
+        return "Nothing is wrong as far as can be seen from here."
+    return f"Nothing is wrong as far as can be seen, but no call was scored in the last {minutes:.0f} minutes."
+
+
+def _table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return *rows* as lines of aligned columns, the last column ragged."""
+    rows = list(rows)
+    if not rows:
+        return []
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return [
+        "  " + "  ".join([*(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
+
+
+def _evaluator(evaluator: EvaluatorStatus) -> tuple[str, ...]:
+    status = []
+    if evaluator.state:
+        status.append(f"circuit {evaluator.state}, asked {evaluator.asked} times, {evaluator.in_flight} in flight")
+        if evaluator.waits_s > 0:
+            status.append(f"left alone for another {evaluator.waits_s:.0f} s")
+    if evaluator.failures:
+        status.append(f"failures: {_counts(evaluator.failures)}")
+    return evaluator.role, f"{evaluator.id}@{evaluator.version}", ", ".join(status), ", ".join(evaluator.metrics)
+
+
+def _alert(alert: AlertStatus) -> tuple[str, ...]:
+    rule = "" if alert.name == alert.rule else alert.rule
+    return alert.name, rule, ", ".join(alert.states), f"tells {', '.join(alert.tells)}"
+
+
+def _baseline(baseline: BaselineStatus) -> tuple[str, ...]:
+    return printable(baseline.workflow) or "-", baseline.metric, printable(baseline.evaluator), baseline.told
+
+
+def _check(check: Check) -> tuple[str, ...]:
+    return check.what, "ok" if check.ok else "FAILED", f"{check.seconds * 1000:.0f} ms", check.where, check.seen
+
+
+def _accounts(diagnosis: Diagnosis) -> list[str]:
+    stats, spool = diagnosis.stats, diagnosis.spool
+    if stats is None:
+        return []
+    head = ("evaluator", "offered", "scored", "partial", "pending", "otherwise")
+    lines = _table([head, *(_tally(*each) for each in stats.evaluators.items())]) if stats.evaluators else []
+    lines.append(f"  {diagnosis.queued} in the queue, {diagnosis.held} spans held for their scores")
+    if spool is not None:
+        lines.append(f"  {spool.calls} calls in the spool, {spool.claimed} of them being scored")
+    posted = [*(("scores for " + name, each) for name, each in stats.sinks.items())]
+    posted += [("alerts told by " + name, each) for name, each in diagnosis.notices.items() if each.offered]
+    for what, each in posted:
+        lost = _counts_by({"failed": each.failed, "dropped": each.dropped})
+        lines.append(f"  {what}: {', '.join([f'{each.posted} posted', f'{each.pending} waiting', *lost])}")
+    return [*lines, *(f"  failures of ragtrace itself: {place}: {count}" for place, count in stats.faults.items())]
+
+
+def _tally(name: str, tally: Tally) -> tuple[str, ...]:
+    otherwise = _counts_by({"sampled out": tally.sampled_out, "failed": tally.failed, "dropped": tally.dropped})
+    numbers = (str(number) for number in (tally.offered, tally.scored, tally.partial, tally.pending))
+    return (name, *numbers, ", ".join(otherwise))
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def _counts_by(outcomes: Mapping[str, Mapping[str, int]]) -> list[str]:
+    return [f"{what} {reason} {count}" for what, counts in outcomes.items() for reason, count in counts.items()]
+
+
+def _captured(seen: CaptureCounts) -> tuple[str, ...]:
+    return (
+        seen.workflow or "-",
+        f"{seen.calls} calls",
+        f"{seen.with_contexts} with contexts",
+        f"{seen.calls - seen.with_contexts} contexts_missing",
+        f"{seen.with_answer} with an answer",
+        f"{seen.calls - seen.with_answer} answer_not_captured",
+    )
+
+
+def _outcome(fate: Fate) -> tuple[str, ...]:
+    when = datetime.fromtimestamp(fate.at, timezone.utc).strftime("%H:%M:%SZ")
+    return when, fate.trace_id or "-", fate.workflow or "-", fate.evaluator, fate.outcome, fate.why

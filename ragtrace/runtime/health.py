@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -21,9 +21,9 @@ from ragtrace.system.faults import faults, printable, say
 
 LATELY_SECONDS: Final = 300.0
 _FIRST_CALLS: Final = 10
-"""Calls of a workflow after which what was never seen is spoken of."""
+"""Calls of a workflow after which contexts or answers that were never captured are logged."""
 _IN_A_ROW: Final = 5
-"""Failures that may still be an accident."""
+"""Failures in a row after which an evaluator is logged as failing."""
 _MOST_WORKFLOWS: Final = 100
 _MOST_REMEMBERED: Final = 1_000
 _MOST_CAUSES: Final = 20
@@ -62,11 +62,11 @@ _BY_REASON: Final[Mapping[str, tuple[str, str]]] = {
     "content_filter": ("content filter", "the server withholds the replies: take another model or filter"),
 }
 _AT_ONCE: Final = frozenset({"key refused", "no key", "model or address unknown", "unreachable"})
-"""Causes that do not pass by themselves: spoken of at the first failure if the judge has never answered."""
+"""Causes that do not pass by themselves: logged at the first failure if the judge has never answered."""
 
 
 def cause_of(reason: str, detail: str) -> tuple[str, str]:
-    """Return why a judge failed, in a few words, and what to do about it."""
+    """Return the cause of a judge's failure in a few words, and what to do about it."""
     for pattern, cause, advice in _ADVICE:
         if re.search(pattern, detail):
             return cause, advice
@@ -74,9 +74,10 @@ def cause_of(reason: str, detail: str) -> tuple[str, str]:
 
 
 @dataclass(slots=True)
-class Seen:
-    """Counts of the calls of one workflow and of what was captured of them, without the calls that raised."""
+class CaptureCounts:
+    """Counts of the calls of one workflow, except those that raised, and of what was captured of them."""
 
+    workflow: str
     calls: int = 0
     with_contexts: int = 0
     """Calls whose retrieval was captured, also if it returned nothing."""
@@ -84,21 +85,21 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Failing:
-    """Failures of one evaluator: how many in a row, by which cause, and what the last one said."""
+class EvaluatorFailures:
+    """Failures of one evaluator: how many in a row, by which cause, and the message of the last one."""
 
     in_a_row: int = 0
     causes: Counter[str] = field(default_factory=Counter[str])
     said: str = ""
-    """What the last failure said of itself."""
+    """Message of the last failure."""
     advice: str = ""
     answered: bool = False
     """Whether the evaluator has given labels at least once."""
-    told: bool = False
+    logged: bool = False
 
 
 class Health:
-    """Observer of calls that counts, in the background, what was captured of them and how their evaluators fail.
+    """Observer of finished calls that counts what was captured of them and how their evaluators fail.
 
     Args:
         clock: monotonic seconds.
@@ -109,70 +110,67 @@ class Health:
         self.reset()
 
     def reset(self) -> None:
-        """Start afresh: after a fork, the calls are the parent's."""
-        self.seen: dict[str, Seen] = {}
-        self.failing: dict[str, Failing] = {}
-        self._well: deque[float] = deque(maxlen=_MOST_REMEMBERED)
-        self._told: set[str] = set()
+        """Forget all calls: after a fork they are the parent's."""
+        self.captured: dict[str, CaptureCounts] = {}
+        self.failures: dict[str, EvaluatorFailures] = {}
+        self._scored: deque[float] = deque(maxlen=_MOST_REMEMBERED)
+        self._logged: set[str] = set()
 
     @property
     def scored_lately(self) -> int:
         """Calls with contexts and an answer that got a score in the last five minutes; at most 1,000 are counted."""
         since = self._clock() - LATELY_SECONDS
-        return sum(at >= since for at in list(self._well))
+        return sum(at >= since for at in list(self._scored))
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None:
         """Count *call*, and the failures among its *evaluations*."""
-        for evaluation in evaluations if call.answer_captured else ():  # of others nobody was asked
-            self._note(evaluation)
+        for evaluation in evaluations if call.answer_captured else ():  # without an answer no evaluator is asked
+            self._count_failure(evaluation)
         if call.error is not None or not (evaluations or decision is not None):
             return
-        if call.workflow not in self.seen and len(self.seen) >= _MOST_WORKFLOWS:
+        if call.workflow not in self.captured and len(self.captured) >= _MOST_WORKFLOWS:
             return
-        seen = self.seen.setdefault(call.workflow, Seen())
-        seen.calls += 1
-        seen.with_contexts += call.contexts is not None
-        seen.with_answer += call.answer_captured
-        if seen.calls == _FIRST_CALLS:
-            self._tell("contexts", seen.with_contexts, NO_CONTEXTS, call.workflow)
-            self._tell("answer", seen.with_answer, NO_ANSWERS, call.workflow)
-        if call.contexts is not None and call.answer_captured and _any_score(evaluations):
-            self._well.append(self._clock())
+        counts = self.captured.setdefault(call.workflow, CaptureCounts(call.workflow))
+        counts.calls += 1
+        counts.with_contexts += call.contexts is not None
+        counts.with_answer += call.answer_captured
+        if counts.calls == _FIRST_CALLS:
+            self._warn_missing("contexts", counts.with_contexts, NO_CONTEXTS, call.workflow)
+            self._warn_missing("answer", counts.with_answer, NO_ANSWERS, call.workflow)
+        # Times that the stopwatch measured are no scores of an evaluator.
+        judged = (each for each in evaluations if each.evaluator != Stopwatch().id)
+        scored = any(isinstance(result, Score) for each in judged for result in each.results.values())
+        if call.contexts is not None and call.answer_captured and scored:
+            self._scored.append(self._clock())
 
-    def _tell(self, what: str, count: int, message: str, workflow: str) -> None:
-        if count == 0 and what not in self._told:
-            self._told.add(what)
-            if any(place.startswith(f"capture.{what}:") for place in faults.counts()):
-                return  # capture has said in which value it found none
-            say(logging.WARNING, message, _FIRST_CALLS, repr(workflow))
+    def _warn_missing(self, what: str, count: int, message: str, workflow: str) -> None:
+        if count == 0 and what not in self._logged:
+            self._logged.add(what)
+            if not any(place.startswith(f"capture.{what}:") for place in faults.counts()):  # else capture has warned
+                say(logging.WARNING, message, _FIRST_CALLS, repr(workflow))
 
-    def _note(self, evaluation: Evaluation) -> None:
-        row = self.failing.setdefault(evaluation.evaluator, Failing())
+    def _count_failure(self, evaluation: Evaluation) -> None:
+        row = self.failures.setdefault(evaluation.evaluator, EvaluatorFailures())
         outcome, reason = evaluation.outcome
         if outcome != "failed":
             if not evaluation.cached:
-                row.in_a_row, row.answered, row.told = 0, True, False
+                row.in_a_row, row.answered, row.logged = 0, True, False
             return
         detail = detail_of(evaluation)
         row.in_a_row += 1
-        if not detail.startswith(_LEFT_ALONE):
-            cause, row.advice = cause_of(reason, detail)
-            row.said = printable(detail or reason, _SAID_CHARS)
-            if cause in row.causes or len(row.causes) < _MOST_CAUSES:
-                row.causes[cause] += 1
-            if not row.told and (row.in_a_row >= _IN_A_ROW or (cause in _AT_ONCE and not row.answered)):
-                row.told = True
-                say(
-                    logging.WARNING,
-                    "%s fails (%s), and gives no scores until it answers: %s; %s. ragtrace.doctor() shows more",
-                    repr(evaluation.evaluator),
-                    cause,
-                    row.said,
-                    row.advice,
-                )
-
-
-def _any_score(evaluations: Iterable[Evaluation]) -> bool:
-    """Return whether an evaluator has scored the call; measured times are no scores of it."""
-    judged = (each for each in evaluations if each.evaluator != Stopwatch().id)
-    return any(isinstance(result, Score) for each in judged for result in each.results.values())
+        if detail.startswith(_LEFT_ALONE):
+            return
+        cause, row.advice = cause_of(reason, detail)
+        row.said = printable(detail or reason, _SAID_CHARS)
+        if cause in row.causes or len(row.causes) < _MOST_CAUSES:
+            row.causes[cause] += 1
+        if not row.logged and (row.in_a_row >= _IN_A_ROW or (cause in _AT_ONCE and not row.answered)):
+            row.logged = True
+            say(
+                logging.WARNING,
+                "%s fails (%s), and gives no scores until it answers: %s; %s. ragtrace.doctor() shows more",
+                repr(evaluation.evaluator),
+                cause,
+                row.said,
+                row.advice,
+            )
