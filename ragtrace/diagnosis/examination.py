@@ -121,7 +121,7 @@ def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
         probe_files(inside.settings, probes)
         probe_notifiers(() if alerting is None else alerting.alerts, probes)
     checks, evaluators = probes.wait(), _evaluators(inside)
-    notices = {} if alerting is None else alerting.delivery_counts()
+    notices: Mapping[str, Posted] = {} if alerting is None else alerting.delivery_counts()
     seen = tuple(replace(each) for each in list(inside.health.captured.values()))
     return _diagnosis(
         "running",

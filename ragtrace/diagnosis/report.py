@@ -195,7 +195,7 @@ def _table(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _evaluator(evaluator: EvaluatorStatus) -> tuple[str, ...]:
-    status = []
+    status: list[str] = []
     if evaluator.state:
         status.append(f"circuit {evaluator.state}, asked {evaluator.asked} times, {evaluator.in_flight} in flight")
         if evaluator.waits_s > 0:
