@@ -17,7 +17,7 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.types import Document, Judge, Judgement, RagCall, Score
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.judges import EmbeddedJudge
-from ragtrace.judges.llm.reading import MAX_ANSWER_CHARS, MAX_CONTEXT_CHARS, MAX_STATEMENTS, STEP_CHARS
+from ragtrace.judges.lexical.embedded import MAX_ANSWER_CHARS, MAX_CONTEXT_CHARS, MAX_STATEMENTS, STEP_CHARS
 from ragtrace.metrics import registry
 from tests.support.languages import PARALLEL
 

@@ -14,8 +14,7 @@ import ragtrace
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Document, Judge, Judgement, RagCall, Result, Score, Unscored
 from ragtrace.evaluation.judge_client import JudgeClient
-from ragtrace.judges.llm.windows import windows
-from ragtrace.judges.local.scorer import ScorerJudge
+from ragtrace.judges.local.scorer import ScorerJudge, windows
 from ragtrace.metrics import registry
 
 CALL = RagCall("q", (Document("The depot is in Ghent."), Document("The port is in Antwerp.")), "It is in Ghent.")

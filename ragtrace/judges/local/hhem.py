@@ -1,8 +1,8 @@
 """`HHEM`: Vectara's hallucination evaluation model, or any local model that classifies pairs of texts, as a judge.
 
-HHEM-2.1-Open comes with loading code of its own that would have to be trusted and that newer versions of transformers
-no longer run. Its weights are those of a T5 encoder with a token classifier, so they are loaded as that, and no code of
-a model's is ever run.
+HHEM-2.1-Open comes with loading code of its own, which would have to be trusted and which newer versions of
+transformers no longer run. Its weights are those of a T5 encoder with a token classifier, so they are loaded as that,
+and no code of a model's is ever run.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
-from ragtrace.judges.local.scorer import Pair, consistency
+from ragtrace.judges.local.scorer import OFFERED, Pair, consistency
 from ragtrace.system.forks import in_child
 
 _VECTARA: Final = "vectara/hallucination_evaluation_model"
@@ -26,19 +27,18 @@ _PROMPT: Final = (
     "<pad> Determine if the hypothesis is true given the premise?\n\nPremise: {text1}\n\nHypothesis: {text2}"
 )
 _CONSISTENT: Final = frozenset("consistent entailment entailed supported factual faithful".split())
-_OFFERED: Final = frozenset({"consistency"})
 _UNNAMED: Final = "label_"
 _BATCH: Final = 8
 _RELATIVE_TOKENS: Final = 2_048
 """For a model whose positions are relative: it could read more, but the time grows with the square."""
 _MOST_TOKENS: Final = 100_000
-"""A tokenizer that says more than this says that it does not know."""
+"""A tokenizer with a higher limit has none that it knows."""
 
 
 class HHEM:
-    """Consistency by a local classifier of (premise, hypothesis): no network once the model is on this machine.
+    """Judge by a local classifier of premise and hypothesis: no network once the model is on this machine.
 
-    The model is loaded at the first call, in a thread of the background, and asked there, one call at a time. Offers
+    The model is loaded at the first call, in a thread of the background, and runs there, one call at a time. Offers
     `consistency`; as `screen=` it sees every call, as `judge=` a sample. Contexts that are too long for it are read in
     windows, as `ScorerJudge` describes; nothing is cut.
 
@@ -66,7 +66,8 @@ class HHEM:
         label: str | int | None = None,
         local_only: bool = False,
     ) -> None:
-        _installed()
+        if missing := [name for name in ("torch", "transformers") if find_spec(name) is None]:
+            raise SettingsError(f"HHEM needs {' and '.join(missing)}; pip install 'ragtrace-otel[hhem]'")
         if max_tokens is not None and max_tokens < 1:
             raise SettingsError(f"max_tokens must be positive, got {max_tokens!r}")
         self._model, self._device, self._label, self._local_only = str(model), device, label, local_only
@@ -84,7 +85,7 @@ class HHEM:
 
     @property
     def version(self) -> str:
-        """Of the windows, and the model's name."""
+        """Version of the way texts are split into windows, and the model's name."""
         return f"1:{Path(self._model).name}"
 
     @property
@@ -92,11 +93,11 @@ class HHEM:
         return "model"
 
     def offers(self, metric: Metric) -> bool:
-        """Metrics that need nothing but the consistency."""
-        return metric.needs == _OFFERED
+        """Return whether *metric* needs nothing but the consistency."""
+        return metric.needs == OFFERED
 
     def load(self) -> None:
-        """Load the model now instead of at the first call: a download takes longer than a call is judged for.
+        """Load the model now instead of at the first call: a download takes longer than a judge's deadline.
 
         Raises:
             JudgeError: the model cannot be loaded ("unavailable").
@@ -105,7 +106,7 @@ class HHEM:
             self._load()
 
     def judge(self, call: RagCall) -> Judgement:
-        """The consistency of *call*. Blocks: ragtrace calls it in a thread.
+        """Return the consistency of *call*. Blocks: ragtrace calls it in a thread.
 
         Raises:
             JudgeError: the model cannot be loaded ("unavailable"), or gives no probability.
@@ -128,41 +129,37 @@ class HHEM:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A model that is ready."""
+    """Model that is ready, with its tokenizer."""
 
-    tokens: Callable[[Sequence[Pair]], Any]
-    """The tokenizer's output for some pairs, as tensors."""
-    length: Callable[[Pair], int]
+    device: str
+    tokenizer: Callable[..., Any]
+    texts: Callable[[Sequence[Pair]], Sequence[list[str]]]
+    """Returns the arguments of the tokenizer for some pairs: one text a pair, or two."""
     probabilities: Callable[[Any], Any]
-    """(n,) probabilities out of such an output."""
+    """Returns (n,) probabilities for the tokenizer's output for n pairs."""
     max_tokens: int
 
     def fits(self, premise: str, hypothesis: str) -> bool:
-        """Whether the model can read both at once."""
-        return self.length((premise, hypothesis)) <= self.max_tokens
+        """Return whether the model can read both at once."""
+        tokens = self.tokenizer(*self.texts([(premise, hypothesis)]), verbose=False)["input_ids"][0]
+        return len(tokens) <= self.max_tokens
 
     def scores(self, pairs: Sequence[Pair]) -> list[float | str]:
-        """The probability of each pair."""
+        """Return the probability of each pair."""
         found: list[float | str] = []
         for start in range(0, len(pairs), _BATCH):
-            values: list[float] = self.probabilities(self.tokens(pairs[start : start + _BATCH])).tolist()
+            texts = self.texts(pairs[start : start + _BATCH])
+            tokens = self.tokenizer(*texts, return_tensors="pt", padding=True, verbose=False).to(self.device)
+            values: list[float] = self.probabilities(tokens).tolist()
             found += values
         return found
-
-
-def _installed() -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
-    if missing:
-        raise SettingsError(f"HHEM needs {' and '.join(missing)}; pip install 'ragtrace-otel[hhem]'")
 
 
 def _load(name: str, device: str | None, max_tokens: int | None, label: str | int | None, local: bool) -> _Loaded:
     torch, transformers = import_module("torch"), import_module("transformers")
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     described: dict[str, Any] = transformers.PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
-    if _is_vectaras(described):
+    if any(str(architecture).startswith("HHEMv2") for architecture in described.get("architectures") or ()):
         return _vectaras(name, described, place, max_tokens or _RELATIVE_TOKENS, local)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(name, local_files_only=local)
     tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
@@ -174,50 +171,39 @@ def _load(name: str, device: str | None, max_tokens: int | None, label: str | in
             logits = network(**inputs).logits.double()
         return torch.sigmoid(logits[:, 0]) if column is None else torch.softmax(logits, dim=-1)[:, column]
 
-    def tokens(pairs: Sequence[Pair]) -> Any:
-        premises, hypotheses = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-        return tokenizer(premises, hypotheses, return_tensors="pt", padding=True).to(place)
+    def texts(pairs: Sequence[Pair]) -> Sequence[list[str]]:
+        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
-    def length(pair: Pair) -> int:
-        return len(tokenizer(*pair, verbose=False)["input_ids"])
-
-    return _Loaded(tokens, length, probabilities, max_tokens or _readable(network.config, tokenizer))
-
-
-def _is_vectaras(described: Mapping[str, Any]) -> bool:
-    return any(str(name).startswith("HHEMv2") for name in described.get("architectures") or ())
+    return _Loaded(place, tokenizer, texts, probabilities, max_tokens or _readable(network.config, tokenizer))
 
 
 def _vectaras(name: str, described: Mapping[str, Any], place: str, max_tokens: int, local: bool) -> _Loaded:
-    """HHEM-2.1-Open: a T5 encoder whose first token is classified."""
+    """Return HHEM-2.1-Open: a T5 encoder whose first token is classified."""
     torch, transformers = import_module("torch"), import_module("transformers")
     foundation, prompt = described.get("foundation") or _FOUNDATION, _prompt(described)
     config = transformers.T5Config.from_pretrained(foundation, local_files_only=local)
     config.num_labels = 2
     network = transformers.T5ForTokenClassification(config)
-    _take_weights(network, _weights(name, local))
+    _load_weights(network, name, local)
     network.to(place).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(foundation, local_files_only=local)
-
-    def filled(pair: Pair) -> str:
-        return prompt[0] + pair[0] + prompt[1] + pair[1] + prompt[2]
 
     def probabilities(inputs: Any) -> Any:
         with torch.inference_mode():
             logits = network(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).logits
         return torch.softmax(logits[:, 0, :].double(), dim=-1)[:, 1]
 
-    def tokens(pairs: Sequence[Pair]) -> Any:
-        return tokenizer([filled(pair) for pair in pairs], return_tensors="pt", padding=True, verbose=False).to(place)
+    def texts(pairs: Sequence[Pair]) -> Sequence[list[str]]:
+        return ([prompt[0] + premise + prompt[1] + hypothesis + prompt[2] for premise, hypothesis in pairs],)
 
-    def length(pair: Pair) -> int:
-        return len(tokenizer(filled(pair), verbose=False)["input_ids"])
-
-    return _Loaded(tokens, length, probabilities, max_tokens)
+    return _Loaded(place, tokenizer, texts, probabilities, max_tokens)
 
 
 def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What stands before the premise, between the two and behind the hypothesis: no text is searched for places."""
+    """Return the parts of the prompt before the premise, between premise and hypothesis, and behind the hypothesis.
+
+    They are joined with the texts, so that nothing in a text is read as a placeholder.
+    """
     before, _, rest = str(described.get("prompt") or _PROMPT).partition("{text1}")
     between, found, after = rest.partition("{text2}")
     if not found:
@@ -225,16 +211,12 @@ def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
     return before, between, after
 
 
-def _weights(name: str, local: bool) -> dict[str, Any]:
+def _load_weights(network: Any, name: str, local: bool) -> None:
+    """Load the weights of the model *name* into *network*; raises unless there is one for each place, and none else."""
     hub, tensors = import_module("transformers.utils"), import_module("safetensors.torch")
-    path = hub.cached_file(name, "model.safetensors", local_files_only=local)
-    found: dict[str, Any] = tensors.load_file(path)
-    return {key.removeprefix("t5."): value for key, value in found.items()}
-
-
-def _take_weights(network: Any, weights: Mapping[str, Any]) -> None:
-    """Put *weights* into *network*: every one of them and nowhere a random one, or it would be another model."""
-    missing, unexpected = network.load_state_dict(dict(weights), strict=False)
+    found: dict[str, Any] = tensors.load_file(hub.cached_file(name, "model.safetensors", local_files_only=local))
+    weights = {key.removeprefix("t5."): value for key, value in found.items()}
+    missing, unexpected = network.load_state_dict(weights, strict=False)
     network.tie_weights()  # the embedding is stored once, under the name of what shares it
     missing = [key for key in missing if not key.endswith("embed_tokens.weight")]
     if missing or unexpected:
@@ -243,7 +225,7 @@ def _take_weights(network: Any, weights: Mapping[str, Any]) -> None:
 
 
 def _column(config: Any, label: str | int | None) -> int | None:
-    """The output that means consistent; None: there is only one output."""
+    """Return the index of the output that means consistent; None: there is only one output."""
     names = {int(index): str(name).casefold() for index, name in config.id2label.items()}
     if label is not None:
         found = [index for index, name in names.items() if label in (index, name) or str(label).casefold() == name]
@@ -262,7 +244,7 @@ def _column(config: Any, label: str | int | None) -> int | None:
 
 
 def _readable(config: Any, tokenizer: Any) -> int:
-    """Tokens that a model can read at once; 512 if neither it nor its tokenizer says."""
+    """Return how many tokens a model can read at once; 512 if neither the model nor its tokenizer knows."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions and "roberta" in str(getattr(config, "model_type", "")):
         positions -= 2  # it keeps two for itself

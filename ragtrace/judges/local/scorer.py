@@ -1,9 +1,9 @@
-"""`ScorerJudge`: a model that scores pairs of texts gives the consistency of an answer."""
+"""`ScorerJudge`: the consistency of an answer by a model that scores pairs of texts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from ragtrace.core.errors import JudgeError, SettingsError
@@ -11,35 +11,34 @@ from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.lexical.sentences import sentences
 from ragtrace.judges.llm.invisible_chars import without_hidden
 from ragtrace.judges.llm.jsonreading import parse_rating
-from ragtrace.judges.llm.windows import SEPARATOR, windows
 
 Pair: TypeAlias = tuple[str, str]
 """Premise and hypothesis."""
 Scores: TypeAlias = Callable[[Sequence[Pair]], Sequence["float | str"]]
-_OFFERED: Final = frozenset({"consistency"})
+OFFERED: Final = frozenset({"consistency"})
+_SEPARATOR: Final = "\n\n"
 
 
 class ScorerJudge:
-    """Consistency from any scorer of pairs: the probability that a premise supports a hypothesis.
+    """Judge that takes the consistency from any scorer of pairs: the probability that a premise supports a hypothesis.
 
-    If all contexts and the answer fit the scorer, they are one pair (`method=whole`). Otherwise the contexts are put
-    together to windows of whole chunks, a longer chunk split at sentences with one sentence of overlap, and each
-    sentence of the answer is scored against each window: the highest over the windows, the mean over the sentences
+    If all contexts and the answer fit the scorer, they are one pair (`method=whole`). Otherwise the contexts are joined
+    into windows of whole chunks, a longer chunk split at sentences with one sentence of overlap, and each sentence of
+    the answer is scored against each window: the highest over the windows, the mean over the sentences
     (`method=windowed`). Nothing is cut.
 
-    It is a plain function to those who ask it, and is called in threads. It does not know abstentions: an answer that
-    declines is scored like any other.
+    The scorer is called in threads. It does not know abstentions: an answer that declines is scored like any other.
 
     Example: `ragtrace.ScorerJudge(lambda premise, hypothesis: model.predict(premise, hypothesis), max_chars=8_000)`
 
     Args:
-        score: a number in [0, 1] for a premise and a hypothesis, or a text that is nothing but such a number.
+        score: returns a number in [0, 1] for a premise and a hypothesis, or a text that is nothing but such a number.
         max_chars: characters that premise and hypothesis may have together.
         name: the judge's id.
-        version: of the scorer: it stands on every score.
+        version: version of the scorer; it stands on every score.
 
     Raises:
-        SettingsError: max_chars is not positive.
+        SettingsError: *max_chars* is below 2.
     """
 
     def __init__(
@@ -68,26 +67,28 @@ class ScorerJudge:
         return "model"
 
     def offers(self, metric: Metric) -> bool:
-        """Metrics that need nothing but the consistency."""
-        return metric.needs == _OFFERED
+        """Return whether *metric* needs nothing but the consistency."""
+        return metric.needs == OFFERED
 
     def judge(self, call: RagCall) -> Judgement:
-        """The consistency of *call*.
+        """Return the consistency of *call*.
 
         Raises:
-            JudgeError: the scorer's value is none.
+            JudgeError: the scorer returned something that is no number in [0, 1].
         """
-        return consistency(call, self._scores, self._fits)
-
-    def _scores(self, pairs: Sequence[Pair]) -> list[float | str]:
-        return [self._score(premise, hypothesis) for premise, hypothesis in pairs]
-
-    def _fits(self, premise: str, hypothesis: str) -> bool:
-        return len(premise) + len(hypothesis) <= self._max_chars
+        return consistency(
+            call,
+            lambda pairs: [self._score(premise, hypothesis) for premise, hypothesis in pairs],
+            lambda premise, hypothesis: len(premise) + len(hypothesis) <= self._max_chars,
+        )
 
 
 def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool]) -> Judgement:
-    """The consistency of the answer with the distinct contexts that are not blank; nothing is asked without either.
+    """Return the consistency of the answer with the distinct contexts that are not blank; no label without either.
+
+    Args:
+        scores: returns a number in [0, 1], or a text with one, for each pair.
+        fits: returns whether the scorer can read premise and hypothesis at once.
 
     Raises:
         JudgeError: a value is no number ("unparsable"), not finite or not in [0, 1]; or a sentence is longer than the
@@ -98,21 +99,15 @@ def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool])
     texts = [text for text in texts if text]
     if not answer or not texts:
         return Judgement()
-    whole = SEPARATOR.join(texts)
+    whole = _SEPARATOR.join(texts)
     if fits(whole, answer):
         value = _number(scores([(whole, answer)])[0])
         return Judgement(consistency=value, mode="whole", attributes={"method": "whole", "windows": 1})
-    parts = [answer[start:end] for start, end in sentences(answer)]
-    return _windowed(texts, parts or [answer], scores, fits)
-
-
-def _windowed(
-    texts: Sequence[str], parts: Sequence[str], scores: Scores, fits: Callable[[str, str], bool]
-) -> Judgement:
-    """Windows have room for the longest sentence, so that all sentences are held against the same ones."""
+    # Windows have room for the longest sentence, so that all sentences are held against the same ones.
+    parts = [answer[start:end] for start, end in sentences(answer)] or [answer]
     longest = max(parts, key=len)
     try:
-        premises = windows(texts, lambda premise: all(fits(premise, part) for part in {longest, *parts[:1]}))
+        premises = windows(texts, lambda premise: all(fits(premise, part) for part in {longest, parts[0]}))
     except ValueError:
         detail = f"a sentence of {len(longest)} characters leaves no room for any context"
         raise JudgeError("truncated", detail, retryable=False) from None
@@ -129,6 +124,7 @@ def _windowed(
 
 
 def _number(value: object) -> float:
+    """Return what a scorer returned as a number in [0, 1]; raises a `JudgeError` if it is none."""
     if isinstance(value, str):
         return parse_rating(value)
     try:
@@ -140,3 +136,63 @@ def _number(value: object) -> float:
     if not 0 <= number <= 1:
         raise JudgeError("out_of_range", f"{number!r} is outside [0, 1]", retryable=False)
     return number
+
+
+def windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
+    """Return *texts* joined into as few windows as fit, in order; nothing is left out.
+
+    A text that does not fit alone is split at sentences, and each of its windows begins with the last sentence of the
+    one before. A sentence that does not fit alone is split at white space, or anywhere if it has none.
+
+    Args:
+        fits: returns whether the model can read a window.
+
+    Raises:
+        ValueError: not even one character fits.
+    """
+    found: list[str] = []
+    window = ""
+    for text in texts:
+        joined = window + _SEPARATOR + text if window else text
+        if fits(joined):
+            window = joined
+            continue
+        if window:
+            found.append(window)
+        window = text if fits(text) else ""
+        if not window:
+            found.extend(_split(text, fits))
+    return [*found, window] if window else found
+
+
+def _split(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
+    """Yield windows of *text*, cut at sentences, each with the last sentence of the one before where that fits."""
+    pieces: list[tuple[int, int]] = []
+    done = first = 0
+    for start, end in sentences(text):
+        begin = start - len(text[done:start].lstrip())  # with its list marker
+        pieces += [(at, at + len(part)) for at, part in _parts(text[begin:end], begin, fits)]
+        done = end
+    while first < len(pieces):
+        last = first
+        while last + 1 < len(pieces) and fits(text[pieces[first][0] : pieces[last + 1][1]]):
+            last += 1
+        yield text[pieces[first][0] : pieces[last][1]]
+        if last + 1 == len(pieces):
+            return
+        # One sentence of overlap, unless the two together do not fit: then it would add nothing.
+        overlaps = last > first and fits(text[pieces[last][0] : pieces[last + 1][1]])
+        first = last if overlaps else last + 1
+
+
+def _parts(text: str, at: int, fits: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
+    """Yield offset and text of the parts of a sentence that fit; the sentence stands at offset *at*."""
+    if fits(text):
+        yield at, text
+        return
+    if len(text) < 2:
+        raise ValueError("no text is short enough")
+    middle = text.rfind(" ", 1, len(text) // 2 + 1)
+    middle = middle if middle > 0 else len(text) // 2
+    yield from _parts(text[:middle], at, fits)
+    yield from _parts(text[middle:], at + middle, fits)
