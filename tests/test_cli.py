@@ -255,16 +255,6 @@ def test_no_color_and_a_narrow_terminal_are_respected(docs: Path) -> None:
     assert "\x1b[1;31m" not in done.stdout
 
 
-def test_the_picture_loads_nothing(docs: Path, tmp_path: Path) -> None:
-    """The SVG has no font or image from a server."""
-    picture = tmp_path / "demo.svg"
-    assert main(["demo", "--docs", str(docs), "--questions", "8", "--svg", str(picture)]) == OK
-    text = picture.read_text(encoding="utf-8")
-    assert "<svg" in text
-    assert "url(http" not in text
-    assert "@font-face" not in text
-
-
 # --- a model behind a server ----------------------------------------------------------------------------------------
 
 

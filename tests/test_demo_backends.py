@@ -14,9 +14,6 @@ from pathlib import Path
 import pytest
 
 from ragtrace.cli import main
-from ragtrace.demo.backends.interrupts import Interrupts
-from ragtrace.demo.outcome import Backend
-from ragtrace.demo.wording import backend
 from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK
 from tests.support.monitoring import wait_until
 
@@ -184,34 +181,6 @@ def test_a_server_that_ends_while_we_stay_is_told_of(docs: Path, environ: dict[s
         assert "Alertmanager has ended; its log: " in next(process.stderr)
         assert process.wait(timeout=TIMEOUT) == OK
     assert not any(map(alive, pids(environ)))
-
-
-def test_a_signal_is_put_off_while_a_child_is_entered() -> None:
-    """It is not lost: it comes at the end of the block."""
-    reached: list[bool] = []
-
-    def start() -> None:
-        with interrupts.held():
-            os.kill(os.getpid(), signal.SIGTERM)
-            reached.append(True)
-
-    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
-        start()
-    assert reached
-
-
-def test_handlers_are_put_back() -> None:
-    """After the block a signal does what it did before."""
-    before = signal.getsignal(signal.SIGTERM)
-    with Interrupts():
-        assert signal.getsignal(signal.SIGTERM) != before
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_a_backend_is_one_line_of_the_report() -> None:
-    """Its address and what it has, or why it does not run."""
-    assert backend(Backend("Phoenix", "http://127.0.0.1:1", shows="3 spans")) == "Phoenix: http://127.0.0.1:1 (3 spans)"
-    assert backend(Backend("Phoenix", None, "not installed")) == "Phoenix: not installed"
 
 
 def test_the_report_compares_the_release_with_what_was_before(docs: Path, tmp_path: Path) -> None:

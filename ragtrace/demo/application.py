@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import ragtrace
-from ragtrace.demo.answering import Extractive, pieces
-from ragtrace.demo.passages import Passage
+from ragtrace.demo.documents import Passage
+from ragtrace.demo.generator import Model
 from ragtrace.demo.search import Index
-
-TOP_K = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A retrieved passage."""
+    """Retrieved passage with its BM25 weight."""
 
     id: str
     text: str
@@ -24,37 +21,20 @@ class Hit:
     passage: Passage
 
 
-class Model(Protocol):
-    """Something that answers a question from passages, piece by piece."""
+def build(index: Index, model: Model, name: str = "") -> Callable[[str], str]:
+    """Build the application: a function from a question to its answer.
 
-    @property
-    def name(self) -> str: ...
-    def stream(self, question: str, hits: list[Hit]) -> Iterator[str]: ...
-
-
-class ExtractiveModel:
-    """The built-in generator as a model."""
-
-    name = "extractive"
-
-    def __init__(self, index: Index) -> None:
-        self._extractive = Extractive(index.rarity)
-
-    def stream(self, question: str, hits: list[Hit]) -> Iterator[str]:
-        """The answer, word by word."""
-        yield from pieces(self._extractive.answer(question, [hit.passage for hit in hits]))
-
-
-def build(index: Index, model: Model) -> Callable[[str], str]:
-    """The application: a function from a question to its answer."""
+    Args:
+        name: name of the model on the spans; default: the model's own.
+    """
 
     @ragtrace.retrieve(source="documents")
-    def search(query: str, k: int = TOP_K) -> list[Hit]:
+    def search(query: str, k: int = 4) -> list[Hit]:
         return [Hit(passage.id, passage.text, score, passage) for passage, score in index.search(query, k)]
 
-    @ragtrace.generate(model=model.name)
+    @ragtrace.generate(model=name or model.name)
     def answer(question: str, hits: list[Hit]) -> Iterator[str]:
-        yield from model.stream(question, hits)
+        yield from model.stream(question, [hit.passage for hit in hits])
 
     @ragtrace.trace(name="ask-documents")
     def ask(question: str) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sqlite3
 import sys
+import tempfile
+import time
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ragtrace.system.terminal import FAILURE, OK, complain, flush, has_rich
 
@@ -41,7 +45,7 @@ keys of the JSON object:
                         unsupported (text; unsupported: offsets into the answer; support; quote of the closest passage)
   stats                 ragtrace.stats(): offered, scored, dropped ... by evaluator, and failures of ragtrace itself
   sent_to               endpoint (null: nowhere), spans, failed
-  backends              with --backends: name, url (null: it does not run), problem (why not), shows (what it has)
+  backends              with --backends: name, url (null: it does not run), problem (why not)
 
 exit status: 0 done, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader of the output went away
 """
@@ -72,85 +76,89 @@ def add(commands: Any) -> None:
     )
     demo.add_argument("--store", type=Path, metavar="PATH", help="keep the calls in this local history")
     demo.add_argument("--report", type=Path, metavar="FILE.html", help="write the report on the run's local history")
-    demo.add_argument("--svg", type=Path, metavar="FILE", help=argparse.SUPPRESS)
     demo.set_defaults(run=run)
 
 
 def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 2:
+    if not text.isdecimal() or int(text) < 2:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 2, got {text!r}")
-    return number
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the demo and show what came of it; returns the exit status."""
+    """Run the demo and show its outcome; returns the exit status."""
     from ragtrace.core.errors import RagtraceError
-    from ragtrace.demo.history import kept
-    from ragtrace.demo.passages import DemoError
-    from ragtrace.demo.run import Options
+    from ragtrace.demo.documents import DemoError
 
-    asked = Options(
-        docs=options.docs, questions=options.questions, seed=options.seed, model=options.model, store=options.store
-    )
     try:
-        with kept(asked, options.report) as wanted:
-            (_stay if options.backends else _run)(wanted, options)
+        with ExitStack() as stack:
+            _run(options, stack)
     except (DemoError, RagtraceError) as error:
         complain(str(error))
         return FAILURE
     return OK
 
 
-def _run(wanted: Options, options: argparse.Namespace) -> None:
-    from ragtrace.demo.progress import shown
-    from ragtrace.demo.run import run
+def _run(options: argparse.Namespace, stack: ExitStack) -> None:
+    """Run the demo, with everything that is to end after it on *stack*."""
+    from ragtrace.demo.backends import beside
+    from ragtrace.demo.documents import DemoError
+    from ragtrace.demo.run import Options, run
 
-    with shown(rich=has_rich(), quiet=options.json) as progress:
-        outcome = run(wanted, progress)
-    _show(outcome, wanted, options)
-
-
-def _stay(wanted: Options, options: argparse.Namespace) -> None:
-    """Run the demo beside its backends, show the result, and stay until interrupted."""
-    from ragtrace.demo.backends.stay import staying
-    from ragtrace.demo.progress import shown
-
-    with ExitStack() as stack:
-        with shown(rich=has_rich(), quiet=options.json) as progress:
-            stay = stack.enter_context(staying(wanted, progress))
-        _show(stay.outcome, wanted, options)
+    report, store = cast("tuple[Path | None, Path | None]", (options.report, options.store))
+    if report is not None and not report.absolute().parent.is_dir():
+        raise DemoError(f"the report cannot be written to {report}: there is no folder {report.parent}; make it first")
+    if report is not None and find_spec("jinja2") is None:
+        raise DemoError("--report needs Jinja2; install it with: pip install 'ragtrace-otel[cli]'")
+    if report is not None and store is None:  # the report is made from a history
+        folder = tempfile.TemporaryDirectory(prefix="ragtrace-demo-", ignore_cleanup_errors=True)
+        store = Path(stack.enter_context(folder)) / "history.db"
+    wanted = Options(options.docs, options.questions, options.seed, options.model, store)
+    terminal = not options.json and sys.stderr is not None and sys.stderr.isatty()
+    progress = _count_on_stderr if terminal else lambda *_: None
+    if options.backends:
+        outcome, backends = stack.enter_context(beside(wanted, progress))
+        _show(outcome, wanted, options)
         flush(sys.stdout)
-        stay.until_interrupted(complain)
+        backends.stay(complain)
+    else:
+        _show(run(wanted, progress), wanted, options)
+
+
+def _count_on_stderr(stage: str, done: int, total: int) -> None:
+    line = f"{stage}: {done} of {total}" if done < total else ""
+    sys.stderr.write(f"\r{line:<60}\r")
+    sys.stderr.flush()
 
 
 def _show(outcome: Outcome, wanted: Options, options: argparse.Namespace) -> None:
-    if options.svg:
-        from ragtrace.demo.report import save_svg
+    from ragtrace.demo import report
+    from ragtrace.demo.outcome import as_json
 
-        save_svg(outcome, options.svg)
-    _print(outcome, as_json=options.json, rich=has_rich())
+    if options.json:
+        sys.stdout.write(f"{json.dumps(as_json(outcome, report.WORST))}\n")
+    else:
+        report.show(outcome, rich=has_rich())
     if options.report and wanted.store:
-        from ragtrace.demo.history import write_report
-
-        write_report(outcome, wanted.store, options.report)
+        _write_report(outcome, wanted.store, options.report)
         complain(f"report written to {options.report}")
 
 
-def _print(outcome: Outcome, *, as_json: bool, rich: bool) -> None:
-    if as_json:
-        from ragtrace.demo import outcome as data
-        from ragtrace.demo.wording import WORST
+def _write_report(outcome: Outcome, store: Path, file: Path) -> None:
+    """Write the HTML report on the run that is just over, with the release compared with the calls before it."""
+    from ragtrace.core.errors import RagtraceError
+    from ragtrace.demo.documents import DemoError
+    from ragtrace.demo.run import release_name
+    from ragtrace.report.analysis import ReportRequest, build_report
+    from ragtrace.report.html_page import render_html
+    from ragtrace.report.model import Period
 
-        sys.stdout.write(f"{json.dumps(data.as_json(outcome, WORST))}\n")
-    elif rich:
-        from ragtrace.demo import report
-
-        report.show(outcome)
-    else:
-        from ragtrace.demo import plain
-
-        sys.stdout.write(plain.report(outcome))
+    now = time.time()
+    period = Period(now - outcome.seconds - 1.0, now)  # the time of a call may be rounded
+    both_answered = all(half.calls for half in outcome.halves)
+    compare = f"{outcome.model}:{release_name(outcome.model)}" if both_answered else "none"
+    try:
+        text = render_html(build_report(ReportRequest(str(store), period, compare=compare, made_at=now)))
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except (OSError, sqlite3.Error, RagtraceError) as error:
+        raise DemoError(f"the report cannot be written to {file}: {error}; name another file") from error

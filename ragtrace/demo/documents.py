@@ -1,88 +1,226 @@
-"""The user's own documents: text, Markdown and reStructuredText files of a directory, cut into passages at headings."""
+"""Documents of the demo: docstrings of the standard library, or the user's own text files, cut into passages."""
 
 from __future__ import annotations
 
-import codecs
+import importlib
+import inspect
 import re
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from types import BuiltinFunctionType, ClassMethodDescriptorType, FunctionType, MethodDescriptorType, ModuleType
 
-from ragtrace.demo.passages import DemoError, Entry, Passage, passages_of
-
+PASSAGE_CHARS = 1_200
+"""Longest text of one passage, without its title."""
 SUFFIXES = (".txt", ".md", ".rst")
 
+_PARAGRAPH = re.compile(r"\n\s*\n")
 _HASHES = re.compile(r"^#{1,6}\s+(.+?)\s*#*$")
 _UNDERLINE = re.compile(r"^([=\-~^\"'*+#`:.])\1{2,}\s*$")
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_MODULES = (
+    "argparse array ast asyncio base64 binascii bisect builtins bz2 calendar cmath codecs collections"
+    " concurrent.futures configparser contextlib copy csv ctypes dataclasses datetime decimal difflib dis doctest"
+    " email.message email.policy email.utils enum fileinput fnmatch fractions ftplib functools gc getpass glob gzip"
+    " hashlib heapq hmac html html.parser http.client http.cookiejar http.cookies http.server imaplib"
+    " importlib.metadata importlib.util inspect io ipaddress itertools json locale logging logging.config"
+    " logging.handlers lzma mailbox math mimetypes multiprocessing.pool operator os os.path pathlib pdb pickle pkgutil"
+    " platform pprint pydoc queue random re secrets selectors shelve shlex shutil signal smtplib socket socketserver"
+    " sqlite3 ssl statistics string struct subprocess sys sysconfig tarfile tempfile textwrap threading time timeit"
+    " tomllib traceback tracemalloc unicodedata unittest unittest.mock urllib.parse urllib.request urllib.robotparser"
+    " uuid warnings weakref webbrowser xml.dom.minidom xml.etree.ElementTree xml.sax xmlrpc.client xmlrpc.server"
+    " zipfile zoneinfo"
+).split()
+"""Modules of the standard library that load without side effects."""
+_PACKAGES = frozenset(name.partition(".")[0] for name in _MODULES)
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, ClassMethodDescriptorType)
 
 
-def directory(path: Path, progress: Callable[[int, int], None] | None = None) -> tuple[list[Entry], list[Passage]]:
-    """Sections of every text file under *path*, and the passages they make, in the order of the file names.
+class DemoError(Exception):
+    """The demo cannot run; the message says what was wrong, what was seen and what to do."""
 
-    Args:
-        path: a directory; files are found in all its sub-directories, hidden ones left out.
-        progress: is told (files read, files in all).
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Documented function, class, method or module, or a section of the user's own documents."""
+
+    name: str
+    """Dotted name, "shutil.copyfile"; for a section, its heading."""
+    kind: str
+    """function, class, method, module or section."""
+    title: str
+    """Heading of its passages: the signature, or file and heading."""
+    doc: str
+    parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Unit of retrieval: at most `PASSAGE_CHARS` of an entry's text under the entry's title."""
+
+    id: str
+    entry: Entry
+    body: str
+
+    @property
+    def text(self) -> str:
+        """The passage as a model reads it."""
+        return f"{self.entry.title}\n{self.body}"
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """All documents that the demo asks about; `source` names them in the report."""
+
+    source: str
+    entries: tuple[Entry, ...]
+    passages: tuple[Passage, ...]
+
+
+def standard_library() -> Documents:
+    """Read the docstrings of the standard library, in the same order in every run."""
+    return _documents("the docstrings of Python's standard library", _library_entries())
+
+
+def directory(path: Path) -> Documents:
+    """Read the sections of every text file under *path*, in the order of the file names, without hidden files.
 
     Raises:
-        DemoError: if *path* is no directory, or holds no file with text in it.
+        DemoError: *path* is not a directory, holds no file with text, or one of the files cannot be read.
     """
     if not path.is_dir():
         raise DemoError(f"no directory {str(path)!r}; give --docs a directory with {', '.join(SUFFIXES)} files")
-    files = sorted(item for item in path.rglob("*") if _is_document(item, path))
-    entries: list[Entry] = []
-    for number, file in enumerate(files, start=1):
-        entries += _sections(_read(file), str(file.relative_to(path)))
-        if progress:
-            progress(number, len(files))
-    passages = [passage for entry in entries for passage in passages_of(entry)]
-    if not passages:
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix.lower() in SUFFIXES
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
+    found = _documents(
+        str(path), (entry for file in files for entry in _sections(_read(file), str(file.relative_to(path))))
+    )
+    if not found.passages:
         raise DemoError(
             f"found {len(files)} files and no text under {str(path)!r}; put {', '.join(SUFFIXES)} files there"
             " or name another directory"
         )
-    return entries, passages
+    return found
 
 
-def _is_document(item: Path, root: Path) -> bool:
-    hidden = any(part.startswith(".") for part in item.relative_to(root).parts)
-    return not hidden and item.suffix.lower() in SUFFIXES and item.is_file()
+def chunks(text: str, limit: int = PASSAGE_CHARS) -> Iterator[str]:
+    """Cut *text* into pieces of at most *limit* characters, at paragraph ends where the paragraphs fit."""
+    held = ""
+    for paragraph in _PARAGRAPH.split(text.strip()):
+        for piece in textwrap.wrap(paragraph, limit, replace_whitespace=False, expand_tabs=False):
+            joined = f"{held}\n\n{piece}" if held else piece
+            if len(joined) > limit:
+                yield held
+                joined = piece
+            held = joined
+    if held:
+        yield held
+
+
+def _documents(source: str, entries: Iterable[Entry]) -> Documents:
+    read = tuple(entries)
+    passages = (
+        Passage(name if number == 1 else f"{name}#{number}", entry, body)
+        for entry in read
+        for name in [entry.title if entry.kind == "section" else entry.name]
+        for number, body in enumerate(chunks(entry.doc), start=1)
+    )
+    return Documents(source, read, tuple(passages))
+
+
+# --- the standard library ---------------------------------------------------------------------------------------------
+
+
+def _library_entries() -> Iterator[Entry]:
+    seen: set[int] = set()  # statistics.groupby is itertools.groupby
+    for name in _MODULES:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:  # a platform may lack one (select, ssl, sqlite3)
+            continue
+        yield from _entry(name, "module", module)
+        prefix = "" if name == "builtins" else f"{name}."
+        for attribute in sorted({*vars(module), *getattr(module, "__all__", ())}):  # some names are loaded on use
+            value = getattr(module, attribute, None)
+            if attribute.startswith("_") or id(value) in seen or not _is_public_home(module, value):
+                continue
+            if isinstance(value, type):
+                yield from _class_entries(prefix + attribute, value)
+            elif isinstance(value, _FUNCTIONS):
+                yield from _entry(prefix + attribute, "function", value)
+            seen.add(id(value))
+
+
+def _is_public_home(module: ModuleType, value: object) -> bool:
+    """Return whether users import *value* from *module*, which did not itself import it from another listed package."""
+    home = str(getattr(value, "__module__", "") or "").lstrip("_").partition(".")[0]
+    return module.__name__ == "builtins" or home == module.__name__.partition(".")[0] or home not in _PACKAGES
+
+
+def _class_entries(name: str, cls: type) -> Iterator[Entry]:
+    yield from _entry(name, "class", cls)
+    for attribute, value in sorted(vars(cls).items()):
+        function = getattr(value, "__func__", value)  # of a class method or static method
+        if not attribute.startswith("_") and isinstance(function, _FUNCTIONS):
+            yield from _entry(f"{name}.{attribute}", "method", function)
+
+
+def _entry(name: str, kind: str, value: object) -> Iterator[Entry]:
+    doc = getattr(value, "__doc__", None)
+    if not isinstance(doc, str) or not doc.strip():
+        return
+    title, parameters = name, list[inspect.Parameter]()
+    with suppress(
+        ValueError, TypeError, AttributeError, NameError, SyntaxError
+    ):  # C code may declare none, or nonsense
+        signature = inspect.signature(value)  # type: ignore[arg-type]
+        parameters = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+        if parameters and parameters[0].name in ("self", "cls", "type"):
+            del parameters[0]
+        title += _ADDRESS.sub("", str(signature.replace(parameters=parameters, return_annotation=signature.empty)))
+    yield Entry(name, kind, title, inspect.cleandoc(doc), tuple(each.name for each in parameters))
+
+
+# --- the user's own documents -----------------------------------------------------------------------------------------
 
 
 def _read(file: Path) -> str:
-    """Its text; bytes that are not UTF-8 (or UTF-16 with its mark) become replacement characters."""
+    """Return the text of *file*; bytes that are not UTF-8 become replacement characters."""
     try:
         raw = file.read_bytes()
     except OSError as error:
         raise DemoError(f"cannot read {str(file)!r} ({error}); fix its permissions or move it away") from error
-    encoding = "utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
-    return raw.decode(encoding, errors="replace").replace("\x00", "").replace("\r\n", "\n")
+    return raw.decode("utf-8-sig", errors="replace").replace("\x00", "").replace("\r\n", "\n")
 
 
 def _sections(text: str, file: str) -> Iterator[Entry]:
-    """Text up to each heading, under the heading before it; headings of Markdown and of reStructuredText."""
-    heading, body, fenced = Path(file).stem.replace("_", " ").replace("-", " "), list[str](), False
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
+    """Yield the text below each heading of Markdown or reStructuredText; before the first, under the file's name."""
+    sections = [(Path(file).stem.replace("_", " ").replace("-", " "), list[str]())]
+    fenced, lines = False, text.splitlines()
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
         fenced ^= bool(_FENCE.match(line))
-        found = None if fenced else _heading(line, lines[number + 1] if number + 1 < len(lines) else "")
-        if found:
-            yield from _section(file, heading, body)
-            heading, body = found, []
+        heading = None if fenced else _heading(line, below)
+        if heading:
+            sections.append((heading, []))
         elif fenced or not _UNDERLINE.match(line):
-            body.append(line)
-    yield from _section(file, heading, body)
+            sections[-1][1].append(line)
+    for heading, body in sections:
+        if "".join(body).strip():
+            yield Entry(heading, "section", f"{file}: {heading}", "\n".join(body).strip())
 
 
 def _heading(line: str, below: str) -> str | None:
-    """The heading that *line* is, if it is one."""
     hashes = _HASHES.match(line)
     if hashes:
         return hashes.group(1)
     underlined = line.strip() and _UNDERLINE.match(below) and not _UNDERLINE.match(line)
     return line.strip() if underlined and len(below.rstrip()) >= len(line.strip()) // 2 else None
-
-
-def _section(file: str, heading: str, body: list[str]) -> Iterator[Entry]:
-    text = "\n".join(body).strip()
-    if text:
-        yield Entry(heading, "section", f"{file}: {heading}", text)

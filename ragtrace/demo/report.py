@@ -1,156 +1,230 @@
-"""The demo's report on a terminal, with rich."""
+"""Report of the demo as text: with colours where rich is installed, plain elsewhere."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from io import StringIO
-from pathlib import Path
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.rule import Rule
-from rich.table import Table
-from rich.text import Text
+from ragtrace.demo.generator import ExtractiveModel
+from ragtrace.demo.outcome import Alarm, Call, Half, Outcome
+from ragtrace.report.worst_answers import merge_ranges
 
-from ragtrace.demo import wording
-from ragtrace.demo.outcome import Call, Outcome
-from ragtrace.demo.plain import with_marks
+if TYPE_CHECKING:
+    from rich.console import Console
 
+WORST = 3
+"""How many of the worst answers are shown."""
 WIDEST = 100
-_COLUMNS = 40
-"""Bars in the picture of the run."""
-_ROWS = 3
-_BLOCKS = " ▁▂▃▄▅▆▇█"
-_RELEASE = "│"
-_GOOD, _BAD, _QUIET = "green", "bold red", "dim"
+_ANSWER_CHARS = 420
+_QUOTE_CHARS = 260
+_COLUMNS, _ROWS, _BLOCKS, _RELEASE = 40, 3, " ▁▂▃▄▅▆▇█", "│"
+"""Bars of the picture, their height in lines, their parts, and the mark of the release."""
+_UNSUPPORTED = "bold red underline"
+"""Style of unsupported words, which stand in brackets where there are no colours."""
 
 
-class _Console(Console):
-    """Leaves a reader that went away to the command line, which knows the exit status for it."""
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Line of the report before wrapping: (text, rich style) parts, and an indent in characters."""
 
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+    parts: tuple[tuple[str, str], ...]
+    indent: int = 0
+
+    def text(self) -> str:
+        """Return the plain text, with unsupported words in [[ ]]."""
+        return "".join(f"[[{text}]]" if style == _UNSUPPORTED else text for text, style in self.parts)
 
 
-def show(outcome: Outcome) -> None:
-    """Print the report to standard output.
+def show(outcome: Outcome, rich: bool) -> None:
+    """Write the report to standard output, styled if *rich*.
 
     Raises:
-        BrokenPipeError: if nobody reads it any more.
+        BrokenPipeError: the reader of the output went away.
     """
-    console = _Console(highlight=False)
+    picture = (sys.stdout.encoding or "").lower().startswith("utf")
+    if not rich:
+        sys.stdout.write(plain(outcome, picture))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
     console.width = min(console.width, WIDEST)
-    _print(console, outcome)
+    with console.capture() as printed:  # rich itself would end the process if the reader went away
+        print_to(console, outcome, picture)
+    sys.stdout.write(printed.get())
 
 
-def save_svg(outcome: Outcome, path: Path) -> None:
-    """Write the report as a picture."""
-    console = Console(
-        highlight=False, record=True, width=WIDEST, file=StringIO(), force_terminal=True, color_system="truecolor"
+def print_to(console: Console, outcome: Outcome, picture: bool) -> None:
+    """Print the report with the styles that *console* has."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    styled = console.color_system is not None and not console.no_color
+    for line in lines(outcome, picture):
+        text = Text.assemble(*line.parts) if styled else Text(line.text())
+        console.print(Padding(text, (0, 0, 0, line.indent)) if line.indent else text)
+
+
+def plain(outcome: Outcome, picture: bool = False) -> str:
+    """Return the whole report without styles."""
+    shown = (
+        textwrap.fill(line.text(), WIDEST, initial_indent=" " * line.indent, subsequent_indent=" " * line.indent)
+        for line in lines(outcome, picture)
     )
-    console.print(Text("$ ragtrace demo", style="bold"))
-    console.print()
-    _print(console, outcome)
-    svg = console.export_svg(title="ragtrace demo")
-    # The template loads a font from a server; a README's picture must not, and any monospaced font will do.
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
-    font = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
-    path.write_text(re.sub(r"font-family: Fira Code, monospace", f"font-family: {font}", svg), encoding="utf-8")
+    return "\n".join(shown) + "\n"
 
 
-def _print(console: Console, outcome: Outcome) -> None:
-    for part in _parts(console, outcome):
-        console.print(part)
-
-
-def _parts(console: Console, outcome: Outcome) -> Iterator[RenderableType]:
-    yield Text(wording.introduction(outcome))
-    yield ""
-    if not console.options.ascii_only:
-        yield _picture(console, outcome)
-        yield ""
-    yield _table(outcome)
-    yield ""
-    worst = outcome.worst(wording.WORST)
+def lines(outcome: Outcome, picture: bool) -> Iterator[Line]:
+    """Yield every line of the report."""
+    blank = Line(())
+    yield _line(_introduction(outcome))
+    yield blank
+    if picture:
+        yield from _picture(outcome)
+        yield blank
+    yield Line(((f"{'':<36}{'before':>14}{'after the release':>26}", "bold"),))
+    for label, before, after in _rows(outcome):
+        headline = label.startswith(("Faithfulness", "Hallucination"))
+        good, bad = ("green", "bold red") if headline else ("", "")
+        yield Line(((f"{label:<36}", ""), (f"{before:>14}", good), (f"{after:>26}", bad)))
+    yield blank
+    worst = outcome.worst(WORST)
     if worst:
-        yield Rule("The worst answers", style=_QUIET)
+        yield _line("The worst answers", "bold")
     for number, call in enumerate(worst, start=1):
-        yield _heading(number, call)
-        yield Padding(_worst(console, call), (0, 0, 1, 2))
-    yield _footer(outcome)
-
-
-def _picture(console: Console, outcome: Outcome) -> Text:
-    """Hallucination rate over the run as bars, one a slice of calls, with the release in the middle."""
-    wide = 2 if console.width >= WIDEST else 1
-    columns = min(_COLUMNS, len(outcome.calls))
-    rates = outcome.timeline(columns)
-    top = max(0.25, *(rate or 0.0 for rate in rates))
-    text = Text("hallucination rate over the run\n", style="bold")
-    for row in reversed(range(_ROWS)):
-        text.append(f"{top:>4.0%} " if row == _ROWS - 1 else "  0% " if row == 0 else " " * 5, style=_QUIET)
-        for column, rate in enumerate(rates):
-            if column == columns // 2:
-                text.append(_RELEASE, style=_QUIET)
-            eighths = round((rate or 0.0) / top * _ROWS * 8) - row * 8
-            text.append(_BLOCKS[max(0, min(8, eighths))] * wide, style=_GOOD if column < columns // 2 else _BAD)
-        text.append("\n")
-    before = "before".ljust(columns // 2 * wide)
-    return text.append(f"{'':5}{before}{_RELEASE}after the simulated release", style=_QUIET)
-
-
-def _table(outcome: Outcome) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", overflow="fold")
-    table.add_column("before", justify="right")
-    table.add_column("after the simulated release", justify="right")
-    for label, before, after in wording.rows(outcome):
-        strong = label.startswith(("Faithfulness", "Hallucination"))
-        table.add_row(label, Text(before, style=_GOOD if strong else ""), Text(after, style=_BAD if strong else ""))
-    return table
-
-
-def _heading(number: int, call: Call) -> Text:
-    text = Text.assemble((f"{number}. ", _QUIET), (call.question, "bold"))
-    if call.verdict.faithfulness is not None:
-        text.append(f"  faithfulness {call.verdict.faithfulness:.2f}", style=_QUIET)
-    return text
-
-
-def _worst(console: Console, call: Call) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", style=_QUIET, no_wrap=True)
-    table.add_column("", overflow="fold")
-    table.add_row("answer", _answer(console, call))
-    table.add_row("passage", Text(wording.quote(call) or "none", style="italic"))
-    table.add_row("invented", Text(wording.truth(call), style="yellow"))
-    return table
-
-
-def _answer(console: Console, call: Call) -> Text:
-    """Unsupported words in colour, or in brackets where there is none."""
-    text, ranges = wording.marked(call)
-    if console.color_system is None or console.no_color:
-        return Text(with_marks(text, ranges))
-    styled = Text(text)
-    for start, end in ranges:
-        styled.stylize(f"{_BAD} underline", start, end)
-    return styled
-
-
-def _footer(outcome: Outcome) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", style=_QUIET, no_wrap=True)
-    table.add_column("", overflow="fold")
+        score = "" if call.verdict.faithfulness is None else f"  faithfulness {call.verdict.faithfulness:.2f}"
+        yield Line(((f"{number}. ", "dim"), (call.question, "bold"), (score, "dim")))
+        yield Line((("answer    ", "dim"), *marked(call)), indent=2)
+        yield Line((("closest   ", "dim"), (_quote(call), "italic")), indent=2)
+        yield Line((("invented  ", "dim"), (_truth(call), "yellow")), indent=2)
+        yield blank
     for note in outcome.notes:
-        table.add_row("note", Text(note, style="yellow"))
+        yield _line(f"note     {note}", "yellow")
     for alarm in outcome.alarms:
-        table.add_row("alert", Text(wording.alarm(alarm)))
-    for line in wording.accounts(outcome.stats):
-        table.add_row("calls", Text(line))
-    table.add_row("spans", Text(wording.destination(outcome.destination)))
-    table.add_row("took", Text(f"{outcome.seconds:.1f} s"))
-    for found in outcome.backends:
-        table.add_row("backend", Text(wording.backend(found), style="yellow" if found.problem else ""))
-    return table
+        yield _line(f"alert    {_alarm(alarm)}")
+    for account in _accounts(outcome.stats):
+        yield _line(f"calls    {account}")
+    yield _line(f"spans    {_destination(outcome)}")
+    yield _line(f"took     {outcome.seconds:.1f} s")
+    for each in outcome.backends:
+        yield _line(f"backend  {each.name}: {each.url or each.problem}", "yellow" if each.problem else "")
+
+
+def _line(text: str, style: str = "") -> Line:
+    return Line(((text, style),))
+
+
+def _introduction(outcome: Outcome) -> str:
+    if outcome.model == ExtractiveModel.name:
+        fitness = "It compares words, which is fit here: the answers quote their passages (extractive=True)."
+    else:
+        fitness = "It compares words, so it flags true answers in words of the model's own, too."
+    return (
+        f"A RAG application over {outcome.passages:,} passages of {outcome.source} answered {len(outcome.calls):,}"
+        f" questions (model: {outcome.model}). Each was judged in the background by {outcome.evaluator}; its scores are"
+        f" on its span. {fitness} One unsupported statement flags an answer. Half-way a new model was"
+        f" released. This regression is SIMULATED: it invents details in about {outcome.share:.0%} of its answers, and"
+        f" the demo knows which."
+    )
+
+
+def _picture(outcome: Outcome) -> Iterator[Line]:
+    """Yield the hallucination rate over the run as bars, one a slice of calls, with the release in the middle."""
+    columns = min(_COLUMNS, len(outcome.calls))
+    rates, middle = [rate or 0.0 for rate in outcome.timeline(columns)], columns // 2
+    top = max(0.25, *rates)
+    yield _line("hallucination rate over the run", "bold")
+    for row in reversed(range(_ROWS)):
+        bars = [_BLOCKS[max(0, min(8, round(rate / top * _ROWS * 8) - row * 8))] for rate in rates]
+        label = f"{top:>4.0%} " if row == _ROWS - 1 else "  0% " if row == 0 else " " * 5
+        before, after = "".join(bars[:middle]), "".join(bars[middle:])
+        yield Line(((label, "dim"), (before, "green"), (_RELEASE, "dim"), (after, "bold red")))
+    yield _line(f"{'':5}{'before':<{middle}}{_RELEASE}after the simulated release", "dim")
+
+
+def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Return label, value before and value after the simulated release; an indented label belongs to the row above."""
+    contents: tuple[tuple[str, Callable[[Half], str]], ...] = (
+        ("Calls", lambda half: f"{half.calls:,}"),
+        ("Faithfulness, mean", lambda half: "-" if half.faithfulness is None else f"{half.faithfulness:.3f}"),
+        ("Hallucination rate (share flagged)", lambda half: _share(half.flagged, half.scored)),
+        ("Answers with invented details", lambda half: f"{half.invented:,}"),
+        ("  caught by the judge", lambda half: _share(half.caught, half.invented)),
+        ("  with the invented words marked", lambda half: _share(half.located, half.invented)),
+        ("Wrongly flagged", lambda half: _share(half.wrongly_flagged, half.healthy)),
+        ("Not scored", lambda half: _counts(half.unscored) or "0"),
+    )
+    before, after = outcome.halves
+    return [(label, value(before), value(after)) for label, value in contents]
+
+
+def marked(call: Call) -> tuple[tuple[str, str], ...]:
+    """Return the answer as parts with unsupported words styled, cut to what can be shown around the first of them."""
+    answer, ranges = call.answer, [span for finding in call.verdict.findings for span in finding.unsupported]
+    marks = merge_ranges(ranges, len(answer))
+    start = max(0, min(marks[0][0] - _ANSWER_CHARS // 2, len(answer) - _ANSWER_CHARS)) if marks else 0
+    end = min(len(answer), start + _ANSWER_CHARS)
+    parts, copied = [("... " * (start > 0), "")], start
+    for first, last in marks:
+        first, last = min(max(first, start), end), min(last, end)
+        parts += [(answer[copied:first], ""), (answer[first:last], _UNSUPPORTED)]
+        copied = max(copied, last)
+    parts += [(answer[copied:end], ""), (" ..." * (end < len(answer)), "")]
+    return tuple((text, style) for text, style in parts if text)
+
+
+def _quote(call: Call) -> str:
+    """Return the words of the closest passage to the first finding that has one, on one line."""
+    words = next((finding.quote for finding in call.verdict.findings if finding.quote), "none").split()
+    return textwrap.shorten(" ".join(words), _QUOTE_CHARS, placeholder=" ...")
+
+
+def _truth(call: Call) -> str:
+    """Return what the simulated release really invented in the answer."""
+    made = call.invention
+    if made is None:
+        return "nothing: wrongly flagged"
+    return f"{made.text!r} instead of {made.instead_of!r}" if made.instead_of else repr(made.text)
+
+
+def _alarm(alarm: Alarm) -> str:
+    """Return whether the alert was raised, and how soon, in one line."""
+    rule = f"{alarm.rule}, at most one false alarm in {alarm.mean_calls:,} scored calls in the mean"
+    if alarm.raised_after is None:
+        return f"not raised ({rule})"
+    soon = (
+        f"{alarm.raised_after:,} calls after the release" if alarm.raised_after > 0 else "FALSELY, before the release"
+    )
+    return f"raised {soon} ({rule})"
+
+
+def _accounts(stats: Mapping[str, object]) -> Iterator[str]:
+    """Yield `ragtrace.stats()`, a line for each evaluator: "offered 400 = scored 400 + ...", which always balances."""
+    for name, account in cast("Mapping[str, Mapping[str, int | Mapping[str, int]]]", stats["evaluators"]).items():
+        shown = {
+            key.replace("_", " "): f"{value:,}" if isinstance(value, int) else _counts(value) or "0"
+            for key, value in account.items()
+        }
+        offered, unfit = shown.pop("offered"), shown.pop("not applicable", "0")
+        summands = " + ".join(f"{key} {value}" for key, value in shown.items() if value != "0")
+        yield f"{name}: offered {offered} = {summands or '0'}" + (f"; no metric for {unfit}" if unfit != "0" else "")
+    if stats["faults"]:
+        yield f"failures of ragtrace itself: {_counts(cast('Mapping[str, int]', stats['faults']))}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({part / whole:.0%})" if whole else "-"
+
+
+def _destination(outcome: Outcome) -> str:
+    where = outcome.destination
+    if where.endpoint is None:
+        return "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT to send them to a backend"
+    return f"{where.spans:,} to {where.endpoint}" + (f"; it did NOT take {where.failed:,}" if where.failed else "")

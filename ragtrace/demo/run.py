@@ -1,8 +1,9 @@
-"""The demo itself: documents, questions, the watched application, the simulated release, and what the spans say."""
+"""Run of the demo: documents, questions, the watched application, the simulated release, and what the spans say."""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -10,298 +11,259 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import get_current_span
 
 import ragtrace
-from ragtrace.alerts import Notice
-from ragtrace.demo.answering import pieces
-from ragtrace.demo.application import ExtractiveModel, Hit, Model, build
-from ragtrace.demo.corpus import standard_library
-from ragtrace.demo.documents import directory
-from ragtrace.demo.outcome import Alarm, Call, Outcome, verdict
-from ragtrace.demo.passages import DemoError, Entry, Passage
+from ragtrace.alerts import Notice, Notifier
+from ragtrace.core import semconv
+from ragtrace.core.types import Signals
+from ragtrace.demo.application import build
+from ragtrace.demo.documents import DemoError, Passage, directory, standard_library
+from ragtrace.demo.generator import ExtractiveModel, Model, ServedModel, pieces
+from ragtrace.demo.outcome import Alarm, Call, Destination, Outcome, Verdict, verdict
 from ragtrace.demo.questions import document_questions, library_questions
 from ragtrace.demo.regression import SHARE, Invention, Release
 from ragtrace.demo.search import Index
-from ragtrace.demo.spans import RootSpans, Servers, signals
 
 SERVICE = "ragtrace-demo"
 QUESTIONS = 400
 QUESTIONS_TO_A_SERVER = 40
 """A served model takes seconds for what the built-in generator does in a millisecond."""
-FEWEST_QUESTIONS = 2
-SEED = 7
-ALERT_ABOVE = 0.05
-"""Hallucination rate that one of the demo's alerts tells of, stated beforehand; the other needs no figure."""
 
-_BATCH = 25
+_BASELINE_SHARE = 0.9
+"""Share of the calls before the release that the baseline is learned from; some calls have no score."""
 _MOST_PENDING = 500
-"""Calls that may wait for their scores before the demo waits for them: far below what the queue holds."""
-_PATIENCE = 10.0
-_IMPATIENCE = 2.0
-"""Seconds for a backend that did not take anything in the time before."""
-_STAGES = ("Asking", "Asking the simulated release")
+"""Calls that may wait for their scores before the demo waits for them: far below the capacity of the queue."""
+_FLUSH_S = 10.0
+_HOPELESS_S = 2.0
+"""Time for a backend that did not take everything within the time before."""
 _FAILURES_IN_A_ROW = 3
 _DECLINES = re.compile(r"\A(?:I|Sorry|The)\b[^.]{0,60}(?:not|n't) (?:find|hold|contain|mention)\b", re.IGNORECASE)
 
-_METRICS = ("hallucinated", "faithfulness", "consistency")
-_BASELINE_SHARE = 0.9
-"""Of the calls before the release, what the baseline is learned from: some have no score."""
-
 Progress = Callable[[str, int, int], None]
-"""Told (what is being done, steps done, steps in all)."""
+"""Shows (what is being done, steps done, steps in all)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user asked for."""
+    """Options of a run, as the user gave them."""
 
     docs: Path | None = None
     questions: int | None = None
-    seed: int = SEED
+    seed: int = 7
     model: str | None = None
     store: Path | None = None
-    """A local history to keep the calls in."""
+    """Local history to keep the calls in."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Library:
-    """The documents, ready to be asked about."""
+class Destinations:
+    """Exporters and notifiers of a run."""
 
-    source: str
-    entries: Sequence[Entry]
-    passages: Sequence[Passage]
-    questions: Sequence[str]
+    signals: Signals
+    endpoint: str | None
+    """Address that the spans go to."""
+    notify: tuple[Notifier, ...] = ()
+    """Notifiers of the alert on hallucinations."""
 
 
-class _Released:
-    """The model in production: the healthy one, until `new` puts the simulated release in its place."""
+def from_environment() -> Destinations:
+    """Return OTLP exporters for every signal that has an endpoint in the environment."""
+    from ragtrace_exporters.otlp import otlp
+
+    endpoints = map(os.environ.get, ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))
+    return Destinations(otlp(os.environ), next(filter(None, endpoints), None))
+
+
+class RootSpans(SpanExporter):
+    """Exporter that keeps every span, for the scores on the root spans, and sends all of them on to a backend.
+
+    The backend is sent to by the demo's own thread: a slow or dead one must not keep the results from the demo.
+    """
+
+    def __init__(self, backend: SpanExporter | None) -> None:
+        self._backend = backend
+        self._refused = False
+        self._spans: list[ReadableSpan] = []
+        self.sent = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._spans.extend(spans)
+        return SpanExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        self.send()
+        if self._backend:
+            self._backend.shutdown()
+
+    def send(self) -> None:
+        """Send the spans that were not sent yet to the backend, if there is one that has not refused any so far."""
+        while self._backend and not self._refused and self.sent < len(self._spans):
+            batch = self._spans[self.sent : self.sent + 500]
+            self._refused = self._backend.export(batch) is not SpanExportResult.SUCCESS
+            self.sent += 0 if self._refused else len(batch)
+
+    def destination(self, endpoint: str | None) -> Destination:
+        """Return how many spans the backend at *endpoint* took and did not take."""
+        return Destination(endpoint, self.sent, len(self._spans) - self.sent) if self._backend else Destination(None)
+
+    def verdicts(self) -> dict[int, Verdict]:
+        """Return what the scored root spans say about their calls, by trace id."""
+        roots = [(span.get_span_context(), span.attributes or {}) for span in self._spans if span.parent is None]
+        return {at.trace_id: verdict(found) for at, found in roots if at and semconv.EVAL_STATUS in found}
+
+
+class ReleasedModel:
+    """Model in production: *model*, with the simulated release's inventions in its answers once `released` is set."""
 
     def __init__(self, model: Model, release: Release) -> None:
-        self.name = model.name
-        self.new = False
-        self.invented: tuple[Invention, ...] = ()
+        self._model, self._release = model, release
+        self.released = False
+        self.invention: Invention | None = None
+        """Invention in the latest answer."""
         self.trace_id = 0
-        self._model = model
-        self._release = release
-
-    def stream(self, question: str, hits: list[Hit]) -> Iterator[str]:
-        self.invented = ()
-        self.trace_id = get_current_span().get_span_context().trace_id
-        if not (self.new and self._release.chooses()):
-            yield from self._model.stream(question, hits)
-            return
-        answer = "".join(self._model.stream(question, hits))
-        if _DECLINES.search(answer):  # whoever says that he does not know invents nothing
-            yield from pieces(answer)
-            return
-        altered = self._release.alter(question, answer, [hit.passage for hit in hits])
-        self.invented = altered.inventions
-        yield from pieces(altered.text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Renamed:
-    """*model* under the name that the simulated release goes by: its calls can be told apart in every backend."""
-
-    model: _Released
+        """Trace of the latest answer."""
 
     @property
     def name(self) -> str:
-        return renamed(self.model.name)
+        return self._model.name
 
-    def stream(self, question: str, hits: list[Hit]) -> Iterator[str]:
-        return self.model.stream(question, hits)
+    def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
+        """Yield the answer piece by piece, altered where the simulated release does that."""
+        self.invention = None
+        self.trace_id = get_current_span().get_span_context().trace_id
+        if not (self.released and self._release.chooses()):
+            yield from self._model.stream(question, passages)
+            return
+        answer = "".join(self._model.stream(question, passages))
+        if not _DECLINES.search(answer):  # a refusal is left alone: it states nothing
+            answer, self.invention = self._release.alter(question, answer, passages)
+        yield from pieces(answer)
 
 
-def renamed(model: str) -> str:
-    """What the simulated release of *model* is called."""
+def release_name(model: str) -> str:
+    """Return the name of the simulated release of *model*."""
     return f"{model}-simulated"
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A call that is over, before its score."""
-
-    question: str
-    answer: str
-    inventions: tuple[Invention, ...]
-    half: int
-    trace_id: int
 
 
 def run(options: Options, progress: Progress) -> Outcome:
     """Run the demo from reading the documents to the last score.
 
     Raises:
-        DemoError: if it cannot run as asked, or the served model keeps failing.
+        DemoError: the demo cannot run as asked, or the served model keeps failing.
     """
-    with running(options, progress) as outcome:
+    with running(options, progress, from_environment()) as outcome:
         pass
     return outcome()
 
 
 @contextmanager
-def running(
-    options: Options, progress: Progress, servers: Servers | None = None
-) -> Generator[Callable[[], Outcome], None, None]:
-    """The same, with the application up until the block ends; the block is given what tells the outcome so far.
+def running(options: Options, progress: Progress, to: Destinations) -> Generator[Callable[[], Outcome], None, None]:
+    """Run the demo, and keep the application up until the block ends.
 
-    Args:
-        servers: where the telemetry goes; default: where the environment says.
-
-    Raises:
-        DemoError: if it cannot run as asked, or the served model keeps failing.
+    The block gets a function that returns the outcome as of now.
     """
     started = time.monotonic()
-    library = _library(options, progress)
-    progress("Indexing", 0, 1)
-    index = Index(library.passages)
-    progress("Indexing", 1, 1)
-    model = _Released(_model(options, index), Release(library.entries, seed=options.seed))
-    asks = build(index, model), build(index, _Renamed(model))
-    where, roots = signals(servers)
-    told: list[Notice] = []
-    # Each with a receiver of its own: who is told of one spike is not told of the other, which is of the same event.
-    paged = servers.notify if servers else ()
+    progress("Reading documents", 0, 1)
+    documents = directory(options.docs) if options.docs else standard_library()
+    count = options.questions or (QUESTIONS_TO_A_SERVER if options.model else QUESTIONS)
+    questions = (document_questions if options.docs else library_questions)(documents, count, options.seed)
+    if len(questions) < 2:
+        raise DemoError(
+            f"{documents.source} holds too little to ask about; use documents with headings and a few paragraphs"
+        )
+    index = Index(documents.passages)
+    served = ServedModel(options.model) if options.model else ExtractiveModel(index)
+    model = ReleasedModel(served, Release(documents.entries, seed=options.seed))
+    ask, ask_release = build(index, model), build(index, model, release_name(model.name))
+    roots = RootSpans(to.signals.spans)
+    notices: list[Notice] = []
+    # Each alert has a receiver of its own: notices of one event go to a receiver once, whichever alert was first.
     alerts = (
-        ragtrace.Alert("hallucinated", above=ALERT_ABOVE, notify=(told.append, *paged)),
-        ragtrace.Alert("consistency", below="baseline", notify=lambda notice: told.append(notice)),
+        ragtrace.Alert("hallucinated", above=0.05, notify=(notices.append, *to.notify)),
+        ragtrace.Alert("consistency", below="baseline", notify=lambda notice: notices.append(notice)),
     )
     ragtrace.configure(
         service=SERVICE,
-        exporter=where,
+        exporter=replace(to.signals, spans=roots),
         screen=ragtrace.EmbeddedJudge(extractive=True),
         evidence=True,
-        metrics=_METRICS,
+        metrics=("hallucinated", "faithfulness", "consistency"),
         alerts=alerts,
-        baseline_calls=max(1, int(_BASELINE_SHARE * (len(library.questions) // 2))),
+        baseline_calls=max(1, int(_BASELINE_SHARE * (len(questions) // 2))),
         store=options.store,
     )
-    sent = False
+    log, flushed = logging.getLogger("ragtrace.alerts"), False
+    usual, log.disabled = log.disabled, True  # the report shows the alerts: not in the middle of the progress
     try:
-        with _told_in_the_report():
-            asked, notes = _ask_all(library.questions, asks, model, progress)
-            sent = ragtrace.flush(timeout=_PATIENCE)
-        if servers:
-            roots.force_flush()  # they are there to be looked at while we stay
+        answered, notes = _ask_all(questions, ask, ask_release, model, progress)
+        flushed = ragtrace.flush(timeout=_FLUSH_S)
+        roots.send()
         stats = asdict(ragtrace.stats())
-        yield lambda: Outcome(
-            source=library.source,
-            passages=len(library.passages),
-            model=model.name,
-            seed=options.seed,
-            share=SHARE,
-            calls=[_judged(call, roots) for call in asked],
-            stats=stats,
-            destination=roots.destination(),
-            seconds=time.monotonic() - started,
-            notes=notes,
-            alarms=tuple(_alarm(alert, told, asked) for alert in alerts),
-        )
-    finally:
-        ragtrace.shutdown(timeout=_PATIENCE if sent else _IMPATIENCE)
 
+        def outcome() -> Outcome:
+            verdicts = roots.verdicts()
+            return Outcome(
+                source=documents.source,
+                passages=len(documents.passages),
+                model=model.name,
+                seed=options.seed,
+                share=SHARE,
+                calls=[replace(call, verdict=verdicts.get(call.trace_id, Verdict())) for call in answered],
+                stats=stats,
+                destination=roots.destination(to.endpoint),
+                seconds=time.monotonic() - started,
+                notes=notes,
+                alarms=[_alarm(alert, notices, answered) for alert in alerts],
+            )
 
-@contextmanager
-def _told_in_the_report() -> Generator[None, None, None]:
-    """The report says what was alerted: the log does not need to, in the middle of the progress."""
-    log = logging.getLogger("ragtrace.alerts")
-    usual, log.disabled = log.disabled, True
-    try:
-        yield
+        yield outcome
     finally:
         log.disabled = usual
-
-
-def _alarm(alert: ragtrace.Alert, told: Sequence[Notice], asked: Sequence[_Asked]) -> Alarm:
-    """Return the first spike that *alert* told of, and how many calls after the release it was."""
-    watched = Alarm(alert.title, round(alert.mean_calls_between_false_alarms))
-    spikes = (each for each in told if (each.alert, each.problem, each.status) == (alert.title, "spiking", "firing"))
-    spike = next(spikes, None)
-    number = {f"{call.trace_id:032x}": number for number, call in enumerate(asked, start=1)}
-    if spike is None or spike.trace_id not in number:
-        return watched
-    before = sum(call.half == 0 for call in asked)
-    return replace(watched, raised_after=number[spike.trace_id] - before, text=spike.text)
-
-
-def _library(options: Options, progress: Progress) -> _Library:
-    wanted = options.questions or (QUESTIONS_TO_A_SERVER if options.model else QUESTIONS)
-
-    def reading(done: int, total: int) -> None:
-        progress("Reading documents", done, total)
-
-    if options.docs is None:
-        entries, passages = standard_library(reading)
-        questions = library_questions(entries, wanted, options.seed)
-        source = "the docstrings of Python's standard library"
-    else:
-        entries, passages = directory(options.docs, reading)
-        questions = document_questions(entries, passages, wanted, options.seed)
-        source = str(options.docs)
-    if len(questions) < FEWEST_QUESTIONS:
-        raise DemoError(f"{source} holds too little to ask about; use documents with headings and a few paragraphs")
-    return _Library(source, entries, passages, questions)
-
-
-def _model(options: Options, index: Index) -> Model:
-    if options.model is None:
-        return ExtractiveModel(index)
-    from ragtrace.demo.served import ServedModel
-
-    return ServedModel(options.model)
+        ragtrace.shutdown(timeout=_FLUSH_S if flushed else _HOPELESS_S)
 
 
 def _ask_all(
-    questions: Sequence[str], asks: Sequence[Callable[[str], str]], model: _Released, progress: Progress
-) -> tuple[list[_Asked], list[str]]:
-    """Ask every question, the second half of them of the simulated release; failures become a note, many an error.
-
-    Args:
-        asks: the application before the release, and after it.
-    """
-    asked, failures, in_a_row = list[_Asked](), list[str](), 0
-    middle = len(questions) // 2
+    questions: Sequence[str],
+    ask: Callable[[str], str],
+    ask_release: Callable[[str], str],
+    model: ReleasedModel,
+    progress: Progress,
+) -> tuple[list[Call], list[str]]:
+    """Ask every question, the second half of the simulated release; return the calls, and a note on failures."""
+    answered, failures, in_a_row, middle = list[Call](), list[str](), 0, len(questions) // 2
     for number, question in enumerate(questions):
-        half = int(number >= middle)
-        model.new = bool(half)
-        progress(*_position(number, middle, len(questions)))
+        model.released = number >= middle
+        progress("Asking the simulated release" if model.released else "Asking", number, len(questions))
         try:
-            answer = asks[half](question)
+            answer = (ask_release if model.released else ask)(question)
         except Exception as error:  # whatever the model's client raises: the run goes on
-            failures.append(f"{type(error).__name__}: {error}")
+            failures.append(f"{type(error).__name__}: {error}"[:300])
             in_a_row += 1
             if in_a_row == _FAILURES_IN_A_ROW:
-                raise DemoError(_gave_up(model.name, failures[-1])) from error
+                raise DemoError(
+                    f"the model {model.name!r} failed {_FAILURES_IN_A_ROW} times in a row, at last with {failures[-1]};"
+                    " check OPENAI_BASE_URL, OPENAI_API_KEY and the model's name"
+                ) from error
         else:
-            asked.append(_Asked(question, answer, model.invented, half, model.trace_id))
+            answered.append(Call(question, answer, model.invention, model.released, model.trace_id))
             in_a_row = 0
-        if number % _BATCH == _BATCH - 1 and ragtrace.stats().pending > _MOST_PENDING:
-            ragtrace.flush(timeout=_PATIENCE)
-    progress(_STAGES[1], len(questions) - middle, len(questions) - middle)
-    return asked, _notes(questions, failures)
+        if ragtrace.stats().pending > _MOST_PENDING:
+            ragtrace.flush(timeout=_FLUSH_S)
+    progress("Asking the simulated release", len(questions), len(questions))
+    note = "{} of {} questions got no answer; the last failure was {}"
+    return answered, [note.format(len(failures), len(questions), failures[-1])] if failures else []
 
 
-def _position(number: int, middle: int, total: int) -> tuple[str, int, int]:
-    """Stage, steps done and steps in all before question *number*."""
-    if number < middle:
-        return _STAGES[0], number + 1, middle
-    return _STAGES[1], number - middle, total - middle
-
-
-def _judged(call: _Asked, roots: RootSpans) -> Call:
-    return Call(call.question, call.answer, call.inventions, call.half, verdict(roots.attributes(call.trace_id)))
-
-
-def _gave_up(model: str, last: str) -> str:
-    return (
-        f"the model {model!r} failed {_FAILURES_IN_A_ROW} times in a row, at last with {last[:300]};"
-        " check OPENAI_BASE_URL, OPENAI_API_KEY and the model's name"
-    )
-
-
-def _notes(questions: Sequence[str], failures: Sequence[str]) -> list[str]:
-    if not failures:
-        return []
-    return [f"{len(failures)} of {len(questions)} questions got no answer; the last failure was {failures[-1][:300]}"]
+def _alarm(alert: ragtrace.Alert, notices: Sequence[Notice], answered: Sequence[Call]) -> Alarm:
+    """Return the first spike that *alert* gave notice of, and how many calls after the release it was."""
+    alarm = Alarm(alert.title, round(alert.mean_calls_between_false_alarms))
+    numbers = {f"{call.trace_id:032x}": number for number, call in enumerate(answered, start=1)}
+    before = sum(not call.released for call in answered)
+    for notice in notices:
+        spike = (notice.alert, notice.problem, notice.status) == (alert.title, "spiking", "firing")
+        if spike and notice.trace_id in numbers:
+            return replace(alarm, raised_after=numbers[notice.trace_id] - before, text=notice.text)
+    return alarm

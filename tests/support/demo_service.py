@@ -10,14 +10,15 @@ import itertools
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
-from ragtrace.demo.application import ExtractiveModel, Hit, build
-from ragtrace.demo.corpus import standard_library
+from ragtrace.demo.application import build
+from ragtrace.demo.documents import Passage, standard_library
+from ragtrace.demo.generator import ExtractiveModel
 from ragtrace.demo.questions import library_questions
 from ragtrace.demo.regression import Release
 from ragtrace.demo.search import Index
@@ -62,11 +63,11 @@ class Model:
         self._healthy, self._release = healthy, release
         self.released = False
 
-    def stream(self, question: str, hits: list[Hit]) -> Iterator[str]:
+    def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
         """The answer, altered where the release does that."""
-        answer = "".join(self._healthy.stream(question, hits))
+        answer = "".join(self._healthy.stream(question, passages))
         if self.released and self._release.chooses():
-            answer = self._release.alter(question, answer, [hit.passage for hit in hits]).text
+            answer, _ = self._release.alter(question, answer, passages)
         yield answer
 
 
@@ -82,9 +83,9 @@ def _questions(known: list[str]) -> Iterator[str]:
 
 def main() -> None:
     """Answer about ten questions a second until the input ends."""
-    entries, passages = standard_library(lambda *_: None)
-    index = Index(passages)
-    model = Model(ExtractiveModel(index), Release(entries, seed=7))
+    documents = standard_library()
+    index = Index(documents.passages)
+    model = Model(ExtractiveModel(index), Release(documents.entries, seed=7))
     ended = threading.Event()
 
     def listen() -> None:
@@ -101,7 +102,7 @@ def main() -> None:
         alerts=[ragtrace.Alert("hallucinated", above=0.05)],
     )
     ask = build(index, model)
-    for question in _questions(library_questions(entries, 10_000, 7)):
+    for question in _questions(library_questions(documents, 10_000, 7)):
         if ended.wait(_PAUSE_S):
             break
         ask(question)

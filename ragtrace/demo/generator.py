@@ -1,0 +1,217 @@
+"""Models of the demo's application: the extractive generator, and models behind a server.
+
+Whatever the extractive generator states stands in a passage that it was given: its answers are the healthy ones.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from ragtrace.demo.documents import DemoError, Entry, Passage
+from ragtrace.demo.search import Index, tokens
+
+NOT_FOUND = "I could not find an answer to that in the documentation."
+_MOST_SENTENCES = 3
+_ENOUGH = 0.5
+"""Share of the question's weight that a passage must cover; below it the generator says that it does not know."""
+_UNKNOWN_RARITY = 8.0
+"""Weight of a term that no passage has: about that of the rarest one."""
+
+_INSTRUCTION = (
+    "Answer the question from the passages alone, in one to three plain sentences without any markup."
+    " If they do not hold the answer, say that you could not find it in the documentation."
+)
+
+_PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+]|\d+[.)])\s)")
+_END = re.compile(r"(?<=[.!?])[)\"'`]*\s+(?=[A-Z\"'`(*])")
+_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|[A-Z])\.)$")
+_NOT_PROSE = re.compile(r"^\s*(?:>>>|\.\.\.|[|+=~#^-]{3,}|[$%]\s|:\w+)|[{}<>|]{2}|=\s*\w+\(|\w\(.*\)\s*->")
+_PARAMETER = re.compile(r"[a-z_]\w* [A-Z]")
+"""A parameter's name above its description, run together: not a sentence."""
+_BULLET = re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+")
+
+VERBS = frozenset(
+    "accept acquire add append apply arrange assert build calculate call cancel change check clear close compare"
+    " compile compute configure connect construct convert copy count create decode define delete describe"
+    " determine disable display dump emit enable encode ensure escape execute expand extend extract feed fetch"
+    " fill find flush force format generate get guess handle import indicate insert install invoke iterate join"
+    " kill list load lock log look make manage map mark match merge move normalize obtain open override pack parse"
+    " partition perform pop prepare print process produce provide push put quote raise read receive register"
+    " release remove rename render replace report represent request reset resolve retrieve return reverse rotate"
+    " round run save scan schedule search select send serialize set show shuffle signal skip sleep sort split"
+    " start stop store strip submit support swap take terminate test transform translate turn update"
+    " validate verify wait walk warn wrap write".split()
+)
+"""Verbs that open a docstring in the imperative mood."""
+
+_RAISES = re.compile(r"\braises?\b|\bexceptions?\b|\berrors?\b", re.IGNORECASE)
+_RETURNS = re.compile(r"\breturns?\b|\bget back\b", re.IGNORECASE)
+_HOW = re.compile(r"^(?:how|can i|is there a way|what is the way|which function)\b", re.IGNORECASE)
+
+
+class Model(Protocol):
+    """Model that streams the answer to a question from passages, piece by piece."""
+
+    @property
+    def name(self) -> str: ...
+    def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]: ...
+
+
+class ExtractiveModel:
+    """Generator that answers with the sentences of the passages that fit the question best."""
+
+    name = "extractive"
+
+    def __init__(self, index: Index) -> None:
+        self._rarity = index.rarity
+
+    def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
+        """Yield the answer word by word."""
+        yield from pieces(self.answer(question, passages))
+
+    def answer(self, question: str, passages: Sequence[Passage]) -> str:
+        """Return one to three sentences, or `NOT_FOUND` where the passages do not cover the question."""
+        relevant = [
+            passage
+            for passage in passages
+            if first_sentence(passage.body) and self._coverage(question, passage) >= _ENOUGH
+        ]
+        if not relevant:
+            return NOT_FOUND
+        focus = _focus(question, passages, relevant)
+        chosen = self._chosen(question, [passage for passage in passages if passage.entry is focus])
+        return " ".join(_phrased(question, focus, chosen))
+
+    def _coverage(self, question: str, passage: Passage) -> float:
+        """Return the share of the question's terms, weighted by rarity, that *passage* contains."""
+        weights = {term: self._rarity(term) or _UNKNOWN_RARITY for term in sorted(set(tokens(question)))}
+        present = weights.keys() & set(tokens(passage.text))
+        return sum(weight for term, weight in weights.items() if term in present) / (sum(weights.values()) or 1.0)
+
+    def _chosen(self, question: str, passages: Sequence[Passage]) -> list[str]:
+        """Return the sentences of *passages* that fit *question* best, in the order of the text."""
+        wanted, fits = sorted(set(tokens(question))), dict[str, float]()
+        for passage in sorted(passages, key=lambda passage: passage.id):
+            for position, text in enumerate(sentences(passage.body)):
+                terms = set(tokens(text))
+                fit = sum(self._rarity(term) for term in wanted if term in terms) / (4 + len(terms)) ** 0.5
+                fit += 3.0 if position == 0 else 0.5 / position  # the first sentence says what a thing does
+                fit += 4.0 * sum(bool(asks.search(question) and asks.search(text)) for asks in (_RAISES, _RETURNS))
+                fits[text] = fit
+        best = sorted(fits, key=lambda text: -fits[text])[:_MOST_SENTENCES]
+        return [text for text in fits if text in best]
+
+
+class ServedModel:
+    """The model *name* behind OPENAI_BASE_URL, any server that speaks the OpenAI protocol.
+
+    Raises:
+        DemoError: neither OPENAI_BASE_URL nor OPENAI_API_KEY is set.
+    """
+
+    def __init__(self, name: str) -> None:
+        from openai import OpenAI
+
+        if not (os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_KEY")):
+            raise DemoError(
+                f"--model {name} needs a server, but neither OPENAI_BASE_URL nor OPENAI_API_KEY is set;"
+                " set OPENAI_BASE_URL for a server of your own (and OPENAI_API_KEY if it wants one),"
+                " or leave --model out for the built-in generator"
+            )
+        self.name = name
+        # Local servers seldom want a key, but the client refuses to start without one.
+        key = os.environ.get("OPENAI_API_KEY") or "not-needed"
+        self._client = OpenAI(api_key=key, timeout=60.0, max_retries=1)
+
+    def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
+        """Yield the answer's text as the server sends it."""
+        numbered = "\n\n".join(f"[{rank}] {passage.text}" for rank, passage in enumerate(passages, start=1))
+        reply = self._client.chat.completions.create(
+            model=self.name,
+            messages=[
+                {"role": "system", "content": _INSTRUCTION},
+                {"role": "user", "content": f"Passages:\n{numbered}\n\nQuestion: {question}"},
+            ],
+            stream=True,
+        )
+        for chunk in reply:
+            if chunk.choices and chunk.choices[0].delta.content:
+                yield chunk.choices[0].delta.content
+
+
+def pieces(answer: str) -> list[str]:
+    """Return *answer* word by word, as a model streams it; the pieces joined are the answer."""
+    return re.findall(r"\s*\S+", answer)
+
+
+def _focus(question: str, passages: Sequence[Passage], relevant: Sequence[Passage]) -> Entry:
+    """Return the entry to answer from: one that *question* names, else of an instruction for "how", else the best."""
+    words = set(tokens(question))
+    named = [passage for passage in passages if passage.entry.name.lower() in words and first_sentence(passage.body)]
+    if named:
+        return max(named, key=lambda passage: len(passage.entry.name)).entry
+    instructions = (passage for passage in relevant if is_imperative(first_sentence(passage.body)))
+    return (next(instructions, relevant[0]) if _HOW.search(question) else relevant[0]).entry
+
+
+def _phrased(question: str, entry: Entry, chosen: Sequence[str]) -> Iterator[str]:
+    """Yield the chosen sentences as an answer: the subject first, imperatives turned into statements."""
+    for number, text in enumerate(map(finished, chosen)):
+        if number:
+            yield f"It {third_person(text)}" if is_imperative(text) else text
+        elif not is_imperative(text):
+            yield f"{entry.name}: {text}"
+        elif _HOW.search(question):
+            yield f"Use {entry.title if len(entry.title) <= 80 else entry.name}: it {third_person(text)}"
+        else:
+            yield f"{entry.name} {third_person(text)}"
+
+
+# --- sentences: plain ones out of docstrings and text files, and imperatives turned into statements -------------------
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the complete sentences of *text*, each on one line; code, tables and fragments are left out."""
+    for paragraph in _PARAGRAPH.split(text):
+        if any(_NOT_PROSE.search(line) for line in paragraph.splitlines()):
+            continue
+        prose = _BULLET.sub("", " ".join(paragraph.split()))
+        ends = [end.end() for end in _END.finditer(prose) if not _ABBREVIATION.search(prose[: end.start()])]
+        for start, end in zip([0, *ends], [*ends, len(prose)], strict=True):
+            sentence = prose[start:end].strip()
+            letters = sum(character.isalpha() or character.isspace() for character in sentence)
+            complete = len(sentence.split()) >= 3 and sentence[-1] in ".!?)" and not _PARAMETER.match(sentence)
+            if complete and len(sentence) <= 320 and letters >= 0.8 * len(sentence):
+                yield sentence
+
+
+def first_sentence(text: str) -> str:
+    """Return the first complete sentence of *text*, or "" if there is none."""
+    return next(sentences(text), "")
+
+
+def is_imperative(sentence: str) -> bool:
+    """Return whether *sentence* opens with a verb that says what the thing does: "Copy data from src to dst."."""
+    first, _, rest = sentence.partition(" ")
+    return bool(rest) and first.lower() in VERBS
+
+
+def third_person(sentence: str) -> str:
+    """Return "Copy data from src to dst." as "copies data from src to dst."; other sentences as they are."""
+    first, _, rest = sentence.partition(" ")
+    if not is_imperative(sentence):
+        return sentence
+    verb = first.lower()
+    if verb.endswith("y") and verb[-2] not in "aeiou":
+        verb = f"{verb[:-1]}ies"
+    else:
+        verb += "es" if verb.endswith(("s", "sh", "ch", "x", "z", "o")) else "s"
+    return f"{verb} {rest.replace(' and return ', ' and returns ')}"
+
+
+def finished(sentence: str) -> str:
+    """Return *sentence* with a full stop if it ends without one."""
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
