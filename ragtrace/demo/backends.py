@@ -95,8 +95,10 @@ class Server:
 
     def ended(self, wait: float = 0.0) -> bool:
         """Return whether the process has ended, or does so within *wait* seconds."""
-        with suppress(subprocess.TimeoutExpired):
-            return self._process is not None and self._process.wait(timeout=wait) is not None
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=wait)
+                return True
         return False
 
     def stop(self) -> None:

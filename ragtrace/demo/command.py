@@ -115,7 +115,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> None:
         store = Path(stack.enter_context(folder)) / "history.db"
     wanted = Options(options.docs, options.questions, options.seed, options.model, store)
     terminal = not options.json and sys.stderr is not None and sys.stderr.isatty()
-    progress = _count_on_stderr if terminal else lambda *_: None
+    progress = _count_on_stderr if terminal else _no_progress
     if options.backends:
         outcome, backends = stack.enter_context(beside(wanted, progress))
         _show(outcome, wanted, options)
@@ -123,6 +123,9 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> None:
         backends.stay(complain)
     else:
         _show(run(wanted, progress), wanted, options)
+
+
+def _no_progress(stage: str, done: int, total: int) -> None: ...
 
 
 def _count_on_stderr(stage: str, done: int, total: int) -> None:

@@ -11,7 +11,7 @@ from ragtrace.demo.documents import Documents, Entry, Passage
 from ragtrace.demo.generator import finished, first_sentence, is_imperative
 from ragtrace.demo.search import STOP_WORDS
 
-WRITTEN = (
+WRITTEN: tuple[str, ...] = (
     "How do I copy a file and keep its metadata?",
     "How do I create a zip or tar archive of a directory?",
     "How can I list the files of a directory that match a pattern?",

@@ -24,20 +24,15 @@ _CHANGES = ((1, 1), (1, 3), (2, 1), (10, 10), (1, 0.5))
 """Factors and summands that make another number of a number."""
 _SENTENCE_GAP = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 
-_OPPOSITES: dict[str, str] = {
-    word: other
-    for word, _, other in (
-        pair.partition("/")
-        for pair in (
-            "first/last before/after true/false always/never leading/trailing left/right ascending/descending start/end"
-            " minimum/maximum smallest/largest shortest/longest lower/upper readable/writable read/write encode/decode"
-            " bytes/characters seconds/milliseconds open/closed local/remote absolute/relative public/private last/first"
-            " positive/negative input/output required/optional included/excluded new/existing single/double source/target"
-            " string/integer list/tuple file/socket directory/database thread/process server/client name/address"
-            " creates/deletes returns/prints adds/removes opens/closes sends/receives starts/stops"
-        ).split()
-    )
-}
+_PAIRS = (
+    "first/last before/after true/false always/never leading/trailing left/right ascending/descending start/end"
+    " minimum/maximum smallest/largest shortest/longest lower/upper readable/writable read/write encode/decode"
+    " bytes/characters seconds/milliseconds open/closed local/remote absolute/relative public/private last/first"
+    " positive/negative input/output required/optional included/excluded new/existing single/double source/target"
+    " string/integer list/tuple file/socket directory/database thread/process server/client name/address"
+    " creates/deletes returns/prints adds/removes opens/closes sends/receives starts/stops"
+).split()
+_OPPOSITES = {word: other for word, _, other in (pair.partition("/") for pair in _PAIRS)}
 _TURNABLE = re.compile(rf"\b(?:{'|'.join(_OPPOSITES)})\b", re.IGNORECASE)
 
 _ERRORS = "PermissionError TimeoutError OverflowError BufferError RecursionError UnicodeError EOFError".split()
