@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import ragtrace
 from ragtrace.core.types import Signals
-from ragtrace.system.daemon_pool import bounded
 from ragtrace.system.faults import faults
+from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.providers import Telemetry
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.scored import screen
@@ -56,7 +56,7 @@ def run(program: str, **environ: str) -> list[str]:
 
 def test_an_action_that_comes_back_in_time_is_done() -> None:
     """Whatever it returns but False."""
-    assert [bounded(lambda value=value: value, monotonic() + WAIT_S) for value in (True, None, False)] == [  # type: ignore[misc]
+    assert [run_bounded(lambda value=value: value, monotonic() + WAIT_S) for value in (True, None, False)] == [  # type: ignore[misc]
         True,
         True,
         False,
@@ -67,7 +67,7 @@ def test_an_action_that_hangs_is_left_behind() -> None:
     """On a thread that keeps no process alive."""
     release = threading.Event()
     began = perf_counter()
-    assert not bounded(lambda: release.wait(WAIT_S), monotonic() + 0.05)
+    assert not run_bounded(lambda: release.wait(WAIT_S), monotonic() + 0.05)
     assert perf_counter() - began < 2.0
     release.set()
     assert all(thread.daemon for thread in threading.enumerate() if thread.name == "ragtrace-flush")
@@ -79,7 +79,7 @@ def test_an_action_that_raises_is_counted() -> None:
     def fail() -> None:
         raise OSError("down")
 
-    assert not bounded(fail, monotonic() + WAIT_S)
+    assert not run_bounded(fail, monotonic() + WAIT_S)
     assert faults.counts()["flush of a provider"] == 1
 
 

@@ -16,8 +16,8 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates.baseline import CALLS, Baseline, Calls, Distribution, Key, alone
 from ragtrace.estimates.observer import Plan
-from ragtrace.system.daemon_pool import bounded
 from ragtrace.system.faults import faults, say
+from ragtrace.system.threads import run_bounded
 
 MOST_KEYS: Final = 200
 """Combinations of workflow, metric and evaluator that are learned; about 20 kB of memory each."""
@@ -228,7 +228,7 @@ class Learner:
         try:
             thread.start()
         except RuntimeError:  # the interpreter is shutting down, and starts no more threads
-            bounded(self._exchange, now + _AT_EXIT_SECONDS)
+            run_bounded(self._exchange, now + _AT_EXIT_SECONDS)
 
     def _exchange(self) -> None:
         """Add what was seen here to what is in the file, and learn from both."""

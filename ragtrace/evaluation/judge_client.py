@@ -23,9 +23,9 @@ from ragtrace.core.unscored_reasons import JUDGE_ERROR
 from ragtrace.evaluation.cache import JudgementCache, as_cached, fingerprint
 from ragtrace.evaluation.circuit_breaker import CircuitBreaker
 from ragtrace.evaluation.retry_gate import RetryAfterGate, back_off
-from ragtrace.system.fair_semaphore import LateError, Slots, within
+from ragtrace.system.fair_semaphore import FairSemaphore, LateError, run_within
 from ragtrace.system.faults import LEFT_OUT, faults
-from ragtrace.system.judge_loops import NoThreadError, Threads
+from ragtrace.system.threads import BlockingCalls, NoThreadError
 
 _MOST_TRIES: Final = 4
 """Fewer than the failures that open the circuit: one call that no judge survives must not cost all others theirs."""
@@ -100,12 +100,12 @@ class JudgeClient:
 
     def reset(self) -> None:
         """Replace all state after a fork: calls in flight and waiting belong to the parent process."""
-        self._slots = Slots(self._concurrency)
+        self._slots = FairSemaphore(self._concurrency)
         # Twice as many as are judged at a time: those that pause before a further try leave no slot unused.
-        self.admission_queue = Slots(2 * self._concurrency)
+        self.admission_queue = FairSemaphore(2 * self._concurrency)
         self._gate = RetryAfterGate(clock=self._clock, sleep=self._sleep, random=self._chance)
         self._breaker = CircuitBreaker(self._clock)
-        self._threads = Threads(self._concurrency, f"judge {self._judge.id}")
+        self._threads = BlockingCalls(self._concurrency, f"judge {self._judge.id}")
         self._cache = JudgementCache(self._remembered)
         self._in_flight: dict[bytes, asyncio.Future[Judgement | JudgeError | None]] = {}
         self._asked = self._spared = 0
@@ -234,7 +234,7 @@ class JudgeClient:
         self._asked += 1
         with metered() as meter:
             try:
-                judgement = await within(left, self._answer(call))
+                judgement = await run_within(left, self._answer(call))
                 well = True
                 return judgement
             except LateError as error:

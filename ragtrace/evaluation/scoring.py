@@ -15,9 +15,9 @@ from ragtrace.core.text import encodable
 from ragtrace.core.types import Closable, Evaluation, Judge, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.evaluation.cache import was_cached
 from ragtrace.evaluation.judge_client import JudgeClient
-from ragtrace.system.fair_semaphore import LateError, within
+from ragtrace.system.fair_semaphore import LateError, run_within
 from ragtrace.system.faults import faults
-from ragtrace.system.judge_loops import NoThreadError, Threads
+from ragtrace.system.threads import BlockingCalls, NoThreadError
 
 _SLACK = 1e-9
 _TURNS = 4
@@ -43,7 +43,7 @@ class Evaluator:
     def reset(self) -> None:
         """Start afresh: after a fork, what is under way is the parent's."""
         self.judge_client.reset()
-        self.threads = Threads(self._concurrency, f"metrics of {self.judge.id}")
+        self.threads = BlockingCalls(self._concurrency, f"metrics of {self.judge.id}")
 
     async def aclose(self) -> None:
         """After the last call: let the judge let go of what it holds."""
@@ -163,7 +163,7 @@ async def _result(evaluator: Evaluator, metric: Metric, call: RagCall, judgement
         if getattr(metric, "computes", False):
             return _checked(evaluator, metric, metric(call, judgement))
         work = evaluator.threads.run(metric, call, judgement)
-        return _checked(evaluator, metric, await within(evaluator.timeout, work))
+        return _checked(evaluator, metric, await run_within(evaluator.timeout, work))
     except (LateError, NoThreadError) as error:
         return _unscored(evaluator, metric, "metric_error", str(error))
     except Exception as error:

@@ -11,7 +11,7 @@ from time import monotonic
 from ragtrace.core.types import Askable, Closable, Evaluation, Judge, Metric, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.judges.llm.stopwatch import Stopwatch
-from ragtrace.system.fair_semaphore import within
+from ragtrace.system.fair_semaphore import run_within
 from ragtrace.system.faults import guarded
 
 TIMEOUT_S = 120.0
@@ -86,4 +86,4 @@ class Panel:
         """Let the judge let go of its connections; a judge that hangs over it is left to itself."""
         if isinstance(self._judge, Closable):
             with guarded(f"closing judge {self._judge.id}"):
-                await within(_CLOSE_S, self._judge.aclose())
+                await run_within(_CLOSE_S, self._judge.aclose())

@@ -27,8 +27,8 @@ from ragtrace.pipeline.recent_outcomes import MOST, Fates, detail_of, left_out_o
 from ragtrace.pipeline.shutdown_budget import AT_LEAST_SECONDS
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_item import Finished
-from ragtrace.system.daemon_pool import bounded
 from ragtrace.system.faults import faults
+from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.providers import Telemetry
 from ragtrace.telemetry.scores.attacher import Attacher
 from ragtrace.telemetry.scores.instruments import Instruments
@@ -297,7 +297,8 @@ class Background:
         for work in claimed:
             work.dropped = work.dropped or ("spooled" if self._spooling is not None else lost)
         if self._spooling is not None and claimed:
-            bounded(partial(self._store, self._spooling, claimed, ends, until), until + AT_LEAST_SECONDS)  # it may hang
+            store = partial(self._store, self._spooling, claimed, ends, until)
+            run_bounded(store, until + AT_LEAST_SECONDS)  # a user's redaction or a disk may hang
         counts: Counter[tuple[str, str, Outcome, str]] = Counter()
         for work, names in claimed.items():
             # A call that came out of the file is still in it.

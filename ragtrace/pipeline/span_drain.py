@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.pipeline.shutdown_budget import HURRIED_SECONDS, Time
 from ragtrace.pipeline.work_item import Finished
-from ragtrace.system.daemon_pool import start
 from ragtrace.system.faults import guarded
+from ragtrace.system.threads import start
 from ragtrace.telemetry.export.providers import SPANS, Telemetry
 
 if TYPE_CHECKING:

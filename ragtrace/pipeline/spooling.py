@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall
 from ragtrace.pipeline.shutdown_budget import patience
-from ragtrace.system.daemon_pool import bounded
 from ragtrace.system.faults import faults, guarded
+from ragtrace.system.threads import run_bounded
 
 if TYPE_CHECKING:
     from ragtrace.history.spool import Spool
@@ -127,7 +127,7 @@ class Spooling:
             deadline: monotonic seconds.
         """
         if self._has_claims:
-            bounded(lambda: self._release(patience(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
+            run_bounded(lambda: self._release(patience(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
 
     def _release(self, timeout: float) -> None:
         with self._claiming:
@@ -147,9 +147,13 @@ class Spooling:
 
     # --- into the file -----------------------------------------------------------------------------------------------
 
-    def kept_open(self) -> AbstractContextManager[None]:
-        """Return a context that makes many `add` in a short time faster."""
-        return self._spool.kept_open()
+    @contextmanager
+    def kept_open(self) -> Generator[None, None, None]:
+        """Keep the file open while the block runs, if it can be opened: then `add` is faster."""
+        with ExitStack() as opened:
+            with suppress(Exception):
+                opened.enter_context(self._spool.kept_open())
+            yield
 
     def add(self, calls: Sequence[UnscoredCall], timeout: float) -> list[bool]:
         """Store calls that this process will not score; return for each whether it is in the file now."""

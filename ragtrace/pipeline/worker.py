@@ -23,10 +23,9 @@ from opentelemetry.context import attach, set_value
 
 from ragtrace.pipeline.admission import Places
 from ragtrace.pipeline.throttle import Pace, run
-from ragtrace.system.bounded_calls import DaemonExecutor
-from ragtrace.system.daemon_pool import prepare
 from ragtrace.system.faults import faults
 from ragtrace.system.loop_shutdown import break_off, close
+from ragtrace.system.threads import DaemonPool, prepare_bounded_calls
 
 T = TypeVar("T")
 _UNHURRIED_SECONDS: Final = 0.01  # before the end of a wait: who waits needs the interpreter to come back in time
@@ -212,7 +211,7 @@ class Worker(Generic[T]):
 
     def _start(self) -> bool:
         # An empty context: what the background does is no child of the request that happened to come first.
-        run, executor = contextvars.Context().run, DaemonExecutor()
+        run, executor = contextvars.Context().run, DaemonPool()
         thread = threading.Thread(target=run, args=(self._run, executor), name="ragtrace", daemon=True)
         self._thread = thread
         try:
@@ -222,15 +221,15 @@ class Worker(Generic[T]):
             self._thread = None
         else:
             # Now: the interpreter may already be shutting down when the new thread first runs.
-            prepare()
+            prepare_bounded_calls()
             executor.prepare()
         return self._thread is not None
 
-    def _run(self, executor: DaemonExecutor) -> None:
+    def _run(self, executor: DaemonPool) -> None:
         # Instrumented HTTP clients look for this key: a judge's requests are not the application's.
         attach(set_value("suppress_instrumentation", True))
         loop = asyncio.new_event_loop()
-        executor.serve(loop)
+        loop.set_default_executor(executor)
         try:
             loop.run_until_complete(self._serve(loop))
         except Exception as error:

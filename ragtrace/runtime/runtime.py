@@ -32,9 +32,9 @@ from ragtrace.pipeline.worker import Worker
 from ragtrace.runtime.health import Health
 from ragtrace.runtime.snapshot import Insides
 from ragtrace.system import exits
-from ragtrace.system.daemon_pool import bounded
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import in_child
+from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.providers import Telemetry
 from ragtrace.telemetry.scores.attacher import Attacher
 from ragtrace.telemetry.scores.instruments import Instruments
@@ -330,7 +330,7 @@ class Runtime:
         until = time.until(kept=time.closing / 2)
         room = partial(room_for_spans, self._telemetry)
         end = self._background.drop_lost
-        bounded(partial(end_spans, lost, end, self._telemetry.lose_spans, room, until), until)  # it may hang
+        run_bounded(partial(end_spans, lost, end, self._telemetry.lose_spans, room, until), until)  # it may hang
         clear_before_flush(self._wait_idle)
         self.learner.close(time.left() / 4)
         told = self.alerts is None or self.alerts.close(time.left() / 2)

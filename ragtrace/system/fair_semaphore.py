@@ -1,4 +1,4 @@
-"""Waiting that ends: a piece of work within its time, and a turn among a bounded number."""
+"""Waiting with a time limit: for a coroutine, and for a place in a first-come-first-served semaphore."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class LateError(Exception):
     """Work was not done within its time; it has been cancelled, and is not waited for."""
 
 
-async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """The result of *work* if it comes within *seconds*; None: however long it takes.
+async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of *work* if it comes within *seconds*; None: without a limit.
 
     *work* must not raise `SystemExit` or `KeyboardInterrupt`: in a task, these end the event loop.
 
@@ -30,7 +30,7 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
         late = not task.done()
         if late:
             task.cancel()
-            task.add_done_callback(_look_at)
+            task.add_done_callback(_retrieve_exception)
     if late:
         raise LateError(f"not done within {seconds} s")
     if task.cancelled():
@@ -38,16 +38,16 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def _look_at(task: asyncio.Task[Any]) -> None:
-    """An error that nobody looks at is logged by asyncio when the task is collected."""
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Retrieve the exception of *task*, which asyncio would log otherwise."""
     if not task.cancelled():
         task.exception()
 
 
-class Slots:
-    """A number of places, given out in the order in which they were asked for. For one event loop at a time.
+class FairSemaphore:
+    """Semaphore of an event loop that gives its places out in the order in which tasks asked for them.
 
-    Unlike `asyncio.Semaphore` with `wait_for`, a place is never lost when a turn and a time-out coincide.
+    Unlike `asyncio.Semaphore` with `wait_for`, no place is lost when a turn and a time-out coincide.
     """
 
     def __init__(self, limit: int) -> None:
@@ -61,11 +61,11 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """Those who wait for a place."""
+        """Tasks that wait for a place."""
         return len(self._turns)
 
     async def take(self, timeout: float | None = None) -> bool:
-        """Wait at most *timeout* seconds for a place; False if none came free. A place taken must be given back."""
+        """Wait at most *timeout* seconds for a place, to be given back with `give`; return False if none came free."""
         if self._free:
             self._free -= 1
             return True
@@ -89,7 +89,7 @@ class Slots:
         self.give()
 
     def give(self) -> None:
-        """Give a place back: to whoever waits longest, if anybody does."""
+        """Give a place back, to the task that has waited longest."""
         if self._turns:
             self._turns.popleft().set_result(None)
         else:

@@ -18,8 +18,8 @@ from opentelemetry.context import attach, detach, set_value
 
 from ragtrace.core.ledger import Posted
 from ragtrace.core.score_sink import Refusal
-from ragtrace.system.daemon_pool import bounded, prepare
 from ragtrace.system.faults import say
+from ragtrace.system.threads import prepare_bounded_calls, run_bounded
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -184,7 +184,7 @@ class Outbox(Generic[T]):
         """Deliver everything within *timeout* seconds; return False if that was too short or items were lost since."""
         deadline = self._clock() + timeout
         if self._thread is None and self._pending:  # no thread could be started
-            bounded(self._drain, monotonic() + timeout)
+            run_bounded(self._drain, monotonic() + timeout)
         with self._changed:
             self._flushes += 1
             if self._pending:  # a flush of an empty queue cannot find out whether the receiver is back
@@ -275,7 +275,7 @@ class Outbox(Generic[T]):
         except RuntimeError:  # no room for a thread, or the interpreter is shutting down: the next flush delivers
             return
         self._thread = thread
-        prepare()
+        prepare_bounded_calls()
 
     def _drain(self) -> None:
         """Deliver what is queued on the calling thread."""

@@ -23,8 +23,8 @@ from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import DEFAULT, Settings
 from ragtrace.core.types import Observer, Signals
-from ragtrace.system.daemon_pool import all_bounded
 from ragtrace.system.faults import say
+from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.export.after_fork import COLLECT_MS, OwnMeters, Renewal, SharedMeters
 from ragtrace.telemetry.export.destinations import dialects_of, maker, resource_of
 from ragtrace.telemetry.export.export_queue import Backlog, BoundedEvents, BoundedSpans, PatientExporter
@@ -128,13 +128,13 @@ class Telemetry:
         """Flush all providers within *timeout* seconds; False if one failed or was late, or anything was lost."""
         deadline, lost = monotonic() + timeout, self.lost
         # Side by side: as long as spans keep coming, the SDK's flush of spans goes on, and the books are to leave too.
-        done = all_bounded([partial(_flush, flush, deadline) for flush in self.flushes], deadline)
+        done = run_all_bounded([partial(_flush, flush, deadline) for flush in self.flushes], deadline)
         return done and self.lost == lost
 
     def deliver(self, timeout: float) -> bool:
         """The same for what is on its way to the backend, not for what is still held for its scores."""
         deadline, lost = monotonic() + timeout, self.lost
-        done = all_bounded([partial(_flush_past_holds, flush, deadline) for flush in self.flushes], deadline)
+        done = run_all_bounded([partial(_flush_past_holds, flush, deadline) for flush in self.flushes], deadline)
         return done and self.lost == lost
 
     def post_scores(self, timeout: float) -> bool:
@@ -151,7 +151,7 @@ class Telemetry:
         posted = [poster.outbox.close(max(0.0, (deadline - monotonic()) * _POSTERS_SHARE)) for poster in self.posters]
         for exporter in self.exporters.values():
             exporter.hurry()
-        done = all_bounded(self.shutdowns, deadline)
+        done = run_all_bounded(self.shutdowns, deadline)
         for exporter in self.exporters.values():
             exporter.backlog.give_up()
         return done and all(posted) and all(kept)

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from ragtrace.system.bounded_calls import DaemonExecutor
+from ragtrace.system.threads import DaemonPool
 from tests.support.watched import WAIT_S
 
 ROOT: Final = Path(__file__).parents[1]
@@ -33,12 +33,12 @@ def gate() -> Iterator[threading.Event]:
 
 def test_what_a_function_returns_comes_back() -> None:
     """Arguments go along."""
-    assert DaemonExecutor().submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
+    assert DaemonPool().submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
 
 
 def test_what_a_function_raises_comes_back() -> None:
     """The thread goes on to the next."""
-    executor = DaemonExecutor(1)
+    executor = DaemonPool(1)
     with pytest.raises(ZeroDivisionError):
         executor.submit(divmod, 7, 0).result(WAIT_S)
     assert executor.submit(divmod, 7, 2).result(WAIT_S) == (3, 1)
@@ -47,7 +47,7 @@ def test_what_a_function_raises_comes_back() -> None:
 def test_the_threads_are_daemons_and_bounded_in_number(gate: threading.Event) -> None:
     """What comes while all are busy waits its turn."""
     before = set(threading.enumerate())
-    executor = DaemonExecutor(3)
+    executor = DaemonPool(3)
     waiting = [executor.submit(gate.wait, WAIT_S) for _ in range(10)]
     started = set(threading.enumerate()) - before
     assert len(started) == 3
@@ -59,7 +59,7 @@ def test_the_threads_are_daemons_and_bounded_in_number(gate: threading.Event) ->
 def test_a_thread_that_rests_is_used_again() -> None:
     """One after the other needs one thread."""
     before = set(threading.enumerate())
-    executor, freed = DaemonExecutor(3), threading.Event()
+    executor, freed = DaemonPool(3), threading.Event()
     for _ in range(5):
         freed.clear()
         future: Future[None] = executor.submit(lambda: None)
@@ -70,7 +70,7 @@ def test_a_thread_that_rests_is_used_again() -> None:
 
 def test_what_waits_can_be_cancelled(gate: threading.Event) -> None:
     """It is never begun."""
-    executor, begun = DaemonExecutor(1), threading.Event()
+    executor, begun = DaemonPool(1), threading.Event()
     first = executor.submit(gate.wait, WAIT_S)
     second = executor.submit(begun.set)
     assert second.cancel()
@@ -82,7 +82,7 @@ def test_what_waits_can_be_cancelled(gate: threading.Event) -> None:
 
 def test_to_shut_it_down_waits_for_nobody(gate: threading.Event) -> None:
     """An event loop does so when it is closed."""
-    executor = DaemonExecutor(1)
+    executor = DaemonPool(1)
     future = executor.submit(gate.wait, WAIT_S)
     executor.shutdown(wait=True, cancel_futures=True)
     assert not future.done()
@@ -91,7 +91,7 @@ def test_to_shut_it_down_waits_for_nobody(gate: threading.Event) -> None:
 def test_shut_down_its_threads_end_when_they_have_done_their_work(gate: threading.Event) -> None:
     """And it takes no more."""
     before = set(threading.enumerate())
-    executor = DaemonExecutor(2)
+    executor = DaemonPool(2)
     futures = [executor.submit(gate.wait, WAIT_S) for _ in range(3)]
     threads = set(threading.enumerate()) - before
     executor.shutdown(wait=False)
@@ -109,7 +109,7 @@ def test_an_event_loop_uses_it(gate: threading.Event) -> None:
     """For whatever it is asked to run in its executor, and to resolve; closing the loop waits for nothing."""
     loop = asyncio.new_event_loop()
     try:
-        DaemonExecutor().serve(loop)
+        loop.set_default_executor(DaemonPool())
         name = loop.run_until_complete(loop.run_in_executor(None, lambda: threading.current_thread().name))
         loop.run_until_complete(loop.getaddrinfo("localhost", 80))
         loop.run_in_executor(None, gate.wait, WAIT_S)

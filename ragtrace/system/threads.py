@@ -1,0 +1,244 @@
+"""Daemon threads: for an event loop's blocking calls, a user's blocking functions, and calls that may hang.
+
+Threads of `concurrent.futures` take no work while the interpreter shuts down and are waited for at exit: a name server
+that does not answer would keep the process for half a minute. No thread of ours is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any, Final, TypeVar, cast
+
+from ragtrace.system.fair_semaphore import FairSemaphore
+from ragtrace.system.faults import faults, guarded
+
+T = TypeVar("T")
+_MOST_THREADS: Final = 8
+_SPARE_THREADS: Final = 5
+_IDLE_SECONDS: Final = 10.0
+_STARTS_NONE_AT_EXIT: Final = sys.version_info >= (3, 12)
+"""From then on a thread that is needed at exit must have been started before."""
+
+
+class DaemonPool(ThreadPoolExecutor):
+    """Pool of at most *most* daemon threads, started when they are needed; further calls wait, and may be cancelled.
+
+    A `ThreadPoolExecutor` by name only, since an event loop takes no other.
+
+    Args:
+        most: threads at a time.
+        name: of its threads.
+        idle_seconds: after which a thread without work ends; None: it stays until `shutdown`.
+    """
+
+    def __init__(
+        self, most: int = _MOST_THREADS, name: str = "ragtrace-executor", idle_seconds: float | None = None
+    ) -> None:
+        super().__init__(most)
+        self._most, self._name, self._idle_seconds = most, name, idle_seconds
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._guard = threading.Lock()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        """None: a thread is to end."""
+        self._started = self._free = 0
+        self._over = False
+
+    def prepare(self, threads: int = 1) -> None:
+        """Start *threads* now where a thread that is needed at exit could not be started any more."""
+        self._reset_after_fork()
+        with self._guard, suppress(RuntimeError):  # too late, or no room: the call that needs one fails
+            while _STARTS_NONE_AT_EXIT and self._started < threads:
+                self._start()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Call *fn* on a thread of the pool; part of the interface of executors.
+
+        Raises:
+            RuntimeError: the pool has been shut down; or there is no thread, and none can be started.
+        """
+        self._reset_after_fork()
+        future: Future[T] = Future()
+        with self._guard:
+            if self._over:
+                raise RuntimeError("this executor has been shut down; its event loop is closed")
+            if self._free <= 0 and self._started < self._most:
+                try:
+                    self._start()
+                except RuntimeError:  # the interpreter is shutting down, or there is no room: others must do
+                    if not self._started:
+                        raise
+            self._free -= 1
+            self._calls.put((lambda: fn(*args, **kwargs), future))
+        return future
+
+    def _reset_after_fork(self) -> None:
+        if self._pid != os.getpid():  # a fork copies no thread, and the lock in the state it was in
+            self._begin()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._serve, args=(self._calls,), name=self._name, daemon=True).start()
+        self._started += 1
+        self._free += 1
+
+    def _serve(self, calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]) -> None:
+        while True:
+            try:
+                call = calls.get(timeout=self._idle_seconds)
+            except Empty:
+                with self._guard:
+                    if not calls.empty():  # it came this very moment
+                        continue
+                    self._started -= 1
+                    self._free -= 1
+                return
+            if call is None:
+                return
+            _run(*call)
+            del call  # with what it returned
+            with self._guard:
+                self._free += 1
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads when there is no work, without waiting; part of the interface of executors."""
+        with self._guard:
+            if not self._over:
+                self._over = True
+                for _ in range(self._started):
+                    self._calls.put(None)
+
+
+def _run(function: Callable[[], Any], future: Future[Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = function()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+_bounded_calls = DaemonPool(1_000, "ragtrace-bounded")
+
+
+def prepare_bounded_calls() -> None:
+    """Start the threads with which `run_bounded` keeps to its deadline at exit, too."""
+    _bounded_calls.prepare(_SPARE_THREADS)
+
+
+def run_bounded(action: Callable[[], object], deadline: float) -> bool:
+    """Run *action* on another thread until *deadline* (monotonic): the SDK's `force_flush` keeps to no time-out.
+
+    Returns:
+        Whether it came back in time, and neither raised nor returned False.
+    """
+    return run_all_bounded([action], deadline)
+
+
+def run_all_bounded(actions: Iterable[Callable[[], object]], deadline: float) -> bool:
+    """Run *actions* side by side until *deadline* (monotonic); return whether `run_bounded` would for each."""
+    futures = [start(action) for action in actions]
+    wait(futures, max(0.0, deadline - monotonic()))
+    return all(future.done() and future.result() for future in futures)
+
+
+def start(action: Callable[[], object]) -> Future[bool]:
+    """Run *action* on another thread, on the caller's where there is none to be had; failures of it are counted.
+
+    Returns:
+        Of whether it neither raised nor returned False.
+    """
+
+    def guard() -> bool:
+        outcomes: list[object] = []
+        with guarded("flush of a provider"):
+            outcomes.append(action())
+        return bool(outcomes) and outcomes[0] is not False
+
+    try:
+        return _bounded_calls.submit(guard)
+    except RuntimeError:  # the interpreter is shutting down and starts no more threads
+        future: Future[bool] = Future()
+        _run(guard, future)
+        return future
+
+
+class NoThreadError(Exception):
+    """There is no thread for a function: too many hang, or the machine has no room for another."""
+
+
+class BlockingCalls:
+    """Runs a user's blocking functions in daemon threads, *limit* at a time, for one event loop at a time.
+
+    A function whose caller is cancelled (by a deadline) is left to itself and counted as hung until it returns. At most
+    *limit* may hang: so there are never more than twice *limit* threads.
+
+    Args:
+        limit: functions that may run at a time.
+        owner: who they belong to, in messages: "judge NAME", "metrics of NAME".
+    """
+
+    def __init__(self, limit: int, owner: str) -> None:
+        self._limit, self._owner = limit, owner
+        self._semaphore = FairSemaphore(limit)
+        self._pool = DaemonPool(2 * limit, f"ragtrace {owner}", _IDLE_SECONDS)
+        self._abandoned: list[Future[Any]] = []
+
+    @property
+    def hung(self) -> int:
+        """Threads whose function has not returned though no caller waits for it any more."""
+        self._abandoned = [future for future in self._abandoned if not future.done()]
+        return len(self._abandoned)
+
+    async def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Call *function* in a thread and wait for what it returns or raises.
+
+        Raises:
+            NoThreadError: too many threads hang, or none can be started.
+            RuntimeError: the function raised `SystemExit` or the like, which would end the event loop.
+        """
+        if self.hung >= self._limit:
+            raise NoThreadError(f"{self.hung} threads hang in earlier calls of {self._owner}")
+
+        def outcome() -> tuple[list[T], BaseException | None]:
+            try:
+                return [function(*args)], None
+            except BaseException as raised:
+                return [], raised
+
+        async with self._semaphore:
+            try:
+                # Our context goes along: in it, instrumented HTTP clients leave a judge's requests alone.
+                future = self._pool.submit(contextvars.copy_context().run, outcome)
+            except RuntimeError as none:
+                raise NoThreadError(f"no thread could be started: {none}") from none
+            try:
+                values, error = cast("tuple[list[T], BaseException | None]", await asyncio.wrap_future(future))
+            finally:
+                if not future.done():
+                    self._abandon(future)
+        if error is None:
+            return values[0]
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise error
+        raise RuntimeError(f"{type(error).__name__} was raised in a thread of {self._owner}") from error
+
+    def _abandon(self, future: Future[Any]) -> None:
+        self._abandoned.append(future)
+        faults.warn_once(
+            f"hung thread: {self._owner}",
+            "%s did not return in time; its thread is left to itself. Give its client a time limit of its own",
+            self._owner,
+        )
