@@ -42,7 +42,7 @@ class OpenAIJudge:
     the statements, ten in a request, with control items among them whose labels are known: if one is wrong, nothing of
     the judgement counts (`judge_suspect`). `strict` verifies three times, in other orders, and takes the majority, of
     control items, too. They cover the labels of support, and neither relevance, grades, citations nor ratings;
-    `docs/judge.md` says which attacks are not caught. Models of 7 to 8 billion parameters need shorter lists:
+    `docs/judges.md` says which attacks are not caught. Models of 7 to 8 billion parameters need shorter lists:
     `mode="careful", statements_per_call=3`.
 
     Args:
