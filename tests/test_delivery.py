@@ -20,7 +20,7 @@ import ragtrace
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.export.export_queue import Backlog, BoundedSpans, PatientExporter
+from ragtrace.telemetry.export.export_queue import BoundedProcessor, ExportQueue, RetryingExporter
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import GOOD, WAIT_S, ask
@@ -58,67 +58,67 @@ def not_forked() -> None:
     raise AssertionError("this process was not forked")
 
 
-def patient(backend: Backend, clock: FakeClock, *, queued: int = 0) -> PatientExporter:
-    backlog = Backlog("spans", 10, clock=clock)
+def patient(backend: Backend, clock: FakeClock, *, queued: int = 0) -> RetryingExporter:
+    queue = ExportQueue("spans", 10, clock=clock)
     for _ in range(queued):
-        backlog.enter()
-    return PatientExporter(backend, backlog, not_forked, pause=0.0, clock=clock)
+        queue.enter()
+    return RetryingExporter(backend, queue, not_forked, pause=0.0, clock=clock)
 
 
-# --- the backlog -----------------------------------------------------------------------------------------------------
+# --- the queue -----------------------------------------------------------------------------------------------------
 
 
 def test_a_full_backlog_refuses_and_counts() -> None:
     """The newest, where the SDK would drop the oldest and tell a log only."""
-    backlog = Backlog("spans", 2)
-    assert [backlog.enter() for _ in range(4)] == [True, True, False, False]
+    queue = ExportQueue("spans", 2)
+    assert [queue.enter() for _ in range(4)] == [True, True, False, False]
     assert faults.counts() == {"lost spans: queue full": 2}
 
 
 def test_what_the_exporter_takes_makes_room() -> None:
     """As in the batch processor's own queue; it is not forgotten until it is delivered."""
-    backlog = Backlog("spans", 2)
-    backlog.enter()
-    backlog.enter()
-    backlog.take(2)
-    assert (backlog.enter(), backlog.size) == (True, 3)
-    backlog.settle(2, delivered=True)
-    assert (backlog.size, faults.counts()) == (1, {})
+    queue = ExportQueue("spans", 2)
+    queue.enter()
+    queue.enter()
+    queue.claim(2)
+    assert (queue.enter(), queue.size) == (True, 3)
+    queue.settle(2, delivered=True)
+    assert (queue.size, faults.counts()) == (1, {})
 
 
 def test_who_can_wait_leaves_room_for_what_was_promised() -> None:
     """Spans that are held will come, and so will the events of calls that are being judged."""
-    backlog = Backlog("spans", 10, reserve=5)
-    assert (backlog.has_room(4), backlog.has_room(5)) == (True, False)
-    backlog.enter()
-    assert not backlog.has_room(4)
+    queue = ExportQueue("spans", 10, reserve=5)
+    assert (queue.room(4), queue.room(5)) == (1, 0)
+    queue.enter()
+    assert not queue.room(4)
 
 
 def test_nobody_waits_for_a_backend_that_stays_away() -> None:
     """After a minute scores matter more than spans: the calls go on, the spans are counted."""
     clock = FakeClock()
-    backlog = Backlog("spans", 1, patience=60.0, clock=clock)
-    backlog.enter()
-    backlog.asking()
+    queue = ExportQueue("spans", 1, patience=60.0, clock=clock)
+    queue.enter()
+    queue.begin_sending()
     clock.advance(59.0)
-    assert not backlog.has_room()
+    assert not queue.room()
     clock.advance(2.0)
-    assert backlog.has_room()
-    backlog.settle(0, delivered=True)
-    assert not backlog.has_room()
+    assert queue.room()
+    queue.settle(0, delivered=True)
+    assert not queue.room()
 
 
 def test_giving_up_counts_everything_that_is_left_once() -> None:
     """Also what the exporter has in hand; what it says of that later is not counted again."""
-    backlog = Backlog("spans", 10)
+    queue = ExportQueue("spans", 10)
     for _ in range(5):
-        backlog.enter()
-    backlog.take(2)
-    backlog.give_up()
-    backlog.settle(2, delivered=False)
-    backlog.give_up()
+        queue.enter()
+    queue.claim(2)
+    queue.close()
+    queue.settle(2, delivered=False)
+    queue.close()
     assert faults.counts() == {"lost spans: not exported before the end": 5}
-    assert not backlog.enter()
+    assert not queue.enter()
     assert faults.counts()["lost spans: after shutdown"] == 1
 
 
@@ -172,7 +172,7 @@ def test_in_a_hurry_nothing_is_tried_again() -> None:
     clock = FakeClock()
     backend = Backend(FAILED, clock=clock, seconds=10.0)
     exporter = patient(backend, clock, queued=1)
-    exporter.hurry()
+    exporter.stop_retrying()
     assert exporter.export(["a"]) is FAILED
     assert len(backend.batches) == 1
 
@@ -191,13 +191,13 @@ def test_a_batch_processor_drops_nothing_by_itself() -> None:
             self.gate.wait(WAIT_S)
             return super().export(batch)
 
-    backend, backlog = Hanging(OK), Backlog("spans", 4)
-    exporter = PatientExporter(backend, backlog, not_forked)
+    backend, queue = Hanging(OK), ExportQueue("spans", 4)
+    exporter = RetryingExporter(backend, queue, not_forked)
     inner = BatchSpanProcessor(
         cast("SpanExporter", exporter), max_queue_size=4, max_export_batch_size=2, schedule_delay_millis=3_600_000
     )
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BoundedSpans(inner, backlog))
+    provider.add_span_processor(BoundedProcessor(inner, queue))
     tracer = provider.get_tracer("test")
     tracer.start_span("0").end()
     tracer.start_span("1").end()
@@ -214,12 +214,12 @@ def test_a_batch_processor_drops_nothing_by_itself() -> None:
 
 def test_a_span_that_is_not_sampled_takes_no_place() -> None:
     """The batch processor ignores it as well."""
-    backlog = Backlog("spans", 1)
+    queue = ExportQueue("spans", 1)
     provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
-    exporter = PatientExporter(Backend(OK), backlog, not_forked)
-    provider.add_span_processor(BoundedSpans(BatchSpanProcessor(cast("SpanExporter", exporter)), backlog))
+    exporter = RetryingExporter(Backend(OK), queue, not_forked)
+    provider.add_span_processor(BoundedProcessor(BatchSpanProcessor(cast("SpanExporter", exporter)), queue))
     provider.get_tracer("test").start_span("a").end()
-    assert backlog.size == 0
+    assert queue.size == 0
     provider.shutdown()
 
 

@@ -230,7 +230,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 import ragtrace
 from ragtrace.core.types import Signals
-from ragtrace.telemetry.export.after_fork import OwnMeters, Renewal
+from ragtrace.telemetry.export.after_fork import OwnMeters
 from tests.support.watched import ask
 
 parent = os.getpid()

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from ragtrace.pipeline.dropped_spans import Overflow
 from ragtrace.system.faults import say
-from ragtrace.telemetry.export.providers import SPANS, Telemetry
+from ragtrace.telemetry.export.after_fork import SPANS
+from ragtrace.telemetry.export.providers import Telemetry
 
 _HISTORY = "history"
 
@@ -20,7 +21,7 @@ def losses(telemetry: Telemetry, overflow: Overflow) -> Mapping[tuple[str, str],
     if overflow.counted:
         counts[SPANS, "queue_full"] = overflow.counted
     for what, exporter in telemetry.exporters.items():
-        for why, count in exporter.backlog.losses.copy().items():
+        for why, count in exporter.queue.losses.copy().items():
             counts[what, why.replace(" ", "_")] += count
     for history in telemetry.histories:
         for why, count in history.lost.copy().items():

@@ -91,7 +91,7 @@ class Background:
             await asyncio.sleep(_AN_INSTANT)  # what waits becomes a task, which other people's clients may ask for
             await work.errand()
             return
-        self._telemetry.renewal.renew()
+        self._telemetry.child_renewal.renew()
         for step in joined(work):
             self.write(step)
             self._breathe()

@@ -14,7 +14,8 @@ from ragtrace.pipeline.shutdown_budget import HURRIED_SECONDS, Time
 from ragtrace.pipeline.work_item import Finished
 from ragtrace.system.faults import guarded
 from ragtrace.system.threads import start
-from ragtrace.telemetry.export.providers import SPANS, Telemetry
+from ragtrace.telemetry.export.after_fork import SPANS
+from ragtrace.telemetry.export.providers import Telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TraceFlags
@@ -163,7 +164,7 @@ def _lose(works: list[Finished], count: int, lose: Callable[[int], bool]) -> Non
 def room_for_spans(telemetry: Telemetry) -> int:
     """How many more our exporter's queue has room for."""
     exporter = telemetry.exporters.get(SPANS)
-    return 0 if exporter is None else exporter.backlog.room()
+    return 0 if exporter is None else exporter.queue.room()
 
 
 def _comes(work: Finished) -> bool:

@@ -101,7 +101,7 @@ class Spooling:
 
     def _confirm(self) -> None:
         with guarded("spool"):
-            if self.confirm(lambda: self._telemetry.deliver(_FLUSH_SECONDS)):
+            if self.confirm(lambda: self._telemetry.flush(_FLUSH_SECONDS, release_held=False)):
                 self._confirm_at = self._clock() + _CONFIRM_SECONDS
         self._confirming = False
 

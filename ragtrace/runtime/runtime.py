@@ -92,7 +92,7 @@ class Runtime:
             drops_children=telemetry.drops_children,
         )
         self._instruments = self._make_instruments()
-        telemetry.renewal.then(lambda: self._instruments.bind(telemetry.meter))
+        telemetry.child_renewal.then(lambda: self._instruments.bind(telemetry.meter))
         self._background = self._make_background(evaluators, redact)
         self._loose_bytes = settings.queue_bytes // 8
         self._overflow, self._joined = Overflow(), Joined(self._hand_over)
@@ -185,7 +185,7 @@ class Runtime:
 
     def _submit(self, work: Finished) -> None:
         if not self._deferred:
-            self._telemetry.renewal.renew()
+            self._telemetry.child_renewal.renew()
             self._background.write(work)
             if not work.is_call:
                 return
@@ -342,8 +342,8 @@ class Runtime:
 
     def _show_books(self) -> None:
         """See that a forked child exports its books, even if the head sampler has dropped all of its calls so far."""
-        if self._telemetry.renewal.due and self.ledger.rows():
-            self._telemetry.renewal.renew()
+        if self._telemetry.child_renewal.due and self.ledger.rows():
+            self._telemetry.child_renewal.renew()
 
     def _at_exit(self) -> None:
         with guarded("shutdown at exit"):

@@ -1,9 +1,8 @@
-"""The last stretch before an exporter: nothing is lost there without being counted.
+"""The stretch between span or log record processors and their exporter, where every lost item is counted.
 
-The SDK's batch processors have a bounded queue that drops its oldest item for each new one, and give up a batch when
-the exporter does. `Backlog` counts what is in such a queue, so that the background can wait for room in it;
-`BoundedSpans` and `BoundedEvents` let nothing into a queue that is full; `PatientExporter` tries a batch again while
-the backend is away.
+The SDK's batch processors have a bounded queue that drops its oldest item for each new one, and drop a batch when the
+exporter fails. `ExportQueue` keeps the accounts of such a queue, so that the background thread can wait for room in it;
+`BoundedProcessor` lets nothing into a full queue; `RetryingExporter` retries a batch while the backend is away.
 """
 
 from __future__ import annotations
@@ -26,28 +25,29 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Span
 
 PATIENCE_SECONDS: Final = 60.0
-"""How long a backend that does not answer is waited for before spans and events are given up."""
+"""Seconds for which a backend that does not answer is waited for before spans and events are given up."""
 NOT_TAKEN: Final = "not taken by the backend"
-"""Why items were lost whose signal the backend refuses as a whole."""
-_AWAY: Final = "Is the backend up? OTEL_BSP_MAX_QUEUE_SIZE and OTEL_BLRP_MAX_QUEUE_SIZE make the queues larger"
+"""Reason of losses where the backend refuses the whole signal."""
+_NO_ANSWER: Final = "Is the backend up? OTEL_BSP_MAX_QUEUE_SIZE and OTEL_BLRP_MAX_QUEUE_SIZE make the queues larger"
 _NO_SUCH_SIGNAL: Final = (
     "The backend answers, but does not take them where they are sent: ragtrace.doctor() says where that is"
 )
-_parents: list[object] = []
 _PAUSE_SECONDS: Final = 0.5
-_AT_ONCE_SECONDS: Final = 0.5
-"""An exporter that fails faster was refused, and would be again; one that fails later had nobody to talk to."""
+_REFUSED_WITHIN_SECONDS: Final = 0.5
+"""An exporter that fails faster was refused, and would be again; one that fails later did not reach the backend."""
+_parents: list[object] = []
+"""Exporters of the parent process, which a forked child must not collect: closing their connections is not for it."""
 
 
-class Backlog:
-    """What a batch processor has taken in and its exporter has not yet delivered.
+class ExportQueue:
+    """Accounts of the items that a batch processor has taken in and its exporter has not delivered.
 
     Args:
-        what: plural name of the items, for the accounts.
-        limit: size of the processor's queue.
-        reserve: places in it that only urgent items may take.
-        most_bytes: memory of the items in it beyond which there is no room for one that can wait.
-        patience: seconds without an answer after which nobody waits for room any more.
+        what: plural name of the items, for counts and log lines.
+        limit: size of the batch processor's queue.
+        reserve: places in it that are kept for items that cannot wait.
+        most_bytes: memory of queued items beyond which there is no room for an item that can wait.
+        patience: seconds without an answer of the backend after which waiting for room ends.
         clock: monotonic seconds.
     """
 
@@ -67,25 +67,20 @@ class Backlog:
         self.reset()
 
     def reset(self) -> None:
-        """Start empty: after a fork the items are the parent's, and its lock may be held for ever."""
+        """Start empty in a forked child: the items belong to the parent, and the lock may be held for ever."""
         # Re-entrant: a stream collected as garbage ends its spans wherever this thread happens to be, here included.
         self._lock = threading.RLock()
         self._queued = self._in_hand = 0
         self._sizes: deque[int] = deque()
         self._bytes = self._bytes_in_hand = 0
         self._unanswered_since: float | None = None
-        self._given_up = False
+        self._closed = False
         self.losses: Counter[str] = Counter()
-        """Items that came and were not delivered, by reason."""
-
-    @property
-    def lost(self) -> int:
-        """Items that came and were not delivered."""
-        return self.losses.total()
+        """Number of lost items by reason."""
 
     @property
     def size(self) -> int:
-        """Items taken in and neither delivered nor given up."""
+        """Number of items that are neither delivered nor lost."""
         return self._queued + self._in_hand
 
     @property
@@ -94,89 +89,83 @@ class Backlog:
         since = self._unanswered_since
         return since is not None and self._clock() - since > self._patience
 
-    def has_room(self, promised: int = 0) -> bool:
-        """Whether an item that can wait may come now; *promised*: items that have a place already."""
-        return self.room(promised) > 0
-
     def room(self, promised: int = 0) -> int:
-        """How many items that can wait may come now; *promised*: items that have a place already."""
+        """Return how many items that can wait may enter now.
+
+        Args:
+            promised: number of items that are still to come and have their place.
+        """
         left = self.limit - self._reserve - self._queued - promised
         if left <= 0 or self._bytes + self._bytes_in_hand >= self._most_bytes:
             return self.limit if self.stalled else 0
         return left
 
     def enter(self, size: int = 0) -> bool:
-        """An item of *size* bytes comes; False, and counted as lost, if the queue has no place for it."""
+        """Count an item of *size* bytes as queued; return False, and count it as lost, if the queue is full."""
         with self._lock:
-            room = self._queued < self.limit and not self._given_up
+            room = self._queued < self.limit and not self._closed
             if room:
                 self._queued += 1
                 self._sizes.append(size)
                 self._bytes += size
         if not room:
-            self._lose(1, "after shutdown" if self._given_up else "queue full")
+            self.lose(1, "after shutdown" if self._closed else "queue full")
         return room
 
-    def take(self, count: int) -> None:
-        """The exporter takes a batch of *count* out of the queue."""
+    def claim(self, count: int) -> None:
+        """Count the oldest *count* items as taken out of the queue by the exporter."""
         with self._lock:
             self._queued = max(0, self._queued - count)
             self._in_hand += count
-            for _ in range(min(count, len(self._sizes))):  # a batch processor sends in the order in which items came
+            for _ in range(min(count, len(self._sizes))):
                 size = self._sizes.popleft()
                 self._bytes -= size
                 self._bytes_in_hand += size
 
-    def asking(self) -> None:
-        """The exporter begins to send."""
+    def begin_sending(self) -> None:
+        """Note that the exporter waits for an answer from now on."""
         if self._unanswered_since is None:
             self._unanswered_since = self._clock()
 
     def settle(self, count: int, *, delivered: bool, why: str = "export failed") -> None:
-        """The batch of *count* that was taken is delivered, or given up because of *why*."""
+        """Count the *count* claimed items as delivered, or else as lost for the reason *why*."""
         with self._lock:
             counted, self._in_hand = min(count, self._in_hand), max(0, self._in_hand - count)
             self._bytes_in_hand *= self._in_hand > 0  # one batch at a time
         if delivered:
             self._unanswered_since = None
-        elif counted and not self._given_up:  # else it has been counted
-            self._lose(counted, why)
+        elif counted and not self._closed:  # else `close` has counted them
+            self.lose(counted, why)
 
-    def give_up(self) -> None:
-        """There is no more time: what is left counts as lost, even if it should still be delivered."""
+    def close(self) -> None:
+        """Count all items as lost, even if they should still be delivered, and refuse further ones."""
         with self._lock:
-            left, self._queued, self._in_hand, self._given_up = self.size, 0, 0, True
-        if left:
-            self._lose(left, "not exported before the end")
+            left, self._queued, self._in_hand, self._closed = self.size, 0, 0, True
+        self.lose(left)
 
-    def forgo(self, count: int) -> None:
-        """There is no more time for *count* items to come at all."""
-        if count:
-            self._lose(count, "not exported before the end")
-
-    def _lose(self, count: int, why: str) -> None:
+    def lose(self, count: int, why: str = "not exported before the end") -> None:
+        """Count *count* items as lost, and log the first loss for the reason *why*."""
+        if not count:
+            return
         with self._lock:
             self.losses[why] += count
-        advice = _NO_SUCH_SIGNAL if why == NOT_TAKEN else _AWAY
         faults.warn_once(
             f"lost {self.what}: {why}",
             "telemetry was lost (%s: %s); every further loss is counted in ragtrace.stats().faults. %s",
-            self.what,
-            why,
-            advice,
+            *(self.what, why, _NO_SUCH_SIGNAL if why == NOT_TAKEN else _NO_ANSWER),
             count=count,
         )
 
 
-class PatientExporter:
-    """Wraps the exporter of a batch processor: tries a batch again while the backend is away, counts what is lost.
+class RetryingExporter:
+    """Exporter around the one of a batch processor: retries a batch while the backend is away, counts lost items.
 
     A batch whose answer did not come in time may have been stored all the same, and then arrives twice: OTLP promises
     "at least once", and backends tell spans by their ids.
 
     Args:
-        exporter: of spans or of log records.
-        backlog: what its batch processor has in its queue.
+        exporter: exporter of spans or of log records.
+        queue: accounts of its batch processor's queue.
         renew: called before the first export of a forked child, which must not use the parent's connections.
         pause: seconds between two tries.
         clock: monotonic seconds.
@@ -185,18 +174,17 @@ class PatientExporter:
     def __init__(
         self,
         exporter: Any,
-        backlog: Backlog,
+        queue: ExportQueue,
         renew: Callable[[], None],
         *,
         pause: float = _PAUSE_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self.backlog, self._renew, self._pause, self._clock = backlog, renew, pause, clock
+        self.queue, self._renew, self._pause, self._clock = queue, renew, pause, clock
         self._use(exporter)
 
-    def adopt(self, exporter: Any) -> None:
-        """In a forked child: use *exporter* from now on."""
-        # Not collected here: closing the parent's connections is for the parent, which has the threads that drive them.
+    def replace(self, exporter: Any) -> None:
+        """Use *exporter* from now on, in a forked child."""
         _parents.append(self._exporter)
         self._use(exporter)
 
@@ -205,103 +193,91 @@ class PatientExporter:
         self._closing, self._shut = threading.Event(), False
 
     def export(self, batch: Sequence[Any]) -> Any:
-        """Part of the SDK's interface: returns when *batch* is delivered or given up."""
+        """Export *batch* and return the result when it is delivered or given up."""
         if self._pid != os.getpid():
             self._renew()
         if self._pid != os.getpid():  # an exporter that the user made cannot be made anew
-            self.adopt(self._exporter)
-        self.backlog.take(len(batch))
+            self.replace(self._exporter)
+        self.queue.claim(len(batch))
         delivered = False
         try:
             result = self._send(batch)
             delivered = _succeeded(result)
         finally:
-            self.backlog.settle(len(batch), delivered=delivered, why=NOT_TAKEN if self._refused else "export failed")
+            self.queue.settle(len(batch), delivered=delivered, why=NOT_TAKEN if self._refused else "export failed")
         return result
 
     def _send(self, batch: Sequence[Any]) -> Any:
         while True:
-            self.backlog.asking()
+            self.queue.begin_sending()
             began = self._clock()
             result = self._exporter.export(batch)
-            if _succeeded(result) or self._refused or self._clock() - began < _AT_ONCE_SECONDS or self.backlog.stalled:
+            failed_at_once = self._clock() - began < _REFUSED_WITHIN_SECONDS
+            if _succeeded(result) or self._refused or failed_at_once or self.queue.stalled:
                 return result
-            say(logging.INFO, "the backend does not answer; %d %s wait", self.backlog.size, self.backlog.what)
+            say(logging.INFO, "the backend does not answer; %d %s wait", self.queue.size, self.queue.what)
             if self._closing.wait(self._pause):
                 return result
 
     @property
     def _refused(self) -> bool:
-        """Whether the backend said last that it does not take this signal; only some exporters know."""
+        """Whether the backend refuses this signal altogether; only some exporters know."""
         return getattr(self._exporter, "refused", None) is True
 
-    def hurry(self) -> None:
-        """Try nothing again any more."""
+    def stop_retrying(self) -> None:
+        """Give up each batch after its current try."""
         self._closing.set()
 
     def shutdown(self, *_: object, **__: object) -> None:
-        """Part of the SDK's interface; also breaks off what the exporter itself tries again."""
-        self.hurry()
+        """Shut the wrapped exporter down, which also ends its own retries."""
+        self.stop_retrying()
         if self._pid == os.getpid() and not self._shut:
             self._shut = True
             self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Part of the SDK's interface: nothing is kept here."""
+        """Return True: the exporter keeps nothing."""
         return True
 
 
 def _succeeded(result: object) -> bool:
-    """Spans and log records have each their own enumeration of results."""
+    """Return whether *result*, for which spans and log records have an enumeration each, is a success."""
     return getattr(result, "name", None) == "SUCCESS"
 
 
-class BoundedSpans(SpanProcessor):
-    """Wraps a batch processor of spans, which drops its oldest for one too many: refuses that one, and counts it."""
+class BoundedProcessor(SpanProcessor):
+    """Processor around a batch processor of spans or of log records: refuses, and counts, what its queue cannot take.
 
-    def __init__(self, inner: SpanProcessor, backlog: Backlog) -> None:
-        self._inner, self._backlog = inner, backlog
+    The batch processor itself would drop its oldest item. The base class is that of span processors, as that of log
+    record processors is loaded with the logs SDK only.
+    """
+
+    def __init__(self, inner: Any, queue: ExportQueue) -> None:
+        self._inner, self._queue = inner, queue
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Part of the SDK's interface."""
+        """Pass the start of a span on."""
         self._inner.on_start(span, parent_context=parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Part of the SDK's interface; the batch processor itself ignores spans that are not sampled."""
+        """Pass an ended span on if there is room; the batch processor ignores spans that are not sampled."""
         context = span.get_span_context()
-        if context is None or not context.trace_flags.sampled:
-            return
-        if self._backlog.enter(span_bytes(span)):
+        if context is not None and context.trace_flags.sampled and self._queue.enter(span_bytes(span)):
             self._inner.on_end(span)
 
-    def shutdown(self) -> None:
-        """Part of the SDK's interface."""
-        self._inner.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Part of the SDK's interface."""
-        return self._inner.force_flush(timeout_millis) is not False
-
-
-class BoundedEvents:
-    """The same for a batch processor of log records, whose base class is loaded with the logs SDK only."""
-
-    def __init__(self, inner: Any, backlog: Backlog) -> None:
-        self._inner, self._backlog = inner, backlog
-
     def on_emit(self, log_record: Any) -> None:
-        """Part of the SDK's interface."""
-        if self._backlog.enter():
+        """Pass a log record on if there is room."""
+        if self._queue.enter():
             self._inner.on_emit(log_record)
 
     def enabled(self, *_: object, **__: object) -> bool:
-        """Part of the SDK's interface."""
+        """Return True: every log record is taken."""
         return True
 
     def shutdown(self) -> None:
-        """Part of the SDK's interface."""
+        """Shut the batch processor down."""
         self._inner.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Part of the SDK's interface."""
+        """Flush the batch processor."""
         return self._inner.force_flush(timeout_millis) is not False
