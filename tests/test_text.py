@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.judges.lexical.lexicon import NEGATION, Lexicon, stems, telling_tokens, tokens
+from ragtrace.judges.lexical.lexicon import NEGATION, Lexicon, content_tokens, stems, tokens
 from ragtrace.judges.lexical.sentences import MAX_SENTENCE_CHARS, sentences
 from ragtrace.judges.lexical.text import ASCII_TOKEN, fold, language, number, one_line, scripts, spellings
 
@@ -108,7 +108,7 @@ def test_both_ways_of_reading_find_the_same_words(text: str, code: str) -> None:
     found = tokens(text, lexicon)
     telling = [(start, end, word) for start, end, word in found if word.weight or word.signal]
     counted = [word.stem if word.weight else NEGATION for _, _, word in found if word.weight or word.negation]
-    assert telling_tokens(text, lexicon, 0, len(text)) == telling
+    assert content_tokens(text, lexicon, 0, len(text)) == telling
     assert list(stems(text, lexicon, 0, len(text))) == counted
 
 

@@ -1,4 +1,4 @@
-"""Splits text into sentences, deterministically and with offsets.
+"""Splits text into sentences, deterministically, and gives their offsets.
 
 Decimals, abbreviations, initials and URLs stay whole; every list item is a sentence, without its marker; the full stops
 of Chinese, Japanese, Arabic, Urdu and Hindi are known. A sentence is never longer than `MAX_SENTENCE_CHARS`.
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 MAX_SENTENCE_CHARS: Final = 600
-"""Longer ones are cut at white space, so that no step on a sentence can be long."""
+"""Longer sentences are cut at white space, so that no step on a sentence can take long."""
 
 # A full stop ends a sentence only before white space; the stops of scripts without spaces end one anywhere.
-# The set of all their first characters comes first, what each needs behind it later: only so are they found quickly.
+# The pattern begins with the set of all first characters, as the search is fast only then.
 _SPACED_STOPS: Final = ".!?\u2026"
 _UNSPACED_STOPS: Final = "\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965"
 _STOP = re.compile(
@@ -55,7 +55,7 @@ _STARTERS: Final = frozenset(
 
 
 def parts(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the ranges of ``text[:end]`` in order, and whether each is code; no tables, headings, lists of sources."""
+    """Yield the ranges of ``text[:end]`` in order, and whether each is code; without tables, headings, source lists."""
     if not _LAID_OUT.search(text, 0, end):
         yield 0, end, False
         return
@@ -81,9 +81,9 @@ def _next_line(text: str, at: int, end: int) -> int:
 
 
 def _code(text: str, at: int, end: int) -> tuple[int, int] | None:
-    """Return where the code ends whose fence is the line at *at*, and its closing fence; None if it is no such line.
+    """Return where the code behind the fence in the line at *at* ends, and where its closing fence ends.
 
-    What is fenced as text is an answer all the same, and so is all behind a fence that is never closed.
+    None if the line is no such fence: text that is fenced as text is no code, nor is that behind a fence without end.
     """
     stop = _next_line(text, at, end)
     line = text[at:stop].strip()
@@ -109,7 +109,7 @@ def _behind(text: str, at: int, end: int) -> int:
 
 
 def sentences(text: str, end: int | None = None, begin: int = 0) -> Iterator[tuple[int, int]]:
-    """Ranges of the sentences of ``text[begin:end]``, in order, disjoint, not blank; space and markers between."""
+    """Yield the ranges of the sentences of ``text[begin:end]``, in order, without white space and list markers."""
     end = len(text) if end is None else min(end, len(text))
     start = _skip(text, begin, end)
     while start < end:
@@ -123,7 +123,7 @@ def sentences(text: str, end: int | None = None, begin: int = 0) -> Iterator[tup
 
 
 def _skip(text: str, at: int, end: int) -> int:
-    """Past white space, and past a list marker if a line starts here."""
+    """Return the offset behind white space at *at*, and behind a list marker if a line starts there."""
     fresh = at == 0 or text[at - 1] == "\n"
     while at < end and text[at].isspace() and (space := _SPACE.match(text, at, end)):
         fresh = fresh or "\n" in space[0]
@@ -134,7 +134,7 @@ def _skip(text: str, at: int, end: int) -> int:
 
 
 def _marker(text: str, at: int, end: int) -> int:
-    """Offset after the list marker at *at*, 0 if there is none."""
+    """Return the offset after the list marker at *at*, 0 if there is none."""
     if text[at : at + 2].isalpha():  # a word, as nearly always
         return 0
     found = _MARKER.match(text, at, end)
@@ -172,7 +172,7 @@ def _ends(text: str, start: int, match: re.Match[str], end: int) -> bool:
 
 
 def _line_ends(text: str, start: int, at: int, end: int) -> bool:
-    """A line break ends a sentence unless the line was merely wrapped: the next one goes on in lower case."""
+    """Return whether the line break at *at* ends a sentence: not if the next line goes on in lower case."""
     if not text[start:at].strip():
         return False
     if text.startswith("\n", at + 1) or _marker(text, at + 1, end):

@@ -1,26 +1,27 @@
-"""The statements of an answer: its sentences with their words, and which of them state a fact at all."""
+"""Splits an answer into statements: its sentences with their words, and which of them state a fact at all."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Final
 
-from ragtrace.judges.lexical.lexicon import Lexicon, Token, telling_tokens, tokens
+from ragtrace.judges.lexical.lexicon import Lexicon, Token, content_tokens, tokens
 from ragtrace.judges.lexical.sentences import SOURCES, parts, sentences
 from ragtrace.judges.lexical.text import IS_UNSPACED, fold_light, stem
 from ragtrace.judges.lexical.words import CLOSINGS, CONTEXT_NOUNS, DENIALS
 
-# A sentence declines when, close together, it denies that a speaker or the context knows or tells something.
+# A sentence declines when, close together, it denies that a speaker or the context knows or states something.
 _SPEAKERS: Final = frozenset("i i'm i've we we've".split())
 _THE_CONTEXT: Final = frozenset(
     "passage passages context contexts document documents source sources text texts article articles excerpt excerpts"
     " snippet snippets paragraph paragraphs information results material materials reference references"
     " documentation docs".split()
 )
-_TELLING: Final = frozenset(
+_STATING: Final = frozenset(
     "know answer answered find found locate located identify see mention mentioned mentions mentioning contain contains"
     " contained include includes included provide provides provided providing specify specifies specified state states"
     " stated say says address addresses addressed discuss discusses discussed determine determined confirm give gives"
@@ -28,21 +29,21 @@ _TELLING: Final = frozenset(
     " explain explains explained available enough sufficient specific explicitly information details data knowledge"
     " access sure aware".split()
 )
-_NOTHING_TOLD: Final = frozenset("information mention data details evidence indication answer reference".split())
-# A subject of which one of these is denied is one that somebody writes of: nothing is denied about the subject itself.
+_INFORMATION: Final = frozenset("information mention data details evidence indication answer reference".split())
+# "X is not mentioned" denies something about the sources, not about X.
 _WRITTEN: Final = frozenset("mentioned specified stated discussed addressed covered described documented".split())
 _CONDITIONS: Final = frozenset("if when unless where whenever".split())
 _NEAR_WORDS: Final = 6
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][a-z]+)?")
 _FIRST_WORDS: Final = 24
 _FIRST_CHARS: Final = 400
-# What follows such a word is an attempt, and may be false.
+# The words behind one of these are an attempt at an answer, and may be false.
 _CONTRAST = re.compile(
     r"\b(?:but|however|although|though|aber|jedoch|pero|sin embargo|mais|cependant|tuttavia|porém|maar|echter|однако)\b"
     r"|但|しかし|لكن|लेकिन",
     re.IGNORECASE,
 )
-# What an answer that declines goes on with: where else to look.
+# How an answer that declines goes on: where else to look.
 _REFERRAL = re.compile(
     r"(?:please|kindly|you (?:may|might|can|could|should)|i(?:'d| would)? (?:recommend|suggest|advise)|if you|feel free"
     r"|try|for (?:more|further|additional)|it (?:may|might|would) be (?:best|helpful)|perhaps|consider)"
@@ -63,7 +64,7 @@ _CITATION = re.compile(
     re.IGNORECASE,
 )
 _MAY_CITE = re.compile(r"[\[(\u3010]|://")
-# Declining in other languages, as its verb and its negation stand together there.
+# How other languages decline: the verb with its negation.
 _DECLINES_ELSEWHERE = re.compile(
     r"没有(?:找到|提供|提到|提及|相关|足够|任何信息|说明)|未(?:提及|提供|提到|找到|说明)|无法(?:回答|确定|提供|找到)|不知道|找不到"
     r"|(?:わ|分)かりません|情報(?:が|は)(?:ありません|含まれていません|見つかりません)|見つかりませんでした|お答えできません"
@@ -90,7 +91,7 @@ _DECLINES_ELSEWHERE = re.compile(
     r"|لا (?:أعرف|أعلم|توجد معلومات|يوجد ذكر)|لم (?:أجد|أتمكن|يذكر|تذكر)|ليس لدي معلومات"
     r"|(?:जानकारी|उल्लेख|सूचना) (?:\S+ ){0,3}नहीं|पता नहीं|नहीं मिल"
 )
-# These deny something of whatever is their subject: of the context, or of the thing that was asked about.
+# These deny something of their subject, which is the context or the thing that was asked about.
 _DENIES_ELSEWHERE = re.compile(
     r"不包含|no (?:contiene|incluye|menciona|proporciona|especifica|cubre|aborda|trata)n?\b"
     r"|n[e'] ?(?:contien|mentionn|couvr|fourni|précis|trait|parl)|sag(?:t|en) (?:\w+ )?nichts"
@@ -111,20 +112,20 @@ _HEADING_WORDS: Final = 6
 
 @dataclass(slots=True)
 class Statement:
-    """One sentence of the answer."""
+    """Sentence of the answer, and whether it states a fact."""
 
     start: int
     end: int
     words: Sequence[Token]
-    """Its content words only, in order."""
+    """The content words, in order."""
     weights: Sequence[float]
-    """The weight of each of them."""
+    """The weight of each of `words`."""
     negated: frozenset[int]
     """Offsets of the words right behind a negation."""
     checkable: bool
     declines: bool
     code: bool = False
-    """A line of a code block states nothing; its words count for `consistency` alone."""
+    """Whether it is a line of a code block, which states nothing; its words count for `consistency` alone."""
     unspaced: bool = False
     """Whether it is of a script without spaces, whose words are overlapping pairs of characters."""
     stems: Sequence[int] = ()
@@ -132,7 +133,7 @@ class Statement:
 
 
 def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
-    """The sentences of ``answer[:end]`` as statements, one by one."""
+    """Yield the sentences of ``answer[:end]`` as statements."""
     declined = False
     for first, last, code in parts(answer, end):
         for start, stop in sentences(answer, last, first):
@@ -146,7 +147,7 @@ def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
 
 def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement:
     text = answer[start:end]
-    words = telling_tokens(answer, lexicon, start, end)
+    words = content_tokens(answer, lexicon, start, end)
     negated, denies = _NOTHING, False
     cited = [m.span() for m in _CITATION.finditer(answer, start, end)] if _MAY_CITE.search(text) else []
     signals = [word for _, _, word in words if word.signal]
@@ -165,19 +166,19 @@ def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement
 
 
 def _content(
-    answer: str, telling: list[Token], cited: list[tuple[int, int]], lexicon: Lexicon
+    answer: str, candidates: list[Token], cited: list[tuple[int, int]], lexicon: Lexicon
 ) -> tuple[list[Token], frozenset[int]]:
-    """The content words among those *telling*, and the offsets of those right behind a negation."""
+    """Return those of *candidates* that have a weight and cite nothing, and the offsets of those behind a negation."""
     content: list[Token] = []
     behind: list[int] = []
     negated = False
     source: Token | None = None
-    for token in telling:
+    for token in candidates:
         word = token[2]
         if word.weight:
             # "Passage 2" and "[2]" point at a chunk; the number states nothing.
             pointer = word.number and source is not None and not tokens(answer, lexicon, source[1], token[0])
-            if not pointer and not (cited and _within(token, cited)):
+            if not pointer and not any(start <= token[0] < end for start, end in cited):
                 content.append(token)
                 if negated:
                     behind.append(token[0])
@@ -188,22 +189,18 @@ def _content(
     return content, frozenset(behind)
 
 
-def _within(token: Token, ranges: list[tuple[int, int]]) -> bool:
-    return any(start <= token[0] < end for start, end in ranges)
-
-
 def _declines(text: str) -> int:
     """Return the offset of the word by which the speaker or the context is said not to know; -1 if there is none."""
     found = list(islice(_WORD.finditer(text, 0, _FIRST_CHARS), _FIRST_WORDS))
     words = [fold_light(match[0]) for match in found]
     for at, word in enumerate(words):
-        if word in DENIALS and _denies_telling(words, at):
+        if word in DENIALS and _denies_stating(words, at):
             return found[at].start()
     return -1
 
 
 def _declines_elsewhere(text: str, lexicon: Lexicon) -> int:
-    """Return the same for a text in another language than English."""
+    """Return as `_declines` does the offset of a denial in another language than English; -1 if there is none."""
     if lexicon.english and (text.isascii() or not _OTHER_SCRIPT.search(text)):
         return -1
     lower = fold_light(text[:_FIRST_CHARS])
@@ -213,25 +210,26 @@ def _declines_elsewhere(text: str, lexicon: Lexicon) -> int:
     return found.start() if found and _CONTEXT_ELSEWHERE.search(lower) else -1
 
 
-def _denies_telling(words: list[str], at: int) -> bool:
+def _denies_stating(words: list[str], at: int) -> bool:
+    """Return whether the denial at *at* of *words* is about a speaker or the context knowing or stating something."""
     before, after = words[max(0, at - _NEAR_WORDS) : at], words[at + 1 : at + 1 + _NEAR_WORDS]
     if not _CONDITIONS.isdisjoint(words[:at]):
         return False
     if not _WRITTEN.isdisjoint(after[:3]) and words[at] != "none":
         return True
-    if not _NOTHING_TOLD.isdisjoint(before[-3:]) and not _THE_CONTEXT.isdisjoint(after):
+    if not _INFORMATION.isdisjoint(before[-3:]) and not _THE_CONTEXT.isdisjoint(after):
         return True  # "The answer is not in the documents"
-    if _TELLING.isdisjoint(after):
-        return words[at] == "nothing" and not _TELLING.isdisjoint(before[-2:]) and not _THE_CONTEXT.isdisjoint(after)
+    if _STATING.isdisjoint(after):
+        return words[at] == "nothing" and not _STATING.isdisjoint(before[-2:]) and not _THE_CONTEXT.isdisjoint(after)
     if "there" in before[-3:] or (words[at] == "no" and not at):
-        return not _NOTHING_TOLD.isdisjoint(after[:3])
+        return not _INFORMATION.isdisjoint(after[:3])
     if words[at] == "unable" and at < 3:
         return True
     return bool(_SPEAKERS.intersection(before) or _THE_CONTEXT.intersection(before) or _THE_CONTEXT.intersection(after))
 
 
 def _is_courtesy(text: str, words: Sequence[Token], heaviest: float) -> bool:
-    """Greetings, offers, questions back, frames such as "Here is the answer:"; nothing that could be true or false."""
+    """Return whether *text* is a greeting, an offer, a question or a frame such as "Here is the answer:"."""
     if text.endswith(_QUESTION_ENDS):
         return True
     if heaviest < 1:
@@ -243,10 +241,6 @@ def _is_courtesy(text: str, words: Sequence[Token], heaviest: float) -> bool:
     return _courteous_stems().issuperset([word.stem for _, _, word in words])
 
 
-_COURTEOUS: set[str] = set()
-
-
-def _courteous_stems() -> set[str]:
-    if not _COURTEOUS:
-        _COURTEOUS.update(stem(word.replace("'", "")) for word in CLOSINGS | CONTEXT_NOUNS)
-    return _COURTEOUS
+@cache
+def _courteous_stems() -> frozenset[str]:
+    return frozenset(stem(word.replace("'", "")) for word in CLOSINGS | CONTEXT_NOUNS)

@@ -1,7 +1,7 @@
-"""Spellings in any script: how words are found in text, what they fold and stem to, which script and language they are.
+"""Words in any script: finds them in text, folds and stems them, and tells which script and language they are.
 
 No function here looks at more than a bounded piece of text in one go, and no pattern can backtrack: the text is
-whatever a user's application produced.
+untrusted output of a user's application.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterator
+from functools import cache
 from itertools import filterfalse
 from typing import Final
 
@@ -78,24 +79,24 @@ _SCRIPTS: Final = (
 )  # fmt: skip
 
 
-def plain(text: str) -> str:
-    """*text* with the commonest typographic punctuation in ASCII, of the same length; its words stay the same."""
+def ascii_punctuation(text: str) -> str:
+    """Return *text* with the commonest typographic punctuation in ASCII, of the same length and with the same words."""
     for character, instead in _TYPOGRAPHY:
         text = text.replace(character, instead)
     return text
 
 
 def spaced(text: str) -> str:
-    """ASCII *text* with a space for whatever is in no word or number, and one at its end.
+    """Return ASCII *text* with a space for every character that is in no word or number, and a space at its end.
 
-    What is left between spaces is nearly always one word; tables and substrings are several times as fast as a pattern.
+    A stretch between spaces is nearly always one word; tables and substrings are several times as fast as a pattern.
     """
     cleared = text.encode("ascii").translate(_SPACED).decode("ascii") + " "
     return cleared.replace(", ", "  ").replace(". ", "  ")
 
 
 def one_line(text: str) -> str:
-    """``" ".join(text.split())``, in half the time for common text: no other white space than " " is printable."""
+    """Return ``" ".join(text.split())``, in half the time for common text: only " " is printable white space."""
     line = text.replace("\n", " ")
     if not line.isprintable():
         return " ".join(text.split())
@@ -105,7 +106,7 @@ def one_line(text: str) -> str:
 
 
 def spellings(text: str) -> list[str]:
-    """The words of *text* as they are written, in any order."""
+    """Return the words of *text* as they are written, in any order."""
     if not text.isascii():
         return TOKEN.findall(text)
     runs = spaced(text).split()
@@ -115,7 +116,7 @@ def spellings(text: str) -> list[str]:
 
 
 def fold(word: str) -> str:
-    """*word* without case, accents, width variants and hidden characters.
+    """Return *word* without case, accents, width variants and hidden characters.
 
     Vowel signs are dropped only where they are optional (below U+0700: Latin, Greek, Cyrillic, Hebrew, Arabic).
     """
@@ -128,7 +129,7 @@ def fold(word: str) -> str:
 
 
 def stem(word: str) -> str:
-    """A light English stem of a folded *word*: one suffix off, final e and y evened out, doubled consonants single."""
+    """Return a light English stem of a folded *word*: one suffix off, final e and y alike, doubled consonants single."""
     length = len(word)
     for suffix, replacement, least in _SUFFIXES.get(word[-2:]) or _SUFFIXES.get(word[-1:], ()):
         if length >= least and word.endswith(suffix) and not word.endswith("ss"):
@@ -175,7 +176,7 @@ def _arabic_stem(word: str) -> str:
 
 
 def number(token: str, *, comma: bool = False) -> str:
-    """One spelling for one number: `1,000` and `1000`, `3.50` and `3.5`, `٣` and `3` are the same.
+    """Return one spelling for each number: `1,000` and `1000`, `3.50` and `3.5`, `٣` and `3` are the same.
 
     Args:
         comma: the language writes decimals with a comma, so that a point before three digits groups thousands.
@@ -194,7 +195,7 @@ def number(token: str, *, comma: bool = False) -> str:
 
 
 def script(character: str) -> str:
-    """Name of the script block *character* lies in; good enough to tell whether two texts share an alphabet."""
+    """Return the name of the script of *character*, precise enough to tell whether two texts share an alphabet."""
     code, name = ord(character), "other"
     for first, block in _SCRIPTS:
         if first > code:
@@ -204,7 +205,7 @@ def script(character: str) -> str:
 
 
 def scripts(text: str) -> dict[str, int]:
-    """How many letters of each script *text* has; where there is only one, its number is not counted out."""
+    """Return how many letters of each script *text* has; a text in Latin letters alone has 1."""
     if text.isascii() or not _BEYOND_LATIN.search(text):
         return {"latin": 1} if _LETTER.search(text) else {}
     counts: dict[str, int] = {}
@@ -241,27 +242,25 @@ def function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
     known = frozenset[str]().union(*(ENGLISH if code == "en" else FUNCTION_WORDS[code] for code in codes))
     own = sum(word in known for word in folded)
     accents = "en" in codes and len(codes) == 1
-    other = sum(word in _function_words() or (accents and not word.isascii()) for word in folded if word not in known)
+    other = sum(
+        word in _all_function_words() or (accents and not word.isascii()) for word in folded if word not in known
+    )
     return len(found), own, other
 
 
-_EVERY_FUNCTION_WORD: set[str] = set()
-
-
-def _function_words() -> set[str]:
+@cache
+def _all_function_words() -> frozenset[str]:
     """Return the function words of all languages, but for single letters."""
-    if not _EVERY_FUNCTION_WORD:
-        _EVERY_FUNCTION_WORD.update(word for known in FUNCTION_WORDS.values() for word in known if len(word) > 1)
-    return _EVERY_FUNCTION_WORD
+    return frozenset(word for known in FUNCTION_WORDS.values() for word in known if len(word) > 1)
 
 
 def fold_light(text: str) -> str:
-    """Lower case and one kind of apostrophe: keeps the accents that function words are told apart by."""
+    """Return *text* in lower case, with one kind of apostrophe; the accents, which distinguish function words, stay."""
     return text.lower().replace("\u2019", "'")
 
 
 def pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Cut ``text[start:end]`` into ranges of about *size* characters, at white space where there is some near."""
+    """Yield ranges of ``text[start:end]`` of about *size* characters, cut at white space where there is some near."""
     while start < end:
         stop = min(start + size, end)
         if stop < end:

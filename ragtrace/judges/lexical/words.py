@@ -1,4 +1,4 @@
-"""The closed word lists of the embedded judge, all written by hand for it: no corpus and no frequency list is shipped.
+"""Closed word lists of the embedded judge, written by hand for it: no corpus and no frequency list is shipped.
 
 `STOP` words carry no content, `GENERIC` words carry little (they frame an answer rather than state a fact), every other
 word counts in full. The short function-word lists of other languages serve to recognise a language and to leave its
