@@ -178,7 +178,7 @@ def _content(
         if word.weight:
             # "Passage 2" and "[2]" point at a chunk; the number states nothing.
             pointer = word.number and source is not None and not tokens(answer, lexicon, source[1], token[0])
-            if not pointer and not any(start <= token[0] < end for start, end in cited):
+            if not pointer and not (cited and any(start <= token[0] < end for start, end in cited)):
                 content.append(token)
                 if negated:
                     behind.append(token[0])

@@ -129,7 +129,7 @@ def fold(word: str) -> str:
 
 
 def stem(word: str) -> str:
-    """Return a light English stem of a folded *word*: one suffix off, final e and y alike, doubled consonants single."""
+    """Return a light English stem of a folded *word*: without one suffix, final e and doubled consonants."""
     length = len(word)
     for suffix, replacement, least in _SUFFIXES.get(word[-2:]) or _SUFFIXES.get(word[-1:], ()):
         if length >= least and word.endswith(suffix) and not word.endswith("ss"):
@@ -242,9 +242,8 @@ def function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
     known = frozenset[str]().union(*(ENGLISH if code == "en" else FUNCTION_WORDS[code] for code in codes))
     own = sum(word in known for word in folded)
     accents = "en" in codes and len(codes) == 1
-    other = sum(
-        word in _all_function_words() or (accents and not word.isascii()) for word in folded if word not in known
-    )
+    every = _all_function_words()
+    other = sum(word in every or (accents and not word.isascii()) for word in folded if word not in known)
     return len(found), own, other
 
 

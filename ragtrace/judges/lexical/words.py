@@ -1,8 +1,8 @@
 """Closed word lists of the embedded judge, written by hand for it: no corpus and no frequency list is shipped.
 
-`STOP` words carry no content, `GENERIC` words carry little (they frame an answer rather than state a fact), every other
-word counts in full. The short function-word lists of other languages serve to recognise a language and to leave its
-function words out of account.
+Function words (`ENGLISH`) carry no content, `GENERIC` words carry little (they frame an answer rather than state a
+fact), every other word counts in full. The short lists of function words of other languages serve to recognise a
+language, and to leave its function words out of account.
 """
 
 # ruff: noqa: RUF001  (other alphabets are meant)
