@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from docs.make_metrics import SECTIONS, formulas, reference, render
+from ragtrace.core.types import Score
 from ragtrace.core.unscored_reasons import JUDGE_ERROR, NOT_APPLICABLE
 from ragtrace.metrics import registry
 from ragtrace.metrics.formula import Formula
-from ragtrace.metrics.reference import SECTIONS, formulas, reference, render
 from ragtrace.metrics.registry import FAMILIES
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
@@ -22,13 +23,13 @@ OURS = formulas(FAMILIES)
 def test_the_page_is_current() -> None:
     """Whoever changes a docstring writes the page anew."""
     assert PAGE.read_text(encoding="utf-8") == render(FAMILIES), (
-        "docs/metrics.md is not current; write it anew: python -m ragtrace.metrics > docs/metrics.md"
+        "docs/metrics.md is not current; write it anew: python -m docs.make_metrics > docs/metrics.md"
     )
 
 
 def test_the_page_can_be_written_from_the_command_line() -> None:
     """As the message of the test above says."""
-    argv = [sys.executable, "-m", "ragtrace.metrics"]
+    argv = [sys.executable, "-m", "docs.make_metrics"]
     done = subprocess.run(argv, capture_output=True, timeout=60, check=True, cwd=PAGE.parents[1])
     assert done.stdout.decode("utf-8") == render(FAMILIES)
 
@@ -41,7 +42,7 @@ def test_every_metric_of_the_families_is_registered() -> None:
 @pytest.mark.parametrize("metric", OURS, ids=lambda metric: metric.name)
 def test_a_metric_documents_itself(metric: Formula) -> None:
     """A first sentence and every section, none of them empty; a direction it names is that of the metadata."""
-    about = reference(metric.compute)
+    about = reference(metric)
     assert about.summary
     assert tuple(about.sections)[: len(SECTIONS)] == SECTIONS
     assert all(about.sections.values())
@@ -53,7 +54,7 @@ def test_a_metric_documents_itself(metric: Formula) -> None:
 @pytest.mark.parametrize("metric", OURS, ids=lambda metric: metric.name)
 def test_the_reasons_named_exist(metric: Formula) -> None:
     """A reason in a docstring is one of those that a result can have."""
-    named = set(re.findall(r"`([a-z_]+)`", reference(metric.compute).sections["Unscored"]))
+    named = set(re.findall(r"`([a-z_]+)`", reference(metric).sections["Unscored"]))
     known = NOT_APPLICABLE | JUDGE_ERROR | set(registry.names()) | {"missing", "uncited"}
     assert named <= known
 
@@ -61,7 +62,7 @@ def test_the_reasons_named_exist(metric: Formula) -> None:
 def test_a_docstring_without_sections_is_an_error() -> None:
     """The message says which there must be."""
     with pytest.raises(ValueError, match=r"must have the sections Inputs, Formula, .* got none"):
-        reference(test_the_page_is_current)
+        reference(Formula("empty", "1", lambda call, judgement: Score(0.0), frozenset()))
 
 
 def test_every_metric_has_a_line_in_the_table() -> None:

@@ -56,8 +56,6 @@ def context_relevance_weighted(
     Inputs: query and contexts.
     Formula: sum(u_i * d^i) / sum(d^i) over the ranks i from 0, with u = grade / 3 and decay d = 0.9. A chunk without a
         valid label drops out with its weight and keeps its rank.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: as `context_relevance`.
     Source: geometric discounting by rank, as in rank-biased precision (Moffat and Zobel 2008).
     """
@@ -72,8 +70,6 @@ def contextual_accuracy(
 
     Inputs: query and contexts.
     Formula: chunks of grade >= 2 / chunks.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: as `context_relevance`.
     Source: precision over all that was retrieved, with grades made binary as in UMBRELA, arXiv:2406.06519.
     """
@@ -86,8 +82,6 @@ def umbrela(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UN
 
     Inputs: query and contexts.
     Formula: mean of the grades.
-    Range: [0, 3], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: as `context_relevance`.
     Source: Upadhyay et al. 2024, "UMBRELA", arXiv:2406.06519: its grades, without its parsing of free text.
 
@@ -104,8 +98,6 @@ def precision_at_k(
 
     Inputs: query and contexts; K = 5.
     Formula: relevant chunks among the first K / K, also when fewer than K were retrieved.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (one of the first K chunks has no valid label).
     Source: precision at K as trec_eval computes it.
 
@@ -122,8 +114,6 @@ def average_precision_at_k(
 
     Inputs: query and contexts; K = 5.
     Formula: sum over relevant ranks i <= K of precision at i / number of relevant chunks in the first K; 0 if none is.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (one of the first K chunks has no valid label).
     Source: average precision, normalised by what is relevant among the retrieved, as the total is not known.
     """
@@ -136,8 +126,6 @@ def reciprocal_rank(call: RagCall, judgement: Judgement, *, threshold: int = REL
 
     Inputs: query and contexts, all that were retrieved.
     Formula: 1 / rank of the first relevant chunk, from 1; 0 if none is relevant.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (a chunk before the first relevant one has no valid
         label).
     Source: the reciprocal rank of the TREC question-answering tracks.

@@ -28,8 +28,6 @@ def citation_precision(call: RagCall, judgement: Judgement, *, max_unjudged: flo
     Inputs: answer with citations, and contexts.
     Formula: mean over the distinct cited passages of the mean worth of their citations: full 1, partial 0.5, none 0. A
         passage that does not exist counts 0.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_answer`; `contexts_missing`; `abstained` (nothing checkable was said); `no_citations` (with the
         attribute `uncited`); `too_many_unjudged` (over 20 % of the citations have no valid label).
     Source: the citation metric of the open-rag-eval framework, with unknown passages counted.
@@ -44,8 +42,6 @@ def citation_recall(call: RagCall, judgement: Judgement, *, max_unjudged: float 
     Inputs: answer with citations, and contexts.
     Formula: mean over the parts of the mean worth of their citations: full 1, partial 0.5, none 0. A part that cites
         nothing, or only passages that do not exist, counts 0.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: as `citation_precision`.
     Source: the citation metric of the open-rag-eval framework, with unknown passages counted.
     """
@@ -58,8 +54,6 @@ def citation_f1(call: RagCall, judgement: Judgement, *, max_unjudged: float = MA
 
     Inputs: answer with citations, and contexts.
     Formula: 2 P R / (P + R); 0 if both are 0.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: as `citation_precision`.
     Source: the citation metric of the open-rag-eval framework, with unknown passages counted.
     """

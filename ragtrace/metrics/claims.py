@@ -29,7 +29,6 @@ def hallucinated(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
     Inputs: answer and contexts; the query only to resolve what the answer refers to.
     Formula: 1 if a checkable statement is contradicted, partial or not found, else 0.
     Range: 0 or 1, lower is better.
-    Judge calls: none beside the main reply.
     Unscored: exactly when `faithfulness` is, for the same reason.
     Source: the hallucination rate of public leaderboards, a share of answers; Hughes and Bae 2023, Vectara
         hallucination leaderboard.
@@ -46,8 +45,6 @@ def faithfulness(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
 
     Inputs: answer and contexts; the query only to resolve what the answer refers to.
     Formula: supported / n. Contradicted, partial and not found all count against the answer.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `no_claims`, `abstained` (nothing
         checkable was said); `too_many_unjudged` (over 20 % of the statements have no valid label).
     Source: Es et al. 2023, "RAGAS", arXiv:2309.15217, section 3 (faithfulness).
@@ -63,8 +60,6 @@ def hallucination(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
 
     Inputs: answer and contexts; the query only to resolve what the answer refers to.
     Formula: (n - supported) / n = 1 - faithfulness.
-    Range: [0, 1], lower is better.
-    Judge calls: none beside the main reply.
     Unscored: exactly when `faithfulness` is, for the same reason.
     Source: the complement of faithfulness in Es et al. 2023, arXiv:2309.15217.
     """
@@ -77,8 +72,6 @@ def faithfulness_noncontradiction(call: RagCall, judgement: Judgement, *, max_un
 
     Inputs: answer and contexts; the query only to resolve what the answer refers to.
     Formula: (supported + partial + not found) / n = 1 - contradiction.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: as `faithfulness`; `no_contexts` (nothing was retrieved that could contradict).
     Source: the yes / no / undecided reading of faithfulness, as in the deepeval framework.
 
@@ -94,8 +87,6 @@ def contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
 
     Inputs: answer and contexts; the query only to resolve what the answer refers to.
     Formula: contradicted / n, never more than hallucination.
-    Range: [0, 1], lower is better.
-    Judge calls: none beside the main reply.
     Unscored: as `faithfulness`; `no_contexts` (nothing was retrieved that could contradict).
     Source: the complement of the yes / no / undecided reading of faithfulness.
     """
@@ -114,7 +105,6 @@ def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: 
     Inputs: answer and contexts; with reference contexts the retrieved ones play no part.
     Formula: contradicted contexts / distinct contexts that are not blank. A context is contradicted when the judge
         says so, or when it is evidence of a statement labelled contradicted.
-    Range: [0, 1], lower is better.
     Judge calls: none beside the main reply; one with reference contexts.
     Unscored: `empty_answer`; `contexts_missing`; `no_contexts` (none but blank ones); `abstained` (nothing checkable
         was said); `too_many_unjudged` (over 20 % of the contexts have no valid label).

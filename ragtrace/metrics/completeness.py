@@ -19,7 +19,6 @@ def completeness(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
 
     Inputs: the turns of one conversation, gathered by its id or given.
     Formula: satisfied / (intentions - withdrawn). Only `satisfied` counts; unsatisfied, pending and blocked do not.
-    Range: [0, 1], higher is better.
     Judge calls: 1.
     Unscored: `needs_conversation` (no turn of a user is known); `no_intentions` (none, or all withdrawn);
         `too_many_unjudged` (over 20 % of the intentions have no valid state).

@@ -20,7 +20,6 @@ def consistency(call: RagCall, judgement: Judgement) -> Result:
     Inputs: answer and contexts.
     Formula: the judge's own value. The attribute `method` tells how it came about: `whole` (the answer against all
         chunks at once) or `windowed` (the mean over sentences of the best window of chunks).
-    Range: [0, 1], higher is better.
     Judge calls: no chat call; a local judge or scorer gives it.
     Unscored: `empty_answer`; `contexts_missing`; `no_contexts` (none but blank ones); `abstained`, `no_claims` (nothing
         checkable was said); `language_mismatch`, `unscorable_script` (the answer is in another language or script than

@@ -1,12 +1,12 @@
 """`Formula`: a metric made of a pure function over a judge's labels.
 
 The function's docstring is the reference of the metric. After the first sentence it has these sections, each label at
-the start of a line, in this order; `docs/metrics.md` is made of them and of the metadata of the `Formula`:
+the start of a line, in this order; `python -m docs.make_metrics` makes docs/metrics.md of them and of the metadata:
 
     Inputs: what of the call it reads, and what of them it needs.
     Formula: how the number comes about.
-    Range: the interval and the direction; of both, the metadata is what counts.
-    Judge calls: what it costs beside the one call of the main reply.
+    Range: only where there is more to say than the `range` and direction of the metadata.
+    Judge calls: only where the metric costs others than the one call of the main reply.
     Unscored: `reason` (when), ...; what any metric can end in (a judge's failure, a policy) need not be repeated.
     Source: the publication or system the definition comes from.
     Labels: those of the scores, where they are others than `pass` and `fail`; else the section is left out.

@@ -22,7 +22,6 @@ def nugget_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: mean over the nuggets of 1 (support), 0.5 (partial support), 0 (not support).
-    Range: [0, 1], higher is better.
     Judge calls: 2 after the grades: one writes the nuggets without sight of the answer, one assigns them.
     Unscored: `empty_answer`; `empty_query`; `contexts_missing`; `no_contexts` (none but blank ones); `no_nuggets` (no
         chunk is related to the query, or none holds a fact); `too_many_unjudged` (over 20 % without a valid label).
@@ -40,7 +39,6 @@ def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: mean over the vital nuggets of 1 (support), 0.5 (partial support), 0 (not support).
-    Range: [0, 1], higher is better.
     Judge calls: 2 after the grades, shared by all nugget metrics.
     Unscored: `no_vital_nuggets`, and as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (V).
@@ -54,7 +52,6 @@ def nugget_weighted(call: RagCall, judgement: Judgement, *, max_unjudged: float 
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: (sum over vital + 0.5 * sum over okay) / (number of vital + 0.5 * number of okay).
-    Range: [0, 1], higher is better.
     Judge calls: 2 after the grades, shared by all nugget metrics.
     Unscored: as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (W).
@@ -68,7 +65,6 @@ def nugget_strict_all(call: RagCall, judgement: Judgement, *, max_unjudged: floa
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: supported / nuggets; partial support counts nothing.
-    Range: [0, 1], higher is better.
     Judge calls: 2 after the grades, shared by all nugget metrics.
     Unscored: as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (A strict).
@@ -82,7 +78,6 @@ def nugget_strict_vital(call: RagCall, judgement: Judgement, *, max_unjudged: fl
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: supported vital nuggets / vital nuggets; partial support counts nothing.
-    Range: [0, 1], higher is better.
     Judge calls: 2 after the grades, shared by all nugget metrics.
     Unscored: `no_vital_nuggets`, and as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (V strict).

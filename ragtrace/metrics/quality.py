@@ -40,8 +40,6 @@ def quality_weighted(
 
     Inputs: the results of `context_relevance`, `faithfulness` and `answer_relevancy`, each brought into [0, 1].
     Formula: 0.3 context relevance + 0.4 faithfulness + 0.3 answer relevancy.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `missing_component` (the attribute `missing` names those without a score).
     Source: a weighted mean, as dashboards of the RAG triad show it.
     Labels: A from 0.9 on, B from 0.8, C from 0.7, D from 0.6, else F.
@@ -65,8 +63,6 @@ def quality_harmonic(
 
     Inputs: the results of `context_relevance`, `faithfulness` and `answer_relevancy`, each brought into [0, 1].
     Formula: 3 / sum(1 / x); 0 if any of them is 0.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `missing_component` (the attribute `missing` names those without a score).
     Source: the harmonic mean, as dashboards of the RAG triad show it.
     """
@@ -85,8 +81,6 @@ def quality_minimum(
 
     Inputs: the results of `context_relevance`, `faithfulness` and `answer_relevancy`, each brought into [0, 1].
     Formula: the smallest of the three.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `missing_component` (the attribute `missing` names those without a score).
     Source: the weakest link of the RAG triad.
     """

@@ -59,7 +59,6 @@ def factual_correctness_precision(call: RagCall, judgement: Judgement, *, max_un
 
     Inputs: answer and reference.
     Formula: entailed claims of the answer / claims of the answer; neutral and contradicted ones count nothing.
-    Range: [0, 1], higher is better.
     Judge calls: 2 (the claims of both texts, then their labels), shared with recall, f1 and noise sensitivity.
     Unscored: `empty_answer`; `needs_reference`; `no_claims` (the answer states none); `too_many_unjudged` (over 20 %
         of the claims have no valid label).
@@ -75,7 +74,6 @@ def factual_correctness_recall(call: RagCall, judgement: Judgement, *, max_unjud
 
     Inputs: answer and reference.
     Formula: entailed claims of the reference / claims of the reference.
-    Range: [0, 1], higher is better.
     Judge calls: 2, shared with precision, f1 and noise sensitivity.
     Unscored: `empty_answer`; `needs_reference`; `no_reference_claims` (the reference states none);
         `too_many_unjudged` (over 20 % of the claims have no valid label).
@@ -91,7 +89,6 @@ def factual_correctness_f1(call: RagCall, judgement: Judgement, *, max_unjudged:
 
     Inputs: answer and reference.
     Formula: 2 P R / (P + R); 0 if both are 0.
-    Range: [0, 1], higher is better.
     Judge calls: 2, shared with precision, recall and noise sensitivity.
     Unscored: whatever leaves precision or recall without a number.
     Source: the factual correctness of the ragas framework.

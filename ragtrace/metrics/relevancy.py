@@ -24,8 +24,6 @@ def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float
 
     Inputs: query and answer; statements that cannot be checked count too.
     Formula: relevant statements / statements.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_answer`; `empty_query`; `abstained` (nothing checkable was said); `no_statements`;
         `too_many_unjudged` (over 20 % of the statements have no valid label).
     Source: the answer relevancy of the deepeval framework, counted by the ids of statements.
@@ -46,8 +44,6 @@ def answer_relevancy_sentences(call: RagCall, judgement: Judgement, *, max_unjud
     Inputs: query and answer, in sentences as the splitter finds them: decimals, abbreviations and addresses stay
         whole, every item of a list is one.
     Formula: relevant sentences / sentences that are not filler.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_answer`; `empty_query`; `abstained` (nothing checkable was said); `no_sentences` (only filler);
         `too_many_unjudged` (over 20 % of the sentences have no valid label).
     Source: answer relevancy by sentence, as in the RAG triad's relevancy score.
@@ -70,8 +66,6 @@ def answer_relevancy_rating(call: RagCall, judgement: Judgement) -> Result:
     Inputs: query and answer.
     Formula: rating / 3; 0 is off the question, 1 touches it, 2 answers in part or with much surplus, 3 is direct and
         complete.
-    Range: [0, 1], higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_answer`; `empty_query`; `abstained` (nothing checkable was said); `out_of_range` (not one of the
         four ratings).
     Source: rating the answer as a whole, here by four described labels instead of a free number.
@@ -94,7 +88,6 @@ def answered(call: RagCall, judgement: Judgement) -> Result:
     Formula: 1 if the answer is labelled `answered`, 0 if `abstained`. A wrong or partial answer is an attempt; a blank
         one is 0 whatever the query.
     Range: 0 or 1, higher is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_query` (with an answer that is not blank).
     Source: the no-answer check of the open-rag-eval framework, as a metric of its own.
     Labels: `answered`, `abstained`.
@@ -117,7 +110,6 @@ def answered_without_context(call: RagCall, judgement: Judgement) -> Result:
     Formula: 1 if no retrieved chunk has a text, else 0, over answers that are neither blank nor abstentions. An answer
         that is labelled `abstained` and still states something checkable counts as given.
     Range: 0 or 1, lower is better.
-    Judge calls: none beside the main reply.
     Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `abstained`.
     Source: ragtrace.
 

@@ -39,7 +39,6 @@ def run_consistency_variance(
 
     Inputs: at least three scored values of one base metric, named in the attribute `base_metric`.
     Formula: sum of (value - mean)^2 / (number - ddof), ddof = 0 unless set otherwise.
-    Range: [0, inf), lower is better.
     Judge calls: none beside those of the base metric.
     Unscored: `needs_runs` (fewer than three scored values).
     Source: the run statistics of the open-rag-eval framework.
@@ -55,7 +54,6 @@ def run_consistency_coefficient_of_variation(
 
     Inputs: at least three scored values of one base metric, named in the attribute `base_metric`.
     Formula: sqrt(variance) / |mean|.
-    Range: [0, inf), lower is better.
     Judge calls: none beside those of the base metric.
     Unscored: `needs_runs` (fewer than three scored values); `zero_mean`.
     Source: the usual coefficient of variation; not mean / (1 + standard deviation), which some systems call so.

@@ -50,7 +50,6 @@ def semantic_similarity(call: RagCall, judgement: Judgement) -> Result:
 
     Inputs: answer, reference and an embedder.
     Formula: cos(answer, reference).
-    Range: [-1, 1], higher is better.
     Judge calls: an embedding call.
     Unscored: `empty_answer`; `needs_reference`; `no_embedder`; `zero_norm` and `non_finite` (an embedding without
         direction).

@@ -7,11 +7,11 @@ and no code of a model's is ever run.
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ class HHEM:
         label: str | int | None = None,
         local_only: bool = False,
     ) -> None:
-        if missing := [name for name in ("torch", "transformers") if find_spec(name) is None]:
+        if missing := [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]:
             raise SettingsError(f"HHEM needs {' and '.join(missing)}; pip install 'ragtrace-otel[hhem]'")
         if max_tokens is not None and max_tokens < 1:
             raise SettingsError(f"max_tokens must be positive, got {max_tokens!r}")

@@ -1,9 +1,10 @@
-"""The reference of all metrics, as the page docs/metrics.md: made of docstrings and metadata (see `formula`)."""
+"""`python -m docs.make_metrics`: writes docs/metrics.md, made of the docstrings and metadata of all metrics."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from types import ModuleType
 from typing import Final, cast
 
 from ragtrace.metrics.formula import Formula
+from ragtrace.metrics.registry import FAMILIES
 
 SECTIONS: Final = ("Inputs", "Formula", "Range", "Judge calls", "Unscored", "Source")
 _LABELS: Final = "Labels"  # a section that only metrics with labels of their own have
@@ -20,7 +22,7 @@ _OPENING: Final = """\
 
 A metric turns the labels that a judge gave one call into one number, or says why there is none: a `Score`, or an
 `Unscored` with a reason. It is never NaN, never a default. This page is made of the source by `python -m
-ragtrace.metrics`.
+docs.make_metrics`.
 
 *Main reply*: the one structured reply of a judge that serves all metrics which say so, at the price of one call.
 *Opt-in*: computed only where it is wanted by name (`metrics=[...]`), as it costs judge calls of its own;
@@ -37,7 +39,7 @@ limit with `metric.tolerating(unjudged=...)`.
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a metric's docstring says of it."""
+    """Summary, sections and notes of a metric's docstring."""
 
     summary: str
     sections: dict[str, str]
@@ -45,30 +47,39 @@ class Reference:
     notes: tuple[str, ...]
 
 
-def reference(function: object) -> Reference:
-    """The reference in the docstring of *function*, which computes a metric.
+def reference(metric: Formula) -> Reference:
+    """Return the reference of *metric* from the docstring of its function.
+
+    Where the docstring leaves out the range or the judge calls, they are those of the metadata, and none of its own.
 
     Raises:
-        ValueError: it lacks a section, or has them in another order.
+        ValueError: the docstring lacks a section, or has them in another order.
     """
-    blocks = re.split(r"\n\s*\n", inspect.getdoc(_innermost(function)) or "")
-    sections: dict[str, str] = {}
+    function: object = metric.compute
+    while isinstance(function, partial):
+        function = cast("partial[object]", function).func
+    blocks = re.split(r"\n\s*\n", inspect.getdoc(function) or "")
+    better = "higher" if metric.higher_is_better else "lower"
+    given = {"Range": f"{_range(metric)}, {better} is better.", "Judge calls": "none beside the main reply."}
+    labels: list[str] = []
     notes: list[str] = []
     for block in blocks[1:]:
         pieces = _LABEL.split(block)
         if pieces[0].strip():
             notes.append(_joined(pieces[0]))
-        sections.update(zip(pieces[1::2], map(_joined, pieces[2::2]), strict=True))
-    if tuple(label for label in sections if label != _LABELS) != SECTIONS:
+        labels += pieces[1::2]
+        given.update(zip(pieces[1::2], map(_joined, pieces[2::2]), strict=True))
+    expected = [label for label in (*SECTIONS, _LABELS) if label in given]
+    if [label for label in expected if label in labels] != labels or not given.keys() >= set(SECTIONS):
         raise ValueError(
-            f"the docstring of {function!r} must have the sections {', '.join(SECTIONS)} in this order, "
-            f"got {', '.join(sections) or 'none'}"
+            f"the docstring of {metric.name!r} must have the sections {', '.join(SECTIONS)} in this order, "
+            f"got {', '.join(labels) or 'none'}"
         )
-    return Reference(_joined(blocks[0]), sections, tuple(notes))
+    return Reference(_joined(blocks[0]), {label: given[label] for label in expected}, tuple(notes))
 
 
 def render(families: Iterable[ModuleType]) -> str:
-    """The page of all metrics of *families*: modules with `METRICS`, and perhaps `FACTORIES`."""
+    """Return the page of all metrics of *families*: modules with `METRICS`, and perhaps `FACTORIES`."""
     families = tuple(families)
     lines = [_OPENING, *_table(formulas(families)), ""]
     for family in families:
@@ -77,14 +88,8 @@ def render(families: Iterable[ModuleType]) -> str:
 
 
 def formulas(families: Iterable[ModuleType]) -> tuple[Formula, ...]:
-    """The metrics of *families*, in their order."""
+    """Return the metrics of *families*, in their order."""
     return tuple(metric for family in families for metric in cast("tuple[Formula, ...]", family.METRICS))
-
-
-def _innermost(function: object) -> object:
-    while isinstance(function, partial):
-        function = cast("partial[object]", function).func
-    return function
 
 
 def _joined(text: str) -> str:
@@ -95,7 +100,7 @@ def _table(metrics: Iterable[Formula]) -> Iterator[str]:
     yield "| metric | range | better | label | judge calls | what it measures |"
     yield "|---|---|---|---|---|---|"
     for metric in metrics:
-        about = reference(metric.compute)
+        about = reference(metric)
         better = "higher" if metric.higher_is_better else "lower"
         calls = about.sections["Judge calls"].rstrip(".")
         label = about.sections.get(_LABELS, "").rstrip(".") or _label(metric)
@@ -127,7 +132,7 @@ def _family(family: ModuleType) -> Iterator[str]:
 
 
 def _details(metric: Formula) -> Iterator[str]:
-    about = reference(metric.compute)
+    about = reference(metric)
     yield f"### {metric.name}\n"
     yield f"{about.summary}{' Opt-in.' if metric.opt_in else ''}\n"
     for label, text in about.sections.items():
@@ -136,3 +141,7 @@ def _details(metric: Formula) -> Iterator[str]:
     if metric.beside:
         yield f"- Computed with it, always: {', '.join(metric.beside)}."
     yield "".join(f"\n{note}\n" for note in about.notes)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render(FAMILIES))
