@@ -22,10 +22,11 @@ from ragtrace.core.types import Result, Score
 from ragtrace.estimates import Moments, difference, from_moments, of_judged, of_seen
 from ragtrace.history.records import Offered
 from ragtrace.history.source import Source
+from ragtrace.offline.score_rows import FORMULA_STARTS
 from ragtrace.report import wording
 from ragtrace.report.analysis import ReportRequest, build_report
 from ragtrace.report.html_page import render_html
-from ragtrace.report.json_csv import FORMULA_STARTS, to_csv, to_json
+from ragtrace.report.json_csv import to_csv, to_json
 from ragtrace.report.markdown import render_markdown
 from ragtrace.report.model import EvaluatorCost, Period, Report
 from ragtrace.report.periods import divide, parse_period, parse_time

@@ -19,8 +19,8 @@ import pytest
 
 from ragtrace.cli import main
 from ragtrace.cli.score import OUT_OF_BOUNDS
-from ragtrace.offline.calls import recorded
-from ragtrace.offline.tables import harmless
+from ragtrace.offline.call_records import call_from_record
+from ragtrace.offline.score_rows import without_formula
 from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK, USAGE
 from tests.support.judge_server import JudgeServer, Reply, Request, labels
 from tests.support.offline_judge import WordyJudge
@@ -149,7 +149,7 @@ def test_no_cell_is_a_formula(start: str) -> None:
 
 def test_numbers_stay_numbers() -> None:
     """A negative score is no formula."""
-    assert [harmless(cell) for cell in (-0.5, 1, None, "plain", "-0.5")] == [-0.5, 1, None, "plain", "'-0.5"]
+    assert [without_formula(cell) for cell in (-0.5, 1, None, "plain", "-0.5")] == [-0.5, 1, None, "plain", "'-0.5"]
 
 
 @pytest.mark.parametrize("out", ["scores.jsonl", "scores.csv"])
@@ -545,16 +545,16 @@ def test_a_bound_needs_a_metric_and_a_number(bound: str) -> None:
 )
 def test_the_names_of_other_libraries_are_understood(record: dict[str, Any]) -> None:
     """A data set that was made for RAGAS or DeepEval needs no rewriting."""
-    found = recorded(record)
+    found = call_from_record(record)
     texts = (found.query, [document.text for document in found.contexts or ()], found.answer, found.reference)
     assert texts == ("Where?", ["Here."], "good", "Here.")
 
 
 def test_context_is_the_right_passages_in_a_record_of_deepeval_alone() -> None:
     """Elsewhere the word may stand for anything, and is left alone."""
-    theirs = recorded({"input": "Where?", "actual_output": "good", "context": ["There."]})
+    theirs = call_from_record({"input": "Where?", "actual_output": "good", "context": ["There."]})
     assert [document.text for document in theirs.reference_contexts or ()] == ["There."]
-    assert recorded({"query": "Where?", "answer": "good", "context": ["There."]}).reference_contexts is None
+    assert call_from_record({"query": "Where?", "answer": "good", "context": ["There."]}).reference_contexts is None
 
 
 def test_two_names_of_the_same_part_are_an_error_of_that_line(capsys: pytest.CaptureFixture[str]) -> None:

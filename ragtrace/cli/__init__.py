@@ -1,4 +1,4 @@
-"""The command line. Each command is a module with `add(commands)`; what it needs is imported when it runs."""
+"""The command line: each command is a module with `add(commands)` that imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from ragtrace.system.terminal import INTERRUPTED, READER_GONE, USAGE, complain, 
 __all__ = ["main"]
 
 _COMMANDS = (demo, score, report, baseline, doctor, exporters)
-"""In the order of the help."""
+"""Commands in the order of the help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; *arguments* default to those of the process."""
     never_fail_to_print()
-    parser = _parser()
+    parser = argparse.ArgumentParser(prog="ragtrace", description="Evaluates live RAG calls on their own traces.")
+    parser.add_argument("--version", action="version", version=f"ragtrace {version('ragtrace-otel')}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add(commands)
     options = parser.parse_args(arguments)
     if options.command is None:
         parser.print_help(sys.stderr)
@@ -36,12 +40,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         discard(sys.stdout)
         return READER_GONE
     return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="ragtrace", description="Evaluates live RAG calls on their own traces.")
-    parser.add_argument("--version", action="version", version=f"ragtrace {version('ragtrace-otel')}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add(commands)
-    return parser

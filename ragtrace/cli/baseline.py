@@ -11,6 +11,7 @@ from dataclasses import asdict
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
+from ragtrace.cli.options import add_command, add_json_option, report_failure, whole_number
 from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
 
 if TYPE_CHECKING:
@@ -44,40 +45,31 @@ exit status: 0 done, 1 the files cannot be read or written or there are too few 
 
 
 def add(commands: Any) -> None:
-    """Describe the command to the parser."""
-    baseline = commands.add_parser(
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
         "baseline",
-        help="learn from the history how good answers usually are",
+        run,
+        summary="learn from the history how good answers usually are",
         description=_BASELINE,
-        epilog=_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=_NOTES,
     )
-    baseline.add_argument(
+    parser.add_argument(
         "paths", nargs="*", metavar="HISTORY.db | show BASELINE.json", help="the history (default RAGTRACE_STORE)"
     )
-    baseline.add_argument("--service-version", metavar="V", help="of calls of that release alone")
-    baseline.add_argument("--since", default="1970-01-01", metavar="TIME", help="start (default: of the history)")
-    baseline.add_argument("--until", default="now", metavar="TIME", help="end (default now)")
-    baseline.add_argument(
-        "--calls", type=_count, default=2000, metavar="N", help="the first N scored calls of each (default 2000)"
+    parser.add_argument("--service-version", metavar="V", help="of calls of that release alone")
+    parser.add_argument("--since", default="1970-01-01", metavar="TIME", help="start (default: of the history)")
+    parser.add_argument("--until", default="now", metavar="TIME", help="end (default now)")
+    calls = whole_number(LEAST)
+    parser.add_argument(
+        "--calls", type=calls, default=2000, metavar="N", help="the first N scored calls of each (default 2000)"
     )
-    baseline.add_argument("--out", metavar="PATH", help="file to write (default HISTORY.db.baseline.json)")
-    baseline.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    baseline.set_defaults(run=run)
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < LEAST:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least {LEAST}, got {text!r}")
-    return number
+    parser.add_argument("--out", metavar="PATH", help="file to write (default HISTORY.db.baseline.json)")
+    add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Learn or show a baseline; returns the exit status."""
+    """Learn or show a baseline; return the exit status."""
     import sqlite3
 
     from ragtrace.core.errors import SettingsError
@@ -94,16 +86,11 @@ def run(options: argparse.Namespace) -> int:
             _print(Baseline.load(paths[1]), paths[1], options)
             return OK
         return _learn(paths[0], options)
-    except SettingsError as error:
-        complain(str(error))
-        return FAILURE if shows else USAGE
-    except (SQLiteFileError, sqlite3.Error) as error:
-        complain(f"the history cannot be read: {error}")
     except BrokenPipeError:
         raise
-    except OSError as error:
-        complain(f"the baseline cannot be written: {error}")
-    return FAILURE
+    except (SettingsError, SQLiteFileError, sqlite3.Error, OSError) as error:
+        status = report_failure(error, "baseline")
+        return FAILURE if shows else status
 
 
 def _learn(history: str, options: argparse.Namespace) -> int:
@@ -138,20 +125,17 @@ def _print(baseline: Baseline, path: str, options: argparse.Namespace) -> None:
         return
     now = time()
     rows: list[tuple[str, ...]] = [("workflow", "metric", "evaluator", "mean", "5 %", "")]
-    rows += [
-        (*_names(key), f"{each.mean:.3f}", f"{each.quantile:.3f}", each.describe(now))
-        for key, each in sorted(baseline.distributions.items())
-    ]
-    rows += [
-        (*_names(key), "-", "-", f"{len(calls):,} calls so far") for key, calls in sorted(baseline.learning.items())
-    ]
+    for key, each in sorted(baseline.distributions.items()):
+        rows.append((*_printable(key), f"{each.mean:.3f}", f"{each.quantile:.3f}", each.describe(now)))
+    for key, calls in sorted(baseline.learning.items()):
+        rows.append((*_printable(key), "-", "-", f"{len(calls):,} calls so far"))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         sys.stdout.write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
     sys.stdout.write(f"baseline: {path}\n")
 
 
-def _names(key: tuple[str, ...]) -> tuple[str, ...]:
+def _printable(key: tuple[str, ...]) -> tuple[str, ...]:
     from ragtrace.system.faults import printable
 
     return tuple(printable(name) or "-" for name in key)

@@ -9,10 +9,11 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ragtrace.cli.options import add_command, add_json_option, seconds
 from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
 
 if TYPE_CHECKING:
-    from ragtrace.diagnosis import Diagnosis
+    pass
 
 _DOCTOR = """\
 Shows what ragtrace's configuration is and where each value came from; asks every OTLP endpoint with an empty export,
@@ -53,38 +54,28 @@ exit status: 0 all well, 1 something is wrong, 2 wrong usage (no such module), 1
 
 
 def add(commands: Any) -> None:
-    """Describe the command to the parser."""
-    doctor = commands.add_parser(
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
         "doctor",
-        help="what is configured, what answers, what is wrong",
+        run,
+        summary="what is configured, what answers, what is wrong",
         description=_DOCTOR,
-        epilog=_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=_NOTES,
     )
-    doctor.add_argument(
+    parser.add_argument(
         "--app",
         metavar="MODULE[:NAME]",
         help="first import MODULE, and call NAME in it if it is a function; the working directory is searched",
     )
-    doctor.add_argument(
-        "--timeout", type=_seconds, default=5.0, metavar="SECONDS", help="within which all must answer (default 5)"
+    parser.add_argument(
+        "--timeout", type=seconds, default=5.0, metavar="SECONDS", help="within which all must answer (default 5)"
     )
-    doctor.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    doctor.set_defaults(run=run)
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 3600:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
-    return number
+    add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine, print, and return the exit status."""
+    """Examine the configuration, print the diagnosis and return the exit status."""
     from ragtrace.diagnosis import doctor, of_environment
 
     if options.app is None:
@@ -95,15 +86,11 @@ def run(options: argparse.Namespace) -> int:
             return status
         diagnosis = doctor(timeout=options.timeout)
     sys.stdout.write(f"{json.dumps(diagnosis.as_dict())}\n" if options.json else str(diagnosis))
-    return _status(diagnosis)
-
-
-def _status(diagnosis: Diagnosis) -> int:
     return OK if diagnosis.ok else FAILURE
 
 
 def _load(target: str) -> int:
-    """Import the application; what it prints goes to standard error, so that --json stays one object."""
+    """Import the application with its output on standard error, so that --json prints one object only."""
     name, _, attribute = target.partition(":")
     sys.path.insert(0, os.getcwd())
     output, sys.stdout = sys.stdout, sys.stderr

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ragtrace.cli.options import add_command, add_json_option
 from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
 from ragtrace.telemetry.export.destinations import ENTRY_POINTS
 
@@ -41,26 +42,27 @@ _README: Final = "README.md"
 
 
 def add(commands: Any) -> None:
-    """Describe the command to the parser."""
-    exporters = commands.add_parser(
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
         "exporters",
-        help="where telemetry can go; dashboards, rules and configurations to copy",
+        _list,
+        summary="where telemetry can go; dashboards, rules and configurations to copy",
         description=_ABOUT,
-        epilog=_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=_NOTES,
     )
-    exporters.set_defaults(run=_list, json=False)
-    actions = exporters.add_subparsers(dest="action", metavar="ACTION")
+    parser.set_defaults(json=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
     listing = actions.add_parser("list", help="all exporters and kits (also without an action)")
     showing = actions.add_parser("show", help="what one is and how it is set up")
     copying = actions.add_parser("copy", help="write the files of a kit")
+    for action, run in ((listing, _list), (showing, _show), (copying, _copy)):
+        add_json_option(action)
+        action.set_defaults(run=run)
     for action in (showing, copying):
         action.add_argument("name", metavar="NAME")
     copying.add_argument("directory", metavar="DIR", type=Path)
     copying.add_argument("--force", action="store_true", help="replace files that are there with other content")
-    for action, run in ((listing, _list), (showing, _show), (copying, _copy)):
-        action.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-        action.set_defaults(run=run)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -90,27 +92,24 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _copy(options: argparse.Namespace) -> int:
-    kit = _kits().get(options.name)
+    kit, directory = _kits().get(options.name), options.directory
     if kit is None:
         return _unknown(options.name, kits_alone=True)
-    written, unchanged, directory = list[str](), list[str](), options.directory
     found = {path: file.read_bytes() for path, file in _files(kit)}
     there = {path: (directory / path).read_bytes() for path in found if (directory / path).is_file()}
-    changed = [path for path, content in there.items() if content != found[path]]
+    unchanged = [path for path, content in there.items() if content == found[path]]
+    changed = [path for path in there if path not in unchanged]
     if changed and not options.force:
         complain(f"{directory} has {', '.join(changed)} with other content; name another directory, or add --force")
         return FAILURE
-    for path, content in found.items():
-        if there.get(path) == content:
-            unchanged.append(path)
-            continue
-        try:
+    written = [path for path in found if path not in unchanged]
+    try:
+        for path in written:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
-            (directory / path).write_bytes(content)
-        except OSError as error:
-            complain(f"{directory / path} cannot be written: {error.strerror}; name another directory")
-            return FAILURE
-        written.append(path)
+            (directory / path).write_bytes(found[path])
+    except OSError as error:
+        complain(f"{error.filename} cannot be written: {error.strerror}; name another directory")
+        return FAILURE
     if options.json:
         return _print_json(
             {"kit": options.name, "directory": str(directory), "written": written, "unchanged": unchanged}

@@ -12,7 +12,9 @@ from tempfile import TemporaryDirectory
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.system.terminal import FAILURE, OK, USAGE, complain, has_rich
+from ragtrace.cli.options import add_command, report_failure, whole_number
+from ragtrace.system.atomic_file import write_atomically
+from ragtrace.system.terminal import OK, USAGE, complain, has_rich
 
 if TYPE_CHECKING:
     from ragtrace.report.model import Report
@@ -45,38 +47,29 @@ exit status: 0 done, 1 the history cannot be read or the report not written, 2 w
 
 
 def add(commands: Any) -> None:
-    """Describe the command to the parser."""
-    report = commands.add_parser(
+    """Add the command to the parser."""
+    parser = add_command(
+        commands,
         "report",
-        help="what the local history says: estimates over time, what changed, the worst answers",
+        run,
+        summary="what the local history says: estimates over time, what changed, the worst answers",
         description=_REPORT,
-        epilog=_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        notes=_NOTES,
     )
-    report.add_argument("path", nargs="?", metavar="PATH", help="history, or SCORES.jsonl (default RAGTRACE_STORE)")
-    report.add_argument("--calls", type=Path, metavar="CALLS.jsonl", help="with SCORES.jsonl: the file that was scored")
-    report.add_argument("--since", default="24h", metavar="TIME", help="start (default 24h, that is, 24 hours ago)")
-    report.add_argument("--until", default="now", metavar="TIME", help="end (default now)")
-    report.add_argument("--workflow", metavar="NAME", help="of that workflow only")
-    report.add_argument("--compare", default="previous", metavar="WHAT", help="previous (default), A:B or none")
-    report.add_argument("--worst", type=_count, default=10, metavar="N", help="worst answers to show (default 10)")
-    report.add_argument("--format", choices=_FORMATS, help="default: by the suffix of --out, else terminal")
-    report.add_argument("--out", type=Path, metavar="FILE", help="write to FILE instead of standard output")
-    report.set_defaults(run=run)
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if not 0 <= number <= 1000:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 1000, got {text!r}")
-    return number
+    parser.add_argument("path", nargs="?", metavar="PATH", help="history, or SCORES.jsonl (default RAGTRACE_STORE)")
+    parser.add_argument("--calls", type=Path, metavar="CALLS.jsonl", help="with SCORES.jsonl: the file that was scored")
+    parser.add_argument("--since", default="24h", metavar="TIME", help="start (default 24h, that is, 24 hours ago)")
+    parser.add_argument("--until", default="now", metavar="TIME", help="end (default now)")
+    parser.add_argument("--workflow", metavar="NAME", help="of that workflow only")
+    parser.add_argument("--compare", default="previous", metavar="WHAT", help="previous (default), A:B or none")
+    worst = whole_number(0, 1000)
+    parser.add_argument("--worst", type=worst, default=10, metavar="N", help="worst answers to show (default 10)")
+    parser.add_argument("--format", choices=_FORMATS, help="default: by the suffix of --out, else terminal")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE instead of standard output")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the report and print it; returns the exit status."""
+    """Make the report and print or write it; return the exit status."""
     import sqlite3
 
     from ragtrace.core.errors import SettingsError
@@ -87,23 +80,21 @@ def run(options: argparse.Namespace) -> int:
         complain("no history: name its file, or set RAGTRACE_STORE; configure(store=PATH) makes one")
         return USAGE
     try:
-        found = _of_scores(path, options) if path.endswith(_SCORES) else _of_history(path, options)
-        _put(_rendered(found, options), options.out)
-    except SettingsError as error:
-        complain(str(error))
-        return USAGE
-    except (SQLiteFileError, sqlite3.Error, UnicodeError) as error:
-        complain(f"the history cannot be read: {error}")
-        return FAILURE
+        report = _report_on_scores(path, options) if path.endswith(_SCORES) else _report_on_history(path, options)
+        text = _render(report, options)
+        if options.out is None:
+            sys.stdout.write(text)
+        else:
+            write_atomically(options.out, [text.encode("utf-8", "backslashreplace")])
+            complain(f"report written to {options.out}")
     except BrokenPipeError:
         raise
-    except OSError as error:
-        complain(f"the report cannot be written: {error}")
-        return FAILURE
+    except (SettingsError, SQLiteFileError, sqlite3.Error, UnicodeError, OSError) as error:
+        return report_failure(error, "report")
     return OK
 
 
-def _of_history(path: str, options: argparse.Namespace) -> Report:
+def _report_on_history(path: str, options: argparse.Namespace) -> Report:
     from ragtrace.core.errors import SettingsError
     from ragtrace.report.analysis import ReportRequest, build_report
     from ragtrace.report.periods import parse_period
@@ -115,11 +106,11 @@ def _of_history(path: str, options: argparse.Namespace) -> Report:
     return build_report(ReportRequest(path, period, options.workflow, options.compare, options.worst, now))
 
 
-def _of_scores(path: str, options: argparse.Namespace) -> Report:
+def _report_on_scores(path: str, options: argparse.Namespace) -> Report:
     """Return the report on a file of scores, by way of a temporary history."""
     from ragtrace.report.analysis import ReportRequest, build_report
     from ragtrace.report.model import Period
-    from ragtrace.report.score_file import write_history
+    from ragtrace.report.score_history import write_history
 
     now = time()
     with TemporaryDirectory(prefix="ragtrace-report-") as folder:
@@ -129,7 +120,7 @@ def _of_scores(path: str, options: argparse.Namespace) -> Report:
         return replace(build_report(request), path=path)
 
 
-def _rendered(report: Report, options: argparse.Namespace) -> str:
+def _render(report: Report, options: argparse.Namespace) -> str:
     """Return the report in the form that --format or the suffix of --out names."""
     suffix = "" if options.out is None else options.out.suffix.lower()
     form = options.format or _BY_SUFFIX.get(suffix, "terminal")
@@ -152,18 +143,3 @@ def _rendered(report: Report, options: argparse.Namespace) -> str:
     width = shutil.get_terminal_size((100, 40)).columns if seen else 100
     colour = seen and not os.environ.get("NO_COLOR")
     return render_terminal(report, width=width, colour=colour, plain=ascii_only)
-
-
-def _put(text: str, out: Path | None) -> None:
-    """Onto standard output, or into the file, which is there as a whole or not at all."""
-    if out is None:
-        sys.stdout.write(text)
-        return
-    new = out.with_name(f"{out.name}.new")
-    try:
-        new.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
-        new.replace(out)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    complain(f"report written to {out}")

@@ -12,11 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ragtrace.cli.options import add_command, add_json_option, seconds, whole_number
 from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
 
 if TYPE_CHECKING:
-    from ragtrace.core.types import Judge, Metric
-    from ragtrace.offline.files import FileOutcome
+    from ragtrace.core.types import Metric
+    from ragtrace.offline.score_file import FileOutcome
     from ragtrace.offline.summary import MetricSummary
 
 _SCORE = """\
@@ -58,35 +59,29 @@ exit status: 0 all calls read and judged, 1 bad lines, judge failures or a full 
 judged), 3 a mean is out of its bounds, 130 interrupted
 """
 OUT_OF_BOUNDS: Final = 3
-_MOST_COMPLAINTS = 20
-_MOST_COMPLAINT_CHARS = 500
 
 
 def add(commands: Any) -> None:
-    """Describe the command to the parser."""
-    score = commands.add_parser(
-        "score",
-        help="score a file of recorded calls",
-        description=_SCORE,
-        epilog=_SCORE_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Add the command to the parser."""
+    parser = add_command(
+        commands, "score", run, summary="score a file of recorded calls", description=_SCORE, notes=_SCORE_NOTES
     )
-    score.add_argument("calls", type=Path, metavar="CALLS.jsonl")
-    score.add_argument("--out", type=Path, required=True, metavar="SCORES.jsonl|SCORES.csv")
-    score.add_argument(
+    parser.add_argument("calls", type=Path, metavar="CALLS.jsonl")
+    parser.add_argument("--out", type=Path, required=True, metavar="SCORES.jsonl|SCORES.csv")
+    parser.add_argument(
         "--metrics", metavar="A,B", help="names (default: the usual ones; all: every one of one judge call)"
     )
-    score.add_argument("--judge", default="embedded", metavar="JUDGE", help="see below (default embedded)")
-    score.add_argument("--mode", choices=("fast", "careful", "strict"), help="of openai:MODEL")
-    score.add_argument("--base-url", metavar="URL", help="of openai:MODEL")
-    score.add_argument(
-        "--concurrency", type=_count, default=16, metavar="N", help="calls judged at a time (default 16)"
+    parser.add_argument("--judge", default="embedded", metavar="JUDGE", help="see below (default embedded)")
+    parser.add_argument("--mode", choices=("fast", "careful", "strict"), help="of openai:MODEL")
+    parser.add_argument("--base-url", metavar="URL", help="of openai:MODEL")
+    parser.add_argument(
+        "--concurrency", type=whole_number(1), default=16, metavar="N", help="calls judged at a time (default 16)"
     )
-    score.add_argument(
-        "--timeout", type=_seconds, default=120.0, metavar="S", help="for one call, waiting included (default 120)"
+    parser.add_argument(
+        "--timeout", type=seconds, default=120.0, metavar="S", help="for one call, waiting included (default 120)"
     )
     for option, side in (("--fail-under", "below"), ("--fail-over", "above")):
-        score.add_argument(
+        parser.add_argument(
             option,
             type=_bound,
             action="append",
@@ -94,19 +89,8 @@ def add(commands: Any) -> None:
             metavar="METRIC=VALUE",
             help=f"exit with {OUT_OF_BOUNDS} if the metric's mean is {side} this; may be given for several metrics",
         )
-    score.add_argument("--restart", action="store_true", help="judge all anew, whatever an earlier run has done")
-    score.add_argument("--json", action="store_true", help="print one JSON object and nothing else on standard output")
-    score.set_defaults(run=run)
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
-    return number
+    parser.add_argument("--restart", action="store_true", help="judge all anew, whatever an earlier run has done")
+    add_json_option(parser)
 
 
 def _bound(text: str) -> tuple[str, float]:
@@ -120,22 +104,12 @@ def _bound(text: str) -> tuple[str, float]:
     return name.strip(), number
 
 
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
-    return number
-
-
 def run(options: argparse.Namespace) -> int:
-    """Score the file and say what came of it; returns the exit status."""
+    """Score the file, print the outcome and return the exit status."""
     from ragtrace.core.errors import JudgeError, SettingsError
 
     try:
-        outcome = _scored(options)
+        outcome = _score(options)
     except SettingsError as error:
         complain(str(error))
         return USAGE
@@ -159,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _crossed(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
-    """Return what to say of each bound that the mean of its metric does not keep."""
+    """Return a sentence for each bound that the mean of its metric exceeds."""
     crossed: list[str] = []
     for side, bounds in (("under", options.fail_under), ("over", options.fail_over)):
         for name, bound in bounds:
@@ -189,18 +163,22 @@ def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> Non
                 )
 
 
-def _scored(options: argparse.Namespace) -> FileOutcome:
+def _score(options: argparse.Namespace) -> FileOutcome:
     from ragtrace.evaluation.metric_selection import chosen
     from ragtrace.metrics import registry
-    from ragtrace.offline.files import score_file
+    from ragtrace.offline.judge_spec import judge_from_spec
+    from ragtrace.offline.score_file import score_file
 
-    complaints, judge, names = _Complaints(), _judge(options), _names(options.metrics)
-    if names is None:  # a bound names its metric
+    if os.getcwd() not in sys.path:  # as with `python -m`: a user's own judge is a module beside the calls
+        sys.path.insert(0, os.getcwd())
+    judge = judge_from_spec(options.judge, mode=options.mode, base_url=options.base_url)
+    names = None if options.metrics is None else [name.strip() for name in options.metrics.split(",") if name.strip()]
+    if names is None:  # metrics that only a bound names are computed as well
         bounded = [registry.find(name) for name, _ in (*options.fail_under, *options.fail_over)]
         offered = [metric for metric in bounded if metric is not None and judge.offers(metric)]
         names = list(dict.fromkeys(metric.name for metric in (*chosen(judge, None), *offered)))
     _check_bounds(options, chosen(judge, names))
-    outcome = score_file(
+    return score_file(
         options.calls,
         options.out,
         judge=judge,
@@ -210,48 +188,8 @@ def _scored(options: argparse.Namespace) -> FileOutcome:
         timeout=options.timeout,
         restart=options.restart,
         quiet=options.json,
-        on_bad=complaints.bad,
-        on_failure=complaints.failed,
+        complain=complain,
     )
-    complaints.end()
-    return outcome
-
-
-def _judge(options: argparse.Namespace) -> Judge:
-    from ragtrace.offline.judge_spec import judge_named
-
-    if os.getcwd() not in sys.path:  # as with `python -m`: a judge of one's own lies beside the calls
-        sys.path.insert(0, os.getcwd())
-    return judge_named(options.judge, mode=options.mode, base_url=options.base_url)
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-class _Complaints:
-    """Tells of bad lines and failures, the first ones; a file in the wrong form must not fill the terminal."""
-
-    def __init__(self) -> None:
-        self._bad = 0
-        self._failures: set[str] = set()
-
-    def bad(self, number: int, what: str) -> None:
-        """A line that cannot be read."""
-        self._bad += 1
-        if self._bad <= _MOST_COMPLAINTS:
-            complain(f"line {number} skipped: {what}")
-
-    def failed(self, number: int, what: str) -> None:
-        """A call that the judge failed to judge: told at once, in case it is the key that is wrong, and once."""
-        if what not in self._failures and len(self._failures) < _MOST_COMPLAINTS:
-            self._failures.add(what)
-            complain(f"line {number} not judged: {what}"[:_MOST_COMPLAINT_CHARS])
-
-    def end(self) -> None:
-        """Say how many were not told of."""
-        if self._bad > _MOST_COMPLAINTS:
-            complain(f"{self._bad - _MOST_COMPLAINTS} more lines skipped")
 
 
 def _print(outcome: FileOutcome, crossed: Sequence[str], options: argparse.Namespace) -> None:
@@ -259,11 +197,11 @@ def _print(outcome: FileOutcome, crossed: Sequence[str], options: argparse.Names
         rest = {name: value for name, value in asdict(outcome).items() if name != "summary"}
         sys.stdout.write(f"{json.dumps({**asdict(outcome.summary), **rest, 'out_of_bounds': crossed})}\n")
     else:
-        lines = [*_report(outcome, options), *(f"out of bounds: {what}" for what in crossed)]
+        lines = [*_summary_lines(outcome, options), *(f"out of bounds: {what}" for what in crossed)]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def _report(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
+def _summary_lines(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
     summary = outcome.summary
     width = max((len(name) for name in summary.metrics), default=6)
     lines = [f"{'metric':<{width}}    mean  scored  unscored"]

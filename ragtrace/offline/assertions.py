@@ -1,4 +1,4 @@
-"""`assert_scores`: what a call should score, as an assertion that says what is wrong; for pytest, without a plugin.
+"""`assert_scores`: an assertion on the scores of a call that says what is wrong; for pytest, without a plugin.
 
     def test_the_bot_stays_with_its_sources() -> None:
         question = "Where is the Eiffel Tower?"
@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ragtrace.core.errors import SettingsError
@@ -31,8 +30,8 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.types import Judge, Metric, RagCall, Result, Score
 from ragtrace.core.unscored_reasons import status_of
 from ragtrace.metrics import registry
-from ragtrace.offline.calls import ensured
-from ragtrace.offline.single import judged
+from ragtrace.offline.call_records import as_call
+from ragtrace.offline.single import evaluate_call
 
 _SLACK: Final = 1e-9
 _COMPARISON: Final = re.compile(r"(>=|<=|==|!=|>|<)\s*([-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?)")
@@ -56,7 +55,7 @@ def assert_scores(
     metrics: Sequence[Metric] = (),
     **expected: str,
 ) -> Mapping[str, Result]:
-    """Score *call* and compare each metric with what is expected of it; all of them, before the first failure is told.
+    """Score *call* and check the expectations on its metrics, all of them before the first failure is raised.
 
     Args:
         call: a `RagCall`, or a dict with the keyword arguments of `score` that describe a call.
@@ -68,8 +67,8 @@ def assert_scores(
         The results of the metrics named.
 
     Raises:
-        AssertionError: an expectation is not met: says which, with the statements without support, where they stand
-            in the answer, and the chunks they were held against; or why there is no score.
+        AssertionError: an expectation is not met. The message says which, with the unsupported statements, their places
+            in the answer and the chunks they were compared with; or why there is no score.
         UnknownMetricError: no metric has that name.
         SettingsError: an expectation, or the call, cannot be understood.
     """
@@ -78,46 +77,31 @@ def assert_scores(
     wanted = [given.get(name) or registry.get(name) for name in expected]
     if not wanted:
         raise SettingsError(f"no expectation was given; {_ADVICE.replace('write', 'write faithfulness= and', 1)}")
-    expectations = [_expectation(metric, expected[metric.name]) for metric in wanted]
-    asked = ensured(call)
-    results = judged(asked, wanted, judge).results
-    missed = [each for each in expectations if not each.met(results[each.metric])]
+    met = {metric.name: _parse(metric, expected[metric.name]) for metric in wanted}
+    read = as_call(call)
+    results = evaluate_call(read, wanted, judge).results
+    missed = {name: expected[name].strip() for name, meets in met.items() if not meets(results[name])}
     if missed:
-        raise AssertionError("\n".join(_report(asked, results, missed, len(expectations))))
+        raise AssertionError("\n".join(_failure_lines(read, results, missed, len(met))))
     return results
 
 
-@dataclass(frozen=True, slots=True)
-class _Expectation:
-    metric: str
-    text: str
-    met: Callable[[Result], bool]
-
-
-def _expectation(metric: Metric, text: object) -> _Expectation:
+def _parse(metric: Metric, text: object) -> Callable[[Result], bool]:
+    """Return the check of a result that the expectation *text* describes."""
     if not isinstance(text, str):
         raise _wrong(metric, text, f"must be a string, {_ADVICE}")
-    words = text.strip()
-    if words == "scored":
-        return _Expectation(metric.name, words, lambda result: isinstance(result, Score))
-    if words.partition(":")[0].strip() == "unscored":
-        return _Expectation(metric.name, words, _unscored(metric, words))
-    bounds = [_bound(metric, text, part.strip()) for part in words.split(" and ")]
-
-    def met(result: Result) -> bool:
-        return isinstance(result, Score) and all(_COMPARE[sign](result.value, bound) for sign, bound in bounds)
-
-    return _Expectation(metric.name, words, met)
-
-
-def _unscored(metric: Metric, text: str) -> Callable[[Result], bool]:
-    reason = text.partition(":")[2].strip()
-    if reason:
-        try:
-            status_of(reason)
-        except ValueError:
-            raise _wrong(metric, text, f"no metric ever gives the reason {reason!r}") from None
-    return lambda result: not isinstance(result, Score) and reason in ("", result.reason)
+    kind, _, reason = (part.strip() for part in text.partition(":"))
+    if text.strip() == "scored":
+        return lambda result: isinstance(result, Score)
+    if kind == "unscored":
+        if reason:
+            try:
+                status_of(reason)
+            except ValueError:
+                raise _wrong(metric, text, f"no metric ever gives the reason {reason!r}") from None
+        return lambda result: not isinstance(result, Score) and reason in ("", result.reason)
+    bounds = [_bound(metric, text, part.strip()) for part in text.strip().split(" and ")]
+    return lambda result: isinstance(result, Score) and all(_COMPARE[sign](result.value, at) for sign, at in bounds)
 
 
 def _bound(metric: Metric, text: str, part: str) -> tuple[str, float]:
@@ -138,48 +122,44 @@ def _wrong(metric: Metric, text: object, why: str) -> SettingsError:
     return SettingsError(f"{metric.name}={text!r} cannot be understood: {why}")
 
 
-# --- what is wrong, in words ----------------------------------------------------------------------------------------
+# --- the failure message ----------------------------------------------------------------------------------------------
 
 
-def _report(call: RagCall, results: Mapping[str, Result], missed: Sequence[_Expectation], total: int) -> list[str]:
-    first = results[missed[0].metric]
-    lines = [f"{len(missed)} of {total} expectations not met, judged by {first.evaluator}"]
-    for each in missed:
-        lines += _missed(each, results[each.metric])
+def _failure_lines(call: RagCall, results: Mapping[str, Result], missed: Mapping[str, str], total: int) -> list[str]:
+    evaluator = results[next(iter(missed))].evaluator
+    lines = [f"{len(missed)} of {total} expectations not met, judged by {evaluator}"]
+    for name, expectation in missed.items():
+        lines += _missed_lines(expectation, name, results[name])
     lines += [f"query:  {_short(call.query)}", f"answer: {_short(call.answer)}"]
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     for claim in claims:
         if claim.checkable and claim.support != "supported":
-            lines += _statement(call, claim)
+            lines += _claim_lines(call, claim)
     return lines
 
 
-def _missed(expectation: _Expectation, result: Result) -> list[str]:
-    saw = f"{result.value:.6g}" if isinstance(result, Score) else f"no score: {result.reason} ({result.status})"
-    counts = ", ".join(f"{name} {value}" for name, value in result.attributes.items() if type(value) is int and value)
-    lines = [f"  {expectation.metric}: expected {expectation.text}, got {saw}{f' ({counts})' if counts else ''}"]
+def _missed_lines(expectation: str, name: str, result: Result) -> list[str]:
+    seen = f"{result.value:.6g}" if isinstance(result, Score) else f"no score: {result.reason} ({result.status})"
+    counts = ", ".join(f"{key} {value}" for key, value in result.attributes.items() if type(value) is int and value)
+    lines = [f"  {name}: expected {expectation}, got {seen}{f' ({counts})' if counts else ''}"]
     return lines + ([f"    {result.explanation}"] if result.explanation else [])
 
 
-def _statement(call: RagCall, claim: Claim) -> list[str]:
+def _claim_lines(call: RagCall, claim: Claim) -> list[str]:
     label = (claim.support or "unjudged").replace("_", " ")
     lines = [f"  {label}: {_short(claim.text)} (characters {claim.start} to {claim.end} of the answer)"]
-    answer = call.answer or ""
+    answer, documents = call.answer or "", call.contexts or ()
     for start, end in claim.unsupported:
         lines.append(f"    no chunk has {_short(answer[start:end])} (characters {start} to {end})")
-    lines += [f"    {_chunk(call, rank)}" for rank in claim.evidence]
-    if claim.quote and not any(claim.quote == d.text for d in call.contexts or ()):
+    for rank in claim.evidence:
+        if 0 <= rank < len(documents):
+            name = f" (id {documents[rank].id!r})" if documents[rank].id else ""
+            lines.append(f"    held against chunk {rank + 1}{name}: {_short(documents[rank].text)}")
+        else:
+            lines.append(f"    held against chunk {rank + 1}, which the call does not have")
+    if claim.quote and not any(claim.quote == document.text for document in documents):
         lines.append(f"    closest passage: {_short(claim.quote)}")
     return lines
-
-
-def _chunk(call: RagCall, rank: int) -> str:
-    documents = call.contexts or ()
-    if not 0 <= rank < len(documents):
-        return f"held against chunk {rank + 1}, which the call does not have"
-    document = documents[rank]
-    name = f" (id {document.id!r})" if document.id else ""
-    return f"held against chunk {rank + 1}{name}: {_short(document.text)}"
 
 
 def _short(text: str | None) -> str:

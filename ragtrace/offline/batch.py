@@ -1,24 +1,22 @@
-"""`evaluate`: many calls at once, and what they come to."""
+"""`evaluate`: many calls at once, and their summary."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Final, TypeVar, overload
+from typing import Final, overload
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, Judge, Metric, Plain, RagCall, Result, Score, html_table
 from ragtrace.evaluation.metric_selection import check_type, chosen, embedded
-from ragtrace.offline.calls import ensured
-from ragtrace.offline.evaluator import CONCURRENCY, TIMEOUT_S, Panel
-from ragtrace.offline.progress import Progress, shown
-from ragtrace.offline.summary import Cost, Summary, Tallier
+from ragtrace.offline.call_records import as_call
+from ragtrace.offline.evaluator import CONCURRENCY, TIMEOUT_S, OfflineEvaluator
+from ragtrace.offline.progress import show_progress
+from ragtrace.offline.summary import Summary, SummaryBuilder
 from ragtrace.system.sync_bridge import apart
 
-T = TypeVar("T")
 _CONTEXTS: Final = 20
 _CONTEXT_CHARS: Final = 2_000
 """Most contexts in a row of a table, and most characters of each."""
@@ -26,20 +24,20 @@ _CONTEXT_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """One call and what was made of it."""
+    """One call with its evaluation."""
 
     call: RagCall
     evaluation: Evaluation
 
     @property
     def results(self) -> Mapping[str, Result]:
-        """By metric name."""
+        """Results by metric name."""
         return self.evaluation.results
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Evaluations(Sequence[Evaluated]):
-    """Many evaluated calls, in the order in which they were given, and what they come to."""
+    """Evaluated calls in the order in which they were given, with their summary."""
 
     calls: tuple[Evaluated, ...]
     summary: Summary
@@ -53,7 +51,7 @@ class Evaluations(Sequence[Evaluated]):
         return f"<Evaluations of {len(self)} calls: {', '.join(means) or 'no metric'}>"
 
     def _repr_html_(self) -> str:
-        """A table of the metrics, for notebooks."""
+        """Return a table of the metrics, for notebooks."""
         means = self.summary.metrics.values()
         rows = [(each.metric, "-" if each.mean is None else f"{each.mean:.4g}", str(each.scored)) for each in means]
         return html_table(("metric", "mean", f"scored of {len(self)}"), rows)
@@ -69,8 +67,10 @@ class Evaluations(Sequence[Evaluated]):
         return self.calls[index]
 
     def rows(self) -> list[dict[str, Plain | None]]:
-        """A flat dict for each call, for a table: query, contexts (the first 20, each cut at 2,000 characters), answer,
-        each metric's score (None: see `<metric>.reason`), cost.
+        """Return a flat dict for each call, for a table.
+
+        It has the query, the contexts (the first 20, each cut at 2,000 characters), the answer, each metric's score
+        (None: see `<metric>.reason`) and the cost.
         """
         return [_row(each) for each in self.calls]
 
@@ -108,19 +108,30 @@ def evaluate(
     check_count("concurrency", concurrency)
     asked = judge or embedded()
     wanted = chosen(asked, metrics)
-    found = [_numbered(number, call) for number, call in enumerate(calls)]
+    found = [_read(number, call) for number, call in enumerate(calls)]
     began = monotonic()
-    with shown(len(found), quiet=progress is False) as bar:
-        evaluations = apart(lambda: _all(found, asked, wanted, concurrency, timeout, bar))
-    tallier = Tallier()
-    for evaluation in evaluations:
-        tallier.add(values_of(evaluation), cost_of(evaluation))
-    paired = tuple(Evaluated(call, evaluation) for call, evaluation in zip(found, evaluations, strict=True))
-    return Evaluations(paired, tallier.summary(), monotonic() - began)
+    builder, evaluations = SummaryBuilder(), dict[int, Evaluation]()
+    with show_progress(len(found), quiet=progress is False) as bar:
+
+        async def evaluate_all() -> None:
+            async with OfflineEvaluator(asked, wanted, timeout=timeout, concurrency=concurrency) as evaluator:
+
+                async def handle(item: tuple[int, RagCall]) -> None:
+                    number, call = item
+                    evaluations[number] = await evaluator.evaluate_patiently(call)
+                    bar.add(Cost.of(evaluations[number]))
+
+                await evaluator.for_each(enumerate(found), handle)
+
+        apart(evaluate_all)
+    paired = tuple(Evaluated(call, evaluations[number]) for number, call in enumerate(found))
+    for each in paired:
+        builder.add(_values(each.evaluation), Cost.of(each.evaluation))
+    return Evaluations(paired, builder.summary(), monotonic() - began)
 
 
 def check_count(name: str, value: object) -> None:
-    """Complain of a *value* for the argument *name* that is no whole number above 0.
+    """Check that *value*, given for the argument *name*, is a whole number above 0.
 
     Raises:
         SettingsError: it is not.
@@ -131,76 +142,17 @@ def check_count(name: str, value: object) -> None:
         )
 
 
-def values_of(evaluation: Evaluation) -> dict[str, float | str]:
-    """By metric its score, or the reason why there is none."""
+def _values(evaluation: Evaluation) -> dict[str, float | str]:
+    """Return by metric its score, or the reason why there is none."""
     return {
         name: result.value if isinstance(result, Score) else result.reason
         for name, result in evaluation.results.items()
     }
 
 
-def cost_of(evaluation: Evaluation) -> Cost:
-    """What the judge took for it."""
-    return Cost(evaluation.n_calls, evaluation.input_tokens, evaluation.output_tokens, evaluation.cost_usd)
-
-
-async def in_turn(items: Iterable[T], handle: Callable[[T], Awaitable[None]], concurrency: int) -> None:
-    """Handle *items*, up to *concurrency* at a time; an item is taken only when there is a hand free for it.
-
-    The first exception of *handle* or of the iterable ends it all, and is raised.
-    """
-    source = iter(items)
-
-    async def work() -> None:
-        for item in source:
-            await handle(item)
-            await asyncio.sleep(0)  # a judge that waits for nothing must not keep a cancellation waiting
-
-    tasks = [asyncio.ensure_future(work()) for _ in range(concurrency)]
+def _read(number: int, call: RagCall | Mapping[str, object]) -> RagCall:
     try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@asynccontextmanager
-async def panelled(
-    judge: Judge, metrics: Sequence[Metric], concurrency: int, timeout: float | None
-) -> AsyncGenerator[Panel, None]:
-    """A panel that is closed at the end."""
-    panel = Panel(judge, metrics, timeout=timeout, concurrency=concurrency)
-    try:
-        yield panel
-    finally:
-        await panel.close()
-
-
-async def _all(
-    calls: Sequence[RagCall],
-    judge: Judge,
-    metrics: Sequence[Metric],
-    concurrency: int,
-    timeout: float | None,
-    bar: Progress,
-) -> list[Evaluation]:
-    found: dict[int, Evaluation] = {}
-    async with panelled(judge, metrics, concurrency, timeout) as panel:
-
-        async def handle(item: tuple[int, RagCall]) -> None:
-            number, call = item
-            found[number] = evaluation = await panel.patiently(call)
-            bar.judged(cost_of(evaluation))
-
-        # Twice as many: those that pause before a further try leave no place at the judge unused.
-        await in_turn(enumerate(calls), handle, 2 * concurrency)
-    return [found[number] for number in range(len(calls))]
-
-
-def _numbered(number: int, call: RagCall | Mapping[str, object]) -> RagCall:
-    try:
-        return ensured(call)
+        return as_call(call)
     except SettingsError as error:
         raise SettingsError(f"calls[{number}]: {error}") from None
 
@@ -209,10 +161,10 @@ def _row(each: Evaluated) -> dict[str, Plain | None]:
     contexts = each.call.contexts
     shown = None if contexts is None else tuple(document.text[:_CONTEXT_CHARS] for document in contexts[:_CONTEXTS])
     row: dict[str, Plain | None] = {"query": each.call.query, "contexts": shown, "answer": each.call.answer}
-    for name, value in values_of(each.evaluation).items():
+    for name, value in _values(each.evaluation).items():
         row[name] = None if isinstance(value, str) else value
         row[f"{name}.reason"] = value if isinstance(value, str) else None
-    cost = cost_of(each.evaluation)
+    cost = Cost.of(each.evaluation)
     row |= {"n_calls": cost.n_calls, "input_tokens": cost.input_tokens, "output_tokens": cost.output_tokens}
     row["cost_usd"] = cost.cost_usd
     return row

@@ -1,12 +1,14 @@
-"""`Panel`: who looks at a call offline: the judge for its labels, the stopwatch for what needs none."""
+"""Evaluation of calls outside a running application, which waits for a judge that is unavailable."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from time import monotonic
+from types import TracebackType
+from typing import TypeVar
 
 from ragtrace.core.types import Askable, Closable, Evaluation, Judge, Metric, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
@@ -14,17 +16,18 @@ from ragtrace.judges.llm.stopwatch import Stopwatch
 from ragtrace.system.fair_semaphore import run_within
 from ragtrace.system.faults import guarded
 
+T = TypeVar("T")
 TIMEOUT_S = 120.0
-"""For one call, waiting and retries included: offline nobody is held up, but nothing may hang for ever."""
+"""Default limit for one call, waiting and retries included, so that nothing hangs for ever."""
 CONCURRENCY = 16
-PASSING = frozenset({"unavailable", "timeout"})
-"""Reasons that say nothing of the call: at another time it may be judged."""
+RETRYABLE = frozenset({"unavailable", "timeout"})
+"""Unscored reasons that say nothing about the call: at another time the judge may score it."""
 _CLOSE_S = 5.0
 _SHORTEST_PAUSE_S = 0.05
 
 
-class Panel:
-    """Evaluates calls by *metrics*; for one event loop.
+class OfflineEvaluator:
+    """Evaluator of calls by one judge and a set of metrics, for one event loop.
 
     Args:
         timeout: seconds the judge has for a call; None: no limit.
@@ -39,9 +42,9 @@ class Panel:
         timeout: float | None = TIMEOUT_S,
         concurrency: int = CONCURRENCY,
     ) -> None:
-        self.metrics, self._timeout = tuple(metrics), timeout
+        self._metrics, self._timeout, self._concurrency = tuple(metrics), timeout, concurrency
         self.given_up = False
-        """The judge kept failing for longer than a call may take."""
+        """Whether the judge kept failing for longer than a call may take."""
         labelled = tuple(metric for metric in metrics if metric.needs)
         measured = tuple(metric for metric in metrics if not metric.needs)
         self._judge = judge.asking(labelled) if isinstance(judge, Askable) and labelled else judge
@@ -51,39 +54,63 @@ class Panel:
             if part
         ]
 
-    async def look(self, call: RagCall) -> Evaluation:
-        """What became of *call*, its results in the order of the metrics. Raises nothing of judge or metric."""
+    async def __aenter__(self) -> OfflineEvaluator:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the judge's connections; a judge that takes longer than five seconds is left to itself."""
+        if isinstance(self._judge, Closable):
+            with guarded(f"closing judge {self._judge.id}"):
+                await run_within(_CLOSE_S, self._judge.aclose())
+
+    async def evaluate(self, call: RagCall) -> Evaluation:
+        """Return the evaluation of *call*; failures of the judge or of a metric are unscored results in it."""
         first, *more = [await evaluate(evaluator, call) for evaluator in self._evaluators]
         results = dict(first.results)
         for evaluation in more:
             results.update(evaluation.results)
-        return replace(first, results={metric.name: results[metric.name] for metric in self.metrics})
+        return replace(first, results={metric.name: results[metric.name] for metric in self._metrics})
 
-    async def patiently(self, call: RagCall) -> Evaluation:
-        """As `look`; but a call that meets a judge that keeps failing waits for it, for as long as calls have time.
+    async def evaluate_patiently(self, call: RagCall) -> Evaluation:
+        """Return the evaluation of *call*; while the judge keeps failing, wait and try again until the timeout.
 
-        Online a judge that is away is left alone and calls go unscored at once; a file would be through in a second,
-        with nothing scored. When the first call has waited in vain, no other does: see `given_up`.
+        Online, a judge that is away is not asked and calls go unscored at once; a file would be through in a second
+        with nothing scored. Once a call has waited in vain, no other call waits: see `given_up`.
         """
         deadline = math.inf if self._timeout is None else monotonic() + self._timeout
         while True:
-            evaluation = await self.look(call)
-            pause = self._refused_s
-            if evaluation.error not in PASSING or not pause or self.given_up:
+            evaluation = await self.evaluate(call)
+            judge_client = self._evaluators[0].judge_client
+            if evaluation.error not in RETRYABLE or judge_client.state == "closed" or self.given_up:
                 return evaluation
+            pause = max(judge_client.status.waits_s, _SHORTEST_PAUSE_S)
             if monotonic() + pause >= deadline:
                 self.given_up = True
                 return evaluation
             await asyncio.sleep(pause)
 
-    @property
-    def _refused_s(self) -> float:
-        """Seconds until the judge, which kept failing, may be asked again; 0 if it may be now."""
-        judge_client = self._evaluators[0].judge_client
-        return 0.0 if judge_client.state == "closed" else max(judge_client.status.waits_s, _SHORTEST_PAUSE_S)
+    async def for_each(self, items: Iterable[T], handle: Callable[[T], Awaitable[None]]) -> None:
+        """Handle *items* concurrently; an item is taken from the iterable only when a worker is free for it.
 
-    async def close(self) -> None:
-        """Let the judge let go of its connections; a judge that hangs over it is left to itself."""
-        if isinstance(self._judge, Closable):
-            with guarded(f"closing judge {self._judge.id}"):
-                await run_within(_CLOSE_S, self._judge.aclose())
+        The first exception of *handle* or of the iterable cancels the other workers and is raised.
+        """
+        source = iter(items)
+
+        async def work() -> None:
+            for item in source:
+                await handle(item)
+                await asyncio.sleep(0)  # a judge that never waits must not delay a cancellation
+
+        # Twice as many workers as the judge takes calls: workers that pause before a retry leave no place unused.
+        tasks = [asyncio.ensure_future(work()) for _ in range(2 * self._concurrency)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A judge by its name on a command line: `embedded`, `embedded:extractive`, `openai:MODEL`, or `module:object`."""
+"""Judge specifications on a command line: `embedded`, `embedded:extractive`, `openai:MODEL`, or `module:object`."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ MODES: Final = ("fast", "careful", "strict")
 _FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, or module:object"
 
 
-def judge_named(name: str, *, mode: str | None = None, base_url: str | None = None) -> Judge:
-    """The judge called *name*.
+def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None = None) -> Judge:
+    """Return the judge that *spec* names.
 
     Args:
-        name: `embedded`; `embedded:extractive`; `openai:MODEL`, behind *base_url* or the variables of the openai
+        spec: `embedded`; `embedded:extractive`; `openai:MODEL`, behind *base_url* or the variables of the openai
             package; `module:object`, where the object is a judge or a function (a class) that makes one.
-        mode: of `openai:`.
-        base_url: of `openai:`.
+        mode: mode of an `openai:` judge.
+        base_url: server of an `openai:` judge.
 
     Raises:
-        SettingsError: no such judge; says what to write.
+        SettingsError: there is no such judge; the message says what to write.
     """
-    kind, _, rest = name.partition(":")
+    kind, _, rest = spec.partition(":")
     if kind == "openai" and rest:
         return _openai(rest, mode, base_url)
     if mode or base_url:
-        raise SettingsError(f"a mode or base URL is for judges openai:MODEL, got the judge {name!r}; leave it out")
+        raise SettingsError(f"a mode or base URL is for judges openai:MODEL, got the judge {spec!r}; leave it out")
     if kind == "embedded" and rest in ("", "extractive"):
         return embedded(extractive=bool(rest))
     if not rest:
-        raise SettingsError(f"no judge {name!r}; {_FORMS}")
+        raise SettingsError(f"no judge {spec!r}; {_FORMS}")
     return _imported(kind, rest)
 
 

@@ -1,7 +1,7 @@
-"""How far an evaluation is and what it has cost, on standard error.
+"""Progress of an evaluation and its cost so far, on standard error.
 
-A bar on a terminal where rich is installed, a line that counts where it is not; where nobody watches (a pipe, a log, a
-notebook) a line every ten seconds, so that a short run is silent.
+A bar on a terminal if rich is installed, else a line now and then: on a terminal at least one at the end; in a pipe, a
+log or a notebook one every ten seconds, so that a short run is silent.
 """
 
 from __future__ import annotations
@@ -9,89 +9,66 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from time import monotonic
 
-from ragtrace.offline.summary import Cost
+from ragtrace.core.cost import Cost
+from ragtrace.system.terminal import has_rich
 
 _LINE_EVERY_S = 10.0
 _REDRAW_EVERY_S = 0.1
 
 
 class Progress:
-    """Counts, and shows now and then what it has counted.
+    """Counter of evaluated calls and their cost that draws itself at most every *every_s* seconds.
 
     Args:
-        draw: shows (share done or None, words).
-        total: how many there are; None: not known, see `reached`.
+        draw: shows the share done (None: unknown) and a text; None: nothing is shown.
+        total: number of calls; None: unknown, see `share_read`.
     """
 
     def __init__(self, draw: Callable[[float | None, str], None] | None, total: int | None, every_s: float) -> None:
         self._draw, self._total, self._every_s = draw, total, every_s
-        self._share: float | None = None
+        self.share_read: float | None = None
+        """Share of the input that has been read."""
         self._drawn = monotonic()
-        self._done = self._n_calls = 0
-        self._cost_usd = 0.0
+        self._done = 0
+        self._cost = Cost()
 
-    def judged(self, cost: Cost) -> None:
-        """One more is done."""
+    def add(self, cost: Cost) -> None:
+        """Count one evaluated call and what judging it took."""
         self._done += 1
-        self._n_calls += cost.n_calls
-        self._cost_usd += cost.cost_usd or 0.0
-        now = monotonic()
-        if self._draw is not None and now - self._drawn >= self._every_s:
-            self._drawn = now
-            self.show()
+        self._cost = self._cost.plus_known(cost)
+        if monotonic() - self._drawn >= self._every_s:
+            self._drawn = monotonic()
+            self.draw()
 
-    def reached(self, share: float) -> None:
-        """This share of the input has been read."""
-        self._share = share
-
-    def show(self) -> None:
-        """Show it now. What cannot be shown is not: a terminal that went away ends no evaluation."""
-        share = self._done / self._total if self._total else self._share
+    def draw(self) -> None:
+        """Draw the progress now; a terminal that went away is ignored."""
+        share = self._done / self._total if self._total else self.share_read
         of = f" of {self._total:,}" if self._total else ""
-        spent = f", {self._cost_usd:.4f} USD" if self._cost_usd else ""
+        spent = f", {self._cost.cost_usd:.4f} USD" if self._cost.cost_usd else ""
         if self._draw is not None:
             with suppress(OSError, ValueError):
-                self._draw(share, f"{self._done:,}{of} calls, {self._n_calls:,} requests{spent}")
+                self._draw(share, f"{self._done:,}{of} calls, {self._cost.n_calls:,} requests{spent}")
 
 
 @contextmanager
-def shown(total: int | None, *, quiet: bool = False) -> Generator[Progress, None, None]:
-    """A `Progress` to report to, shown as fits where standard error goes."""
+def show_progress(total: int | None, *, quiet: bool = False) -> Generator[Progress, None, None]:
+    """Yield a `Progress` that is shown as fits where standard error goes."""
     if quiet or sys.stderr is None or (total is not None and total < 2):
         yield Progress(None, total, _LINE_EVERY_S)
-    elif not sys.stderr.isatty():
-        yield Progress(_line, total, _LINE_EVERY_S)
-    elif _has_rich():
+    elif sys.stderr.isatty() and has_rich():
         with _bar(total) as progress:
             yield progress
     else:
-        progress = Progress(_same_line, total, _REDRAW_EVERY_S)
+        progress = Progress(_line, total, _LINE_EVERY_S)
         yield progress
-        progress.show()
-        sys.stderr.write("\n")
+        if sys.stderr.isatty():
+            progress.draw()
 
 
-def _has_rich() -> bool:
-    try:
-        return find_spec("rich") is not None
-    except (ImportError, ValueError):
-        return False
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:4.0%} "
-
-
-def _line(share: float | None, words: str) -> None:
-    sys.stderr.write(f"ragtrace: {_percent(share)}{words}\n")
-    sys.stderr.flush()
-
-
-def _same_line(share: float | None, words: str) -> None:
-    sys.stderr.write(f"\r{_percent(share)}{words}")
+def _line(share: float | None, text: str) -> None:
+    sys.stderr.write(f"ragtrace: {'' if share is None else f'{share:4.0%} '}{text}\n")
     sys.stderr.flush()
 
 
@@ -104,8 +81,6 @@ def _bar(total: int | None) -> Generator[Progress, None, None]:
     columns = BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), TimeRemainingColumn()
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task("", total=1.0)
-
-        def draw(share: float | None, words: str) -> None:
-            bars.update(task, completed=share or 0.0, description=words)
-
-        yield Progress(draw, total, _REDRAW_EVERY_S)
+        yield Progress(
+            lambda share, text: bars.update(task, completed=share or 0.0, description=text), total, _REDRAW_EVERY_S
+        )

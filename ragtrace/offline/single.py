@@ -1,4 +1,4 @@
-"""`score` and `ascore`: one call, here and now."""
+"""`score` and `ascore`: the scores of one call, without tracing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from ragtrace.core.types import Evaluation, Judge, Metric, RagCall, Result, Results
 from ragtrace.evaluation.metric_selection import check_type, chosen, embedded
-from ragtrace.offline.calls import made
-from ragtrace.offline.evaluator import Panel
+from ragtrace.offline.call_records import build_call
+from ragtrace.offline.evaluator import OfflineEvaluator
 from ragtrace.system.sync_bridge import apart, unwatched
 
 
@@ -29,7 +29,7 @@ def score(
     metrics: str | Sequence[str | Metric] | None = None,
     judge: Judge | None = None,
 ) -> Mapping[str, Result]:
-    """Score one call here and now, without tracing: in a test, a notebook, an offline run.
+    """Score one call without tracing: in a test, a notebook, an offline run.
 
     Runs with or without an event loop in the caller's thread; in one that is running, `ascore` does not block it.
 
@@ -55,11 +55,11 @@ def score(
         UnknownMetricError: no metric has that name.
         SettingsError: the judge does not offer that metric, or a part of the call cannot be understood.
     """
-    call = made(
+    call = build_call(
         answer=answer, contexts=contexts, query=query, reference=reference, reference_contexts=reference_contexts,
         turns=turns, runs=runs, parts=parts, conversation_id=conversation_id,
     )  # fmt: skip
-    return Results(judged(call, metrics, judge).results)
+    return Results(evaluate_call(call, metrics, judge).results)
 
 
 async def ascore(
@@ -91,7 +91,7 @@ async def ascore(
         UnknownMetricError: no metric has that name.
         SettingsError: the judge does not offer that metric, or a part of the call cannot be understood.
     """
-    call = made(
+    call = build_call(
         answer=answer, contexts=contexts, query=query, reference=reference, reference_contexts=reference_contexts,
         turns=turns, runs=runs, parts=parts, conversation_id=conversation_id,
     )  # fmt: skip
@@ -99,51 +99,48 @@ async def ascore(
     judge = judge or embedded()
     wanted = chosen(judge, metrics)
     with unwatched():
-        async with _shared(judge, wanted) as panel:
-            return Results((await panel.look(call)).results)
+        async with _shared_evaluator(judge, wanted) as evaluator:
+            return Results((await evaluator.evaluate(call)).results)
 
 
-def judged(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
-    """What *judge* (None: the embedded one) and *metrics* make of *call*; see `score`."""
+def evaluate_call(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
+    """Return the evaluation of *call*; see `score`."""
     check_type("judge", judge, Judge)
     asked = judge or embedded()
     wanted = chosen(asked, metrics)
 
-    async def look() -> Evaluation:
-        panel = Panel(asked, wanted)
-        try:
-            return await panel.look(call)
-        finally:
-            await panel.close()
+    async def evaluate() -> Evaluation:
+        async with OfflineEvaluator(asked, wanted) as evaluator:
+            return await evaluator.evaluate(call)
 
-    return apart(look)
+    return apart(evaluate)
 
 
-class _Use:
-    """How many use a judge on a loop at the moment, and through which panels."""
+class _JudgeUse:
+    """Number of calls that a judge evaluates on an event loop at the moment, and their evaluators by metrics."""
 
     def __init__(self) -> None:
         self.users = 0
-        self.panels: dict[tuple[int, ...], Panel] = {}
+        self.evaluators: dict[tuple[int, ...], OfflineEvaluator] = {}
 
 
-_uses: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _Use]]] = WeakKeyDictionary()
+_uses: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _JudgeUse]]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def _shared(judge: Judge, metrics: tuple[Metric, ...]) -> AsyncGenerator[Panel, None]:
-    """A panel for *judge* on this loop, closed with the last of its users: not under the hands of another."""
+async def _shared_evaluator(judge: Judge, metrics: tuple[Metric, ...]) -> AsyncGenerator[OfflineEvaluator, None]:
+    """Yield the evaluator that overlapping calls on this loop share; the last of its users closes it."""
     uses = _uses.setdefault(asyncio.get_running_loop(), {})
-    use = uses.setdefault(id(judge), _Use())
+    use = uses.setdefault(id(judge), _JudgeUse())
     use.users += 1
     try:
         key = tuple(id(metric) for metric in metrics)
-        if key not in use.panels:
-            use.panels[key] = Panel(judge, metrics)
-        yield use.panels[key]
+        if key not in use.evaluators:
+            use.evaluators[key] = OfflineEvaluator(judge, metrics)
+        yield use.evaluators[key]
     finally:
         use.users -= 1
         if not use.users:
             uses.pop(id(judge), None)
-            for panel in use.panels.values():
-                await panel.close()
+            for evaluator in use.evaluators.values():
+                await evaluator.close()

@@ -10,9 +10,9 @@ from io import StringIO
 from typing import Final
 
 from ragtrace.estimates import Estimate
-from ragtrace.report.model import Change, MetricComparison, MetricReport, Report
+from ragtrace.offline.score_rows import without_formula
+from ragtrace.report.model import Change, MetricReport, Report
 
-FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - as typed in East Asia
 COLUMNS: Final = (
     "part", "metric", "evaluator", "name", "start", "end", "calls", "scored", "estimate", "low", "high", "effective_n",
     "note",
@@ -20,12 +20,12 @@ COLUMNS: Final = (
 
 
 def to_json(report: Report) -> str:
-    """The whole report as one JSON object in ASCII; times are seconds since the epoch, estimates as of `Estimate`."""
+    """Return the whole report as one JSON object in ASCII; times are in seconds since the epoch."""
     return json.dumps({"version": 1, **asdict(report)}, allow_nan=False) + "\n"
 
 
 def to_csv(report: Report) -> str:
-    """Every estimate as a row: of all calls, over time, by workflow and model, before, after and their difference.
+    """Return every estimate as a row: of all calls, over time, by workflow and model, with their changes.
 
     A text that a spreadsheet would run as a formula has a ' before it.
     """
@@ -33,60 +33,44 @@ def to_csv(report: Report) -> str:
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
     for row in _rows(report):
-        writer.writerow([harmless(row.get(name, "")) for name in COLUMNS])
+        writer.writerow([without_formula(row.get(name, "")) for name in COLUMNS])
     return out.getvalue()
 
 
-def harmless(cell: object) -> object:
-    """*cell*, with a quote before a text that a spreadsheet would run as a formula; numbers stay numbers."""
-    if isinstance(cell, str) and cell.lstrip(" ").startswith(FORMULA_STARTS):
-        return f"'{cell}"
-    return "" if cell is None else cell
-
-
 def _rows(report: Report) -> Iterator[dict[str, object]]:
+    groups = report.comparison
     for item in report.measured:
-        yield from _of_one(item, report)
-    for row in report.comparison.rows if report.comparison is not None else ():
-        yield from _compared(row, report)
+        yield from _metric_rows(item, report)
+    if groups is None:
+        return
+    for row in groups.rows:
+        key: dict[str, object] = {"metric": row.metric, "evaluator": row.evaluator}
+        for part, name, estimate in (("before", groups.before, row.before), ("after", groups.after, row.after)):
+            if estimate is not None:
+                yield {"part": part, **key, "name": name, **_estimate(estimate)}
+        yield {"part": "difference", **key, "note": row.reason, **(_change(row.change) if row.change else {})}
 
 
-def _of_one(item: MetricReport, report: Report) -> Iterator[dict[str, object]]:
-    who: dict[str, object] = {"metric": item.metric, "evaluator": item.evaluator}
-    times: dict[str, object] = {"start": report.period.start, "end": report.period.end}
+def _metric_rows(item: MetricReport, report: Report) -> Iterator[dict[str, object]]:
+    key: dict[str, object] = {"metric": item.metric, "evaluator": item.evaluator}
+    period: dict[str, object] = {"start": report.period.start, "end": report.period.end}
     if item.overall is not None:
-        yield {"part": "all", **who, **times, "scored": item.judged, **_estimate(item.overall)}
+        yield {"part": "all", **key, **period, "scored": item.judged, **_estimate(item.overall)}
     for point in item.timeline:
         when = {"start": point.period.start, "end": point.period.end}
-        yield {"part": "time", **who, **when, "scored": point.judged, **_estimate(point.estimate)}
-    for kind, parts in (("workflow", item.by_workflow), ("model", item.by_model)):
-        for part in parts:
-            yield {
-                "part": kind, **who, "name": part.name, **times, "scored": part.judged, **_estimate(part.estimate),
-            }  # fmt: skip
-            if part.moved is not None and part.moved.change is not None:
-                yield {"part": f"{kind} difference", **who, "name": part.name, **_change(part.moved.change)}
-    if item.box is not None:
-        box = item.box
-        shown = {"5%": box.low, "25%": box.first, "50%": box.median, "75%": box.third, "95%": box.high}
-        for name, value in shown.items():
-            yield {"part": "quantile", **who, "name": name, **times, "scored": box.n, "estimate": value}
+        yield {"part": "time", **key, **when, "scored": point.judged, **_estimate(point.estimate)}
+    for kind, breakdown in (("workflow", item.by_workflow), ("model", item.by_model)):
+        for row in breakdown:
+            named = {**key, "name": row.name}
+            yield {"part": kind, **named, **period, "scored": row.judged, **_estimate(row.estimate)}
+            if row.moved is not None and row.moved.change is not None:
+                yield {"part": f"{kind} difference", **named, **_change(row.moved.change)}
+    if (box := item.box) is not None:
+        quantiles = {"5%": box.low, "25%": box.first, "50%": box.median, "75%": box.third, "95%": box.high}
+        for name, value in quantiles.items():
+            yield {"part": "quantile", **key, "name": name, **period, "scored": box.n, "estimate": value}
     for reason, count in item.unscored.items():
-        yield {"part": "unscored", **who, "name": reason, **times, "calls": count}
-
-
-def _compared(row: MetricComparison, report: Report) -> Iterator[dict[str, object]]:
-    two = report.comparison
-    if two is None:
-        return
-    who: dict[str, object] = {"metric": row.metric, "evaluator": row.evaluator}
-    for part, name, estimate in (("before", two.before, row.before), ("after", two.after, row.after)):
-        if estimate is not None:
-            yield {"part": part, **who, "name": name, **_estimate(estimate)}
-    difference: dict[str, object] = {"part": "difference", **who, "note": row.reason}
-    if row.change is not None:
-        difference |= _change(row.change)
-    yield difference
+        yield {"part": "unscored", **key, "name": reason, **period, "calls": count}
 
 
 def _change(found: Change) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A `RagCall` out of keyword arguments or of a record, such as a line of a JSON Lines file."""
+"""Building of a `RagCall` from keyword arguments or from a record, such as a line of a JSON Lines file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS: Final = (
     *("query", "contexts", "answer", "reference", "reference_contexts"),
     *("turns", "runs", "parts", "conversation_id", "workflow", "model"),
 )
-"""What a record may say of a call."""
+"""Keys of a record that describe a call."""
 ALIASES: Final[Mapping[str, str]] = {
     "user_input": "query",
     "retrieved_contexts": "contexts",
@@ -33,7 +33,7 @@ _DEEPEVAL: Final = ("actual_output", "retrieval_context", "expected_output")
 _ROLES: Final = ("user", "assistant")
 
 
-def made(
+def build_call(
     *,
     answer: object,
     contexts: object = None,
@@ -47,10 +47,10 @@ def made(
     workflow: object = None,
     model: object = None,
 ) -> RagCall:
-    """A call of these parts; see `ragtrace.score`.
+    """Return a call with these parts; see `ragtrace.score`.
 
     Raises:
-        SettingsError: one of them cannot be understood; says which, what was seen and what to pass.
+        SettingsError: a part cannot be understood; the message says which, what was seen and what to pass.
     """
     return RagCall(
         query=_text("query", query),
@@ -59,7 +59,7 @@ def made(
         reference=_text("reference", reference),
         reference_contexts=_passages("reference_contexts", reference_contexts),
         turns=_each("turns", turns, _turn),
-        runs=_each("runs", runs, _run),
+        runs=_each("runs", runs, lambda item: item if isinstance(item, str) else None),
         parts=_each("parts", parts, _part),
         conversation_id=_text("conversation_id", conversation_id),
         workflow=_text("workflow", workflow) or "",
@@ -67,20 +67,20 @@ def made(
     )
 
 
-def recorded(record: Mapping[str, object]) -> RagCall:
-    """The call that *record* describes: `answer` and any other of `KEYS` or `ALIASES`; further keys are left alone.
+def call_from_record(record: Mapping[str, object]) -> RagCall:
+    """Return the call that *record* describes by `answer` and any other of `KEYS` or `ALIASES`; other keys are ignored.
 
     Raises:
-        SettingsError: there is no `answer`, one of them cannot be understood, or two mean the same.
+        SettingsError: there is no `answer`, a value cannot be understood, or two keys mean the same.
     """
-    record = renamed(record)
+    record = rename_aliases(record)
     if "answer" not in record:
         seen = ", ".join(str(key) for key in list(record)[:8]) or "none"
         raise SettingsError(f"a call needs the key 'answer' (null if there was none), got the keys: {seen}")
-    return made(**{key: record[key] for key in KEYS if key in record})
+    return build_call(**{key: record[key] for key in KEYS if key in record})
 
 
-def renamed(record: Mapping[str, object]) -> dict[str, object]:
+def rename_aliases(record: Mapping[str, object]) -> dict[str, object]:
     """Return *record* with the `ALIASES` in it replaced by the keys that they mean.
 
     Raises:
@@ -97,16 +97,16 @@ def renamed(record: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def ensured(call: RagCall | Mapping[str, object]) -> RagCall:
-    """*call* itself, or the call that a record describes.
+def as_call(call: RagCall | Mapping[str, object]) -> RagCall:
+    """Return *call* itself, or the call that it describes as a record.
 
     Raises:
-        SettingsError: it is neither, or cannot be understood.
+        SettingsError: it is neither a call nor a record, or cannot be understood.
     """
     if isinstance(call, RagCall):
         return call
     if isinstance(call, Mapping):
-        return recorded(call)
+        return call_from_record(call)
     raise SettingsError(
         f"a call must be a ragtrace.RagCall or a dict, got {type(call).__name__}; "
         "write for instance {'query': ..., 'contexts': [...], 'answer': ...}"
@@ -161,10 +161,6 @@ def _turn(item: object) -> Turn | None:
     if role not in _ROLES or not isinstance(text, str):
         return None
     return Turn("user" if role == "user" else "assistant", text)
-
-
-def _run(item: object) -> str | None:
-    return item if isinstance(item, str) else None
 
 
 def _part(item: object) -> CitedPart | None:

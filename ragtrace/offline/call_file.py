@@ -1,11 +1,11 @@
-"""Calls out of a JSON Lines file, one at a time: good lines as calls, bad ones with what is wrong with them."""
+"""JSON Lines files of recorded calls: each line read as a call, or as an error that says what is wrong with it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, cast
@@ -13,7 +13,7 @@ from typing import IO, Final, cast
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
 from ragtrace.judges.llm.jsonreading import finite, without_repeats
-from ragtrace.offline.calls import KEYS, recorded, renamed
+from ragtrace.offline.call_records import KEYS, call_from_record, rename_aliases
 
 MOST_LINE_BYTES: Final = 64 * 2**20
 _BOM: Final = b"\xef\xbb\xbf"
@@ -21,39 +21,42 @@ _MOST_KEYS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One good line."""
+class CallLine:
+    """Line that describes a call."""
 
     number: int
-    """From 1."""
+    """Number of the line, from 1."""
     id: str | int | float | None
-    """As the line says."""
+    """Value of the key `id`."""
     call: RagCall
     key: bytes
-    """Of 16 bytes; equal for lines that describe the same call."""
+    """Hash of 16 bytes; equal for lines that describe the same call."""
 
 
-class Lines:
-    """The calls of a file, read while they are asked for. Iterate it once.
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """Line that cannot be read as a call."""
 
-    Args:
-        on_bad: told of each bad line: its number and what is wrong with it.
-    """
+    number: int
+    error: str
 
-    def __init__(self, path: Path, on_bad: Callable[[int, str], None]) -> None:
-        self._path, self._on_bad = path, on_bad
+
+class CallFile:
+    """Lines of a file of calls, read while they are iterated, once. Blank lines are skipped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._size = max(1, path.stat().st_size)
         self._read = 0
-        self.bad = 0
         self.unread_keys: Counter[str] = Counter()
-        """Keys that describe nothing we know, and on how many lines: perhaps misspelt."""
+        """Number of lines by key that describes nothing known here; it may be misspelt."""
 
     @property
-    def share(self) -> float:
-        """How much of the file has been read."""
+    def share_read(self) -> float:
+        """Share of the file that has been read."""
         return min(1.0, self._read / self._size)
 
-    def __iter__(self) -> Generator[Line, None, None]:
+    def __iter__(self) -> Generator[CallLine | BadLine, None, None]:
         with self._path.open("rb") as file:
             number = 0
             while raw := file.readline(MOST_LINE_BYTES):
@@ -61,49 +64,40 @@ class Lines:
                 self._read += len(raw)
                 if number == 1:
                     raw = raw.removeprefix(_BOM)
-                line = self._line(number, raw, file)
+                line: CallLine | BadLine | None
+                try:
+                    self._check_length(raw, file)
+                    line = self._parse(number, raw) if raw.strip() else None
+                except SettingsError as error:
+                    line = BadLine(number, str(error))
                 if line is not None:
                     yield line
 
-    def _line(self, number: int, raw: bytes, file: IO[bytes]) -> Line | None:
-        try:
-            if len(raw) >= MOST_LINE_BYTES and not raw.endswith(b"\n"):
-                self._skip_rest(file)
-                raise SettingsError(f"longer than {MOST_LINE_BYTES} bytes; split it")
-            return None if not raw.strip() else self._parsed(number, raw)
-        except SettingsError as error:
-            self.bad += 1
-            self._on_bad(number, str(error))
-            return None
-
-    def _skip_rest(self, file: IO[bytes]) -> None:
+    def _check_length(self, raw: bytes, file: IO[bytes]) -> None:
+        if len(raw) < MOST_LINE_BYTES or raw.endswith(b"\n"):
+            return
         while (more := file.readline(MOST_LINE_BYTES)) and not more.endswith(b"\n"):
             self._read += len(more)
+        raise SettingsError(f"longer than {MOST_LINE_BYTES} bytes; split it")
 
-    def _parsed(self, number: int, raw: bytes) -> Line:
-        record = renamed(_record(raw))
-        call = recorded(record)
+    def _parse(self, number: int, raw: bytes) -> CallLine:
+        record = rename_aliases(_record(raw))
+        call = call_from_record(record)
         name = record.get("id")
         if not (name is None or isinstance(name, (str, int, float))):
             raise SettingsError(f"id must be a string or a number, got {type(name).__name__}")
         for key in record:
             if key not in KEYS and key != "id" and (key in self.unread_keys or len(self.unread_keys) < _MOST_KEYS):
                 self.unread_keys[key] += 1
-        return Line(number, name, call, key_of(record))
-
-
-def key_of(record: dict[str, object]) -> bytes:
-    """A hash of what *record* says of its call."""
-    said = {key: record[key] for key in KEYS if key in record}
-    text = json.dumps(said, sort_keys=True, ensure_ascii=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+        description = json.dumps({key: record[key] for key in KEYS if key in record}, sort_keys=True)
+        return CallLine(number, name, call, hashlib.blake2b(description.encode(), digest_size=16).digest())
 
 
 def _record(raw: bytes) -> dict[str, object]:
     try:
         text = raw.decode("utf-8")
         record: object = json.loads(
-            text, parse_constant=_no_constant, parse_float=finite, object_pairs_hook=without_repeats
+            text, parse_constant=_reject_constant, parse_float=finite, object_pairs_hook=without_repeats
         )
     except UnicodeDecodeError as error:
         raise SettingsError(f"not UTF-8 at byte {error.start}; save the file as UTF-8") from None
@@ -116,5 +110,5 @@ def _record(raw: bytes) -> dict[str, object]:
     return cast("dict[str, object]", record)
 
 
-def _no_constant(name: str) -> object:
+def _reject_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON value")

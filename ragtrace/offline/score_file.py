@@ -1,0 +1,193 @@
+"""`score_file`: scores a file of calls; what the judge has scored is never lost, and never paid for twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.types import Judge, Metric
+from ragtrace.evaluation.metric_selection import chosen
+from ragtrace.offline.call_file import BadLine, CallFile, CallLine
+from ragtrace.offline.evaluator import CONCURRENCY, RETRYABLE, TIMEOUT_S, OfflineEvaluator
+from ragtrace.offline.journal import Journal
+from ragtrace.offline.progress import Progress, show_progress
+from ragtrace.offline.score_rows import FORMS, ScoreRow, copy_row, row_cost, row_of, row_values
+from ragtrace.offline.summary import Summary, SummaryBuilder
+from ragtrace.system.atomic_file import write_atomically
+from ragtrace.system.sync_bridge import unwatched
+
+_FORMAT: Final = 1
+"""Format of the journal's entries; one more whenever the content of a row changes."""
+_MOST_COMPLAINTS: Final = 20
+_MOST_COMPLAINT_CHARS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutcome:
+    """Result of scoring a file of calls."""
+
+    summary: Summary
+    bad: int
+    """Lines that could not be read as calls."""
+    resumed: int
+    """Calls that an earlier run had judged."""
+    again: int
+    """Calls that failed for a reason that may pass: the same run, started again, judges these and no others."""
+    unread_keys: Mapping[str, int]
+    """Number of lines by key that describes nothing known here."""
+    duration_s: float
+
+
+def score_file(
+    calls: Path,
+    out: Path,
+    *,
+    judge: Judge,
+    metrics: str | Sequence[str | Metric] | None = None,
+    asked: str = "",
+    concurrency: int = CONCURRENCY,
+    timeout: float | None = TIMEOUT_S,
+    restart: bool = False,
+    quiet: bool = False,
+    complain: Callable[[str], None] = lambda message: None,
+) -> FileOutcome:
+    """Score the calls of a JSON Lines file, a few in memory at a time.
+
+    While it runs, *out* with `.part` behind its name is the journal: killed at any moment and started again with the
+    same arguments, it goes on where it was. Then *out* appears as a whole, in the order of *calls*, the same as if
+    nothing had happened. A line that describes the same call as another costs nothing.
+
+    Args:
+        calls: each line an object with `answer` and any other of `call_records.KEYS`, and perhaps an `id`.
+        out: `.jsonl` or `.csv`.
+        asked: how the judge was specified, where its id and version do not tell all of it.
+        restart: forget what was judged before.
+        quiet: show no progress.
+        complain: called with the first bad lines and the first failures of the judge, each in one line of text.
+
+    Raises:
+        SettingsError: an argument is wrong, or the journal is of another run.
+        JudgeError: the judge kept failing; what it had judged is kept.
+        OSError: a file cannot be read or written; what was judged is kept.
+    """
+    wanted = chosen(judge, metrics)
+    journal_path = out.with_name(f"{out.name}.part")
+    _check_paths(calls, out, journal_path, restart=restart)
+    header = {
+        "ragtrace_score": _FORMAT,
+        "judge": f"{judge.id}@{judge.version}",
+        "asked": asked,
+        "metrics": {metric.name: metric.version for metric in wanted},
+    }
+    began = monotonic()
+    lines, complaints = CallFile(calls), _Complaints(complain)
+    with Journal(journal_path, header, restart=restart) as journal:
+        with show_progress(None, quiet=quiet) as progress, unwatched():
+            run = _Run(lines, journal, progress, complaints)
+            asyncio.run(run.judge_all(OfflineEvaluator(judge, wanted, timeout=timeout, concurrency=concurrency)))
+        builder = SummaryBuilder()
+        rows = _counted(journal.rows(), builder)
+        write_atomically(out, FORMS[out.suffix.lower()](rows, [metric.name for metric in wanted]))
+        if not run.again:
+            journal.remove()
+    return FileOutcome(
+        builder.summary(), complaints.bad_lines, run.resumed, run.again, dict(lines.unread_keys), monotonic() - began
+    )
+
+
+def _check_paths(calls: Path, out: Path, journal: Path, *, restart: bool) -> None:
+    if out.suffix.lower() not in FORMS:
+        raise SettingsError(f"cannot tell the form of {out}; name it {' or '.join(f'*{suffix}' for suffix in FORMS)}")
+    if out.exists() and calls.exists() and out.samefile(calls):
+        raise SettingsError(f"{out} is the file of the calls itself; choose another output")
+    if out.exists() and not journal.exists() and not restart:
+        raise SettingsError(
+            f"{out} is there already, and no {journal.name} beside it says that it is unfinished; choose another "
+            "output, or --restart to judge all anew and replace it"
+        )
+
+
+def _counted(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterator[ScoreRow]:
+    for row in rows:
+        builder.add(row_values(row), row_cost(row))
+        yield row
+
+
+class _Complaints:
+    """The first bad lines and judge failures as text; a file in the wrong form must not fill the terminal."""
+
+    def __init__(self, complain: Callable[[str], None]) -> None:
+        self._complain = complain
+        self.bad_lines = 0
+        self._failures: set[str] = set()
+
+    def bad_line(self, line: BadLine) -> None:
+        self.bad_lines += 1
+        if self.bad_lines <= _MOST_COMPLAINTS:
+            self._complain(f"line {line.number} skipped: {line.error}")
+
+    def failure(self, line: CallLine, reason: str) -> None:
+        """Complain at once, in case the key is wrong, and once for each reason."""
+        if reason not in self._failures and len(self._failures) < _MOST_COMPLAINTS:
+            self._failures.add(reason)
+            self._complain(f"line {line.number} not judged: {reason}"[:_MOST_COMPLAINT_CHARS])
+
+    def finish(self) -> None:
+        if self.bad_lines > _MOST_COMPLAINTS:
+            self._complain(f"{self.bad_lines - _MOST_COMPLAINTS} more lines skipped")
+
+
+class _Run:
+    """One run over the lines of a file, which judges the calls that the journal does not have."""
+
+    def __init__(self, lines: CallFile, journal: Journal, progress: Progress, complaints: _Complaints) -> None:
+        self._lines, self._journal, self._progress, self._complaints = lines, journal, progress, complaints
+        self._judging: dict[bytes, asyncio.Event] = {}
+        """By key, the calls that are being judged; the event is set when the call is done."""
+        self.resumed = self.again = 0
+
+    async def judge_all(self, evaluator: OfflineEvaluator) -> None:
+        async with evaluator:
+            await evaluator.for_each(self._lines, lambda line: self._settle(evaluator, line))
+        self._complaints.finish()
+
+    async def _settle(self, evaluator: OfflineEvaluator, line: CallLine | BadLine) -> None:
+        self._progress.share_read = self._lines.share_read
+        if isinstance(line, BadLine):
+            self._complaints.bad_line(line)
+            return
+        if self._journal.has(line.number, line.key):
+            self.resumed += 1
+            return
+        while line.key in self._judging:
+            await self._judging[line.key].wait()
+        twin = self._journal.twin(line.key)
+        if twin is None:
+            await self._judge(evaluator, line)
+        else:
+            self._add(line, copy_row(twin, line.number, line.id))
+
+    async def _judge(self, evaluator: OfflineEvaluator, line: CallLine) -> None:
+        done = self._judging[line.key] = asyncio.Event()
+        try:
+            evaluation = await evaluator.evaluate_patiently(line.call)
+            # No await between the judge's answer and the journal, so that what is paid for is kept.
+            self._add(line, row_of(line.number, line.id, evaluation), again=evaluation.error in RETRYABLE)
+        finally:
+            del self._judging[line.key]
+            done.set()
+        if evaluation.error is not None:
+            detail = next((result.explanation for result in evaluation.results.values() if result.explanation), "")
+            if evaluator.given_up:
+                raise JudgeError(evaluation.error, detail)
+            self._complaints.failure(line, f"{evaluation.error}: {detail}" if detail else evaluation.error)
+
+    def _add(self, line: CallLine, row: ScoreRow, *, again: bool = False) -> None:
+        self._journal.add(line.key, row, again=again)
+        self.again += again
+        self._progress.add(row_cost(row))

@@ -1,0 +1,187 @@
+"""Score rows: the JSON object that is kept of an evaluated call, and files of rows as JSON Lines or CSV.
+
+A row is the same whenever and however often its call is scored, so it has no times.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
+from typing import Any, Final, TypeAlias, cast
+
+from ragtrace.core.cost import Cost
+from ragtrace.core.labels import Claim
+from ragtrace.core.types import Evaluation, Result, Score, Unscored
+from ragtrace.core.unscored_reasons import status_of
+from ragtrace.evaluation.cache import CACHED
+from ragtrace.metrics import registry
+
+ScoreRow: TypeAlias = "dict[str, Any]"
+
+FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - as typed in East Asia
+_UNSUPPORTED: Final = ("contradicted", "partial", "not_found")
+_COSTS: Final = ("cached", "n_calls", "input_tokens", "output_tokens", "cost_usd")
+
+
+# --- evaluation to row ------------------------------------------------------------------------------------------------
+
+
+def row_of(number: int, name: str | int | float | None, evaluation: Evaluation) -> ScoreRow:
+    """Return the row of line *number*, whose `id` is *name*."""
+    results = evaluation.results.values()
+    # The results of one evaluation share their claims.
+    claims = next((result.claims for result in results if isinstance(result, Score) and result.claims), ())
+    return {
+        "line": number,
+        "id": name,
+        "judge": f"{evaluation.evaluator}@{evaluation.version}",
+        "results": {metric: _result_fields(result) for metric, result in evaluation.results.items()},
+        "unsupported": [_claim_fields(claim) for claim in claims if claim.support in _UNSUPPORTED],
+        "cached": any(bool(result.attributes.get(CACHED)) for result in results),
+        "n_calls": evaluation.n_calls,
+        "input_tokens": evaluation.input_tokens,
+        "output_tokens": evaluation.output_tokens,
+        "cost_usd": evaluation.cost_usd,
+    }
+
+
+def copy_row(row: ScoreRow, number: int, name: str | int | float | None) -> ScoreRow:
+    """Return the row of another line that describes the same call and therefore cost nothing."""
+    free = {"cached": True, "n_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
+    return {**row, "line": number, "id": name, **free}
+
+
+def row_values(row: ScoreRow) -> dict[str, float | str]:
+    """Return by metric its score, or the reason why there is none."""
+    return {name: result.get("score", result.get("reason")) for name, result in row["results"].items()}
+
+
+def row_cost(row: ScoreRow) -> Cost:
+    """Return what judging the call took."""
+    return Cost(row["n_calls"], row["input_tokens"], row["output_tokens"], row["cost_usd"])
+
+
+def _result_fields(result: Result) -> ScoreRow:
+    if isinstance(result, Score):
+        fields: ScoreRow = {"score": result.value} | ({} if result.label is None else {"label": result.label})
+    else:
+        fields = {"status": result.status, "reason": result.reason}
+    if result.explanation is not None:
+        fields["explanation"] = result.explanation
+    fields["version"] = result.metric_version
+    attributes = {name: _plain(value) for name, value in result.attributes.items() if name != CACHED}
+    return fields | ({"attributes": attributes} if attributes else {})
+
+
+def _plain(value: object) -> object:
+    """Return *value* as JSON can carry it; a user's metric or judge may put anything into attributes."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else repr(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in cast("Sequence[object]", value)]
+    return value if value is None or isinstance(value, (str, bool, int)) else repr(value)
+
+
+def _claim_fields(claim: Claim) -> ScoreRow:
+    return {
+        "text": claim.text,
+        "start": claim.start,
+        "end": claim.end,
+        "support": claim.support,
+        "chunks": [rank + 1 for rank in claim.evidence],
+        "quote": claim.quote,
+        "unsupported": [list(part) for part in claim.unsupported],
+    }
+
+
+# --- row to evaluation ------------------------------------------------------------------------------------------------
+
+
+def evaluation_of(row: Mapping[str, Any]) -> Evaluation:
+    """Return the evaluation that `row_of` made *row* of, except for what a row does not keep."""
+    name, _, version = str(row["judge"]).partition("@")
+    claims = tuple(_claim_of(claim) for claim in row.get("unsupported") or ())
+    results = {metric: _result_of(metric, result, claims) for metric, result in row["results"].items()}
+    reasons = (result.reason for result in results.values() if isinstance(result, Unscored))
+    faults = (reason for reason in reasons if status_of(reason) in ("judge_error", "judge_suspect"))
+    return Evaluation(
+        evaluator=name,
+        version=version,
+        type="llm_judge" if row.get("n_calls") else "deterministic",
+        results=results,
+        n_calls=row.get("n_calls") or 0,
+        input_tokens=row.get("input_tokens") or 0,
+        output_tokens=row.get("output_tokens") or 0,
+        cost_usd=row.get("cost_usd"),
+        error=next(faults, None),
+    )
+
+
+def _result_of(metric: str, fields: Mapping[str, Any], claims: tuple[Claim, ...]) -> Result:
+    shared: dict[str, Any] = {
+        "metric": metric,
+        "metric_version": str(fields.get("version", "")),
+        "higher_is_better": registry.get(metric).higher_is_better if metric in registry.names() else True,
+        "explanation": fields.get("explanation"),
+    }
+    if "score" in fields:
+        return Score(float(fields["score"]), label=fields.get("label"), claims=claims, **shared)
+    return Unscored(str(fields["reason"]), **shared)
+
+
+def _claim_of(fields: Mapping[str, Any]) -> Claim:
+    return Claim(
+        text=fields["text"],
+        start=fields["start"],
+        end=fields["end"],
+        support=fields["support"],
+        evidence=tuple(rank - 1 for rank in fields["chunks"]),
+        quote=fields["quote"],
+        unsupported=tuple((start, end) for start, end in fields["unsupported"]),
+    )
+
+
+# --- rows to files ----------------------------------------------------------------------------------------------------
+
+
+def json_line(value: Mapping[str, Any]) -> bytes:
+    """Return *value* as one line of JSON; a lone surrogate, which UTF-8 cannot carry, stays an escape."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def without_formula(cell: object) -> object:
+    """Put a quote before a text that a spreadsheet would run as a formula; numbers stay numbers."""
+    if isinstance(cell, str) and cell.lstrip(" ").startswith(FORMULA_STARTS):
+        return f"'{cell}"
+    return cell
+
+
+def _json_lines(rows: Iterable[ScoreRow], metrics: Sequence[str]) -> Iterator[bytes]:
+    return map(json_line, rows)
+
+
+def _csv_lines(rows: Iterable[ScoreRow], metrics: Sequence[str]) -> Iterator[bytes]:
+    columns = ("line", "id", *(column for name in metrics for column in (name, f"{name}.reason")), "unsupported")
+    yield _csv_line([*columns, "judge", *_COSTS])
+    for row in rows:
+        results = [row["results"].get(name, {}) for name in metrics]
+        cells = [cell for result in results for cell in (result.get("score"), result.get("reason"))]
+        unsupported = "\n".join(claim["text"] for claim in row["unsupported"])
+        costs = [row[name] for name in _COSTS]
+        yield _csv_line([row["line"], row["id"], *cells, unsupported, row["judge"], *costs])
+
+
+def _csv_line(cells: Sequence[object]) -> bytes:
+    line = StringIO()
+    csv.writer(line).writerow([without_formula(cell) for cell in cells])
+    return line.getvalue().encode("utf-8", "backslashreplace")
+
+
+FORMS: Final[Mapping[str, Callable[[Iterable[ScoreRow], Sequence[str]], Iterator[bytes]]]] = {
+    ".jsonl": _json_lines,
+    ".csv": _csv_lines,
+}
+"""The forms of a file of rows by its suffix; each takes the rows and the names of the metrics."""

@@ -1,0 +1,32 @@
+"""Files that are written as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+
+def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write *chunks* to *path* so that the file appears, or is replaced, in one step and outlives a power failure.
+
+    Raises:
+        OSError: it cannot be written; the file that is there is left as it is.
+    """
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with new.open("wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    with suppress(OSError):  # not every system lets a directory be opened
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
