@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 LEAST: Final = 100
 _BASELINE: Final = """\
 Learns from HISTORY.db, which configure(store=PATH) keeps, how the scores of each workflow were distributed when all was
-well, and writes that where configure(baseline=PATH) looks for it. What the file knew of the same workflow, metric and
-evaluator is replaced, the rest stays. Processes that are running go on with what they know; restart them.
+well, and writes the baseline to the file that configure(baseline=PATH) reads. Entries of the same workflow, metric and
+evaluator are replaced, the others stay. Running processes keep the baseline that they have read; restart them.
 
-`ragtrace baseline show BASELINE.json` prints what a file knows.
+`ragtrace baseline show BASELINE.json` prints a baseline.
 """
 _NOTES: Final = """\
 times:

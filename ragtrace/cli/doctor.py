@@ -1,4 +1,4 @@
-"""`ragtrace doctor`: what is configured and from where, and whether everything answers."""
+"""`ragtrace doctor`: shows the configuration, where each value came from, and whether everything answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _DOCTOR = """\
 Shows what ragtrace's configuration is and where each value came from; asks every OTLP endpoint with an empty export,
-every judge and every backend's API that can be asked, the page for Prometheus and the files that calls are kept in; and
-tells what is wrong. Nothing is posted, and nobody is alarmed: of a notifier it tries the connection alone.
+every judge and every backend's API that can be probed, the page for Prometheus and the files that calls are kept in;
+and says what is wrong. Nothing is posted and no alarm is raised: for a notifier only the connection is tried.
 
-Without --app it looks at the environment variables alone. With --app it imports your module, as your server would, and
-looks at what its ragtrace.configure(...) made. Neither sees into another process: in a live one,
-print(ragtrace.doctor()) shows the same, and what became of its last calls.
+Without --app it looks at the environment variables only. With --app it imports your module, as your server would, and
+looks at the configuration that its ragtrace.configure(...) made. Neither sees into another process: in a running one,
+print(ragtrace.doctor()) shows the same, and the outcomes of its last calls.
 """
 _NOTES = """\
 examples:
@@ -108,7 +108,7 @@ def _import(name: str, attribute: str) -> int:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the application lacks something, but it is there
+            raise  # the module exists, but lacks one of its own imports
         complain(f"there is no module {name!r}; name it as in `import`, from a directory where that works")
         return USAGE
     if attribute:

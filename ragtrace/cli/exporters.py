@@ -1,4 +1,4 @@
-"""`ragtrace exporters`: where telemetry can go, and the files that go with it."""
+"""`ragtrace exporters`: lists exporters and kits, explains one, copies the files of a kit."""
 
 from __future__ import annotations
 
@@ -67,6 +67,8 @@ def add(commands: Any) -> None:
 
 def _list(options: argparse.Namespace) -> int:
     exporters, kits = [_exporter(point) for point in _points()], [_kit(kit) for kit in _kits().values()]
+    for each in (*exporters, *kits):
+        del each["text"]
     if options.json:
         return _print_json({"exporters": exporters, "kits": kits})
     width = max(len(str(each["name"])) for each in (*exporters, *kits)) + 2
@@ -77,8 +79,8 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    exporters = [_exporter(point, whole=True) for point in _points() if point.name == options.name]
-    kits = [_kit(kit, whole=True) for name, kit in _kits().items() if name == options.name]
+    exporters = [_exporter(point) for point in _points() if point.name == options.name]
+    kits = [_kit(kit) for name, kit in _kits().items() if name == options.name]
     if not exporters and not kits:
         return _unknown(options.name)
     if options.json:
@@ -108,7 +110,7 @@ def _copy(options: argparse.Namespace) -> int:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (directory / path).write_bytes(found[path])
     except OSError as error:
-        complain(f"{error.filename} cannot be written: {error.strerror}; name another directory")
+        complain(f"{error.filename or directory} cannot be written: {error.strerror}; name another directory")
         return FAILURE
     if options.json:
         return _print_json(
@@ -134,7 +136,7 @@ def _points() -> list[EntryPoint]:
     return sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
 
 
-def _exporter(point: EntryPoint, *, whole: bool = False) -> dict[str, Any]:
+def _exporter(point: EntryPoint) -> dict[str, Any]:
     about = {
         "name": point.name,
         "object": point.value,
@@ -142,17 +144,14 @@ def _exporter(point: EntryPoint, *, whole: bool = False) -> dict[str, Any]:
     }
     try:
         made = point.load()
-    except Exception as error:  # another distribution's: whatever it raises, the list goes on
+    except Exception as error:  # an exporter of another distribution must not end the list
         return {**about, "summary": f"cannot be loaded: {type(error).__name__}: {error}", "text": ""}
     module = inspect.getdoc(inspect.getmodule(made)) or ""
     text = "\n\n".join(filter(None, [module, inspect.getdoc(made) or ""]))
-    siblings = sum(other.module == point.module for other in _points()) > 1  # the module's sentence is about them all
-    summary = _sentence((inspect.getdoc(made) if siblings else "") or module or text)
-    return {**about, "summary": summary, "text": text} if whole else {**about, "summary": summary}
-
-
-def _sentence(text: str) -> str:
-    return " ".join(text.strip().partition("\n\n")[0].split())
+    # The first sentence of a module with several exporters is about all of them.
+    siblings = sum(other.module == point.module for other in _points()) > 1
+    paragraph = ((inspect.getdoc(made) if siblings else "") or module or text).strip().partition("\n\n")[0]
+    return {**about, "summary": " ".join(paragraph.split()), "text": text}
 
 
 def _kits() -> dict[str, Traversable]:
@@ -161,14 +160,14 @@ def _kits() -> dict[str, Traversable]:
     return {kit.name: kit for kit in sorted(kits, key=lambda kit: kit.name)}
 
 
-def _kit(kit: Traversable, *, whole: bool = False) -> dict[str, Any]:
+def _kit(kit: Traversable) -> dict[str, Any]:
     text = (kit / _README).read_text(encoding="utf-8")
-    about = {
+    return {
         "name": kit.name,
         "summary": text.partition("\n")[0].lstrip("# "),
         "files": [path for path, _ in _files(kit)],
+        "text": text,
     }
-    return {**about, "text": text} if whole else about
 
 
 def _files(folder: Traversable, under: str = "") -> Iterator[tuple[str, Traversable]]:

@@ -1,4 +1,4 @@
-"""`ragtrace report`: what the local history says, without any backend."""
+"""`ragtrace report`: reports on the local history, without any backend."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FORMATS: Final = ("terminal", "markdown", "html", "json", "csv")
 _BY_SUFFIX: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".csv": "csv"}
 _SCORES: Final = ".jsonl"
 _REPORT: Final = """\
-Reports on the local history that configure(store=PATH) keeps: whether scores went up or down, by how much and how sure
-that is; where; the worst answers with the words that no retrieved chunk supports; what was not scored, and why; what
-judging cost. Reads only; the application may go on writing. Reports as well on SCORES.jsonl, the output of
-`ragtrace score`; the file of the calls, --calls, adds the texts of the worst answers.
+Reports on the local history that configure(store=PATH) keeps: whether scores went up or down, by how much and how
+sure that is; in which workflows and models; the worst answers with the words that no retrieved chunk supports; what
+was not scored, and why; what judging cost. Reads only; the application may go on writing. Reports as well on
+SCORES.jsonl, the output of `ragtrace score`; the file of the calls, --calls, adds the texts of the worst answers.
 """
 _NOTES: Final = """\
 times:
-  24h, 7d, 90m    so long ago; or a date, or a date with time (2025-11-03T14:00), in UTC if it does not say
+  24h, 7d, 90m    that long ago; or a date, or a date with time (2025-11-03T14:00), in UTC unless it has an offset
 
 comparison:
   previous        with the time of the same length before (the default)

@@ -1,4 +1,4 @@
-"""`ragtrace score`: a file of calls to a file of scores."""
+"""`ragtrace score`: scores a file of recorded calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ judges:
   embedded        compares words; no key, no network (the default): consistency and answered
   embedded:extractive   the same with faithfulness and hallucination; fit only where answers quote their sources
   openai:MODEL    any OpenAI-compatible server; --base-url or OPENAI_BASE_URL, OPENAI_API_KEY
-  module:object   one of your own: a judge, or a function that makes one
+  module:object   your own: a judge, or a function that makes one
 
 output:
   SCORES.jsonl    an object a call, in the order of the calls: line, id, judge, results (by metric: score or status and
@@ -47,8 +47,8 @@ keys of the JSON object:
   metrics         by name: mean (over scored calls; null: none), scored, unscored (count by status and reason)
   n_calls, input_tokens, output_tokens, cost_usd, unpriced    requests to the judge and their price, where it is known
   bad, resumed, again, unread_keys, duration_s                bad lines; calls judged by an earlier run; calls to judge
-                  again; keys that say nothing we know; seconds
-  out_of_bounds   what to say of each mean out of its bounds
+                  again; unknown keys with their number of lines; seconds
+  out_of_bounds   a sentence for each mean that is out of its bounds
 
 bounds, for continuous integration:
   --fail-under faithfulness=0.8 --fail-over hallucinated=0.05    on the mean over the scored calls; a metric without any
@@ -132,16 +132,21 @@ def run(options: argparse.Namespace) -> int:
     return FAILURE if outcome.bad or outcome.summary.failed else OK
 
 
+def _bounds(options: argparse.Namespace) -> list[tuple[str, str, float]]:
+    """Return the side, `under` or `over`, the metric and the value of each bound."""
+    sides = (("under", options.fail_under), ("over", options.fail_over))
+    return [(side, name, bound) for side, bounds in sides for name, bound in bounds]
+
+
 def _crossed(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
     """Return a sentence for each bound that the mean of its metric exceeds."""
     crossed: list[str] = []
-    for side, bounds in (("under", options.fail_under), ("over", options.fail_over)):
-        for name, bound in bounds:
-            metric = outcome.summary.metrics.get(name)
-            if metric is None or metric.mean is None:
-                crossed.append(f"{name}: no call was scored, so it is not known to keep --fail-{side} {bound:g}")
-            elif metric.mean < bound if side == "under" else metric.mean > bound:
-                crossed.append(f"{name}: mean {metric.mean:.4f} of {metric.scored:,} calls is {side} {bound:g}")
+    for side, name, bound in _bounds(options):
+        metric = outcome.summary.metrics.get(name)
+        if metric is None or metric.mean is None:
+            crossed.append(f"{name}: no call was scored, so it is not known to keep --fail-{side} {bound:g}")
+        elif metric.mean < bound if side == "under" else metric.mean > bound:
+            crossed.append(f"{name}: mean {metric.mean:.4f} of {metric.scored:,} calls is {side} {bound:g}")
     return crossed
 
 
@@ -150,17 +155,14 @@ def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> Non
     from ragtrace.core.errors import SettingsError
 
     computed = {metric.name: metric for metric in metrics}
-    for option, bounds, better in (("under", options.fail_under, True), ("over", options.fail_over, False)):
-        for name, bound in bounds:
-            if name not in computed:
-                raise SettingsError(
-                    f"--fail-{option} {name}={bound:g}: computed are {', '.join(computed)}; see --metrics"
-                )
-            if computed[name].higher_is_better is not better:
-                raise SettingsError(
-                    f"--fail-{option} {name}={bound:g}: of {name} {'less' if better else 'more'} is better; write "
-                    f"--fail-{'over' if better else 'under'} {name}={bound:g}"
-                )
+    for side, name, bound in _bounds(options):
+        given = f"--fail-{side} {name}={bound:g}"
+        if name not in computed:
+            raise SettingsError(f"{given}: computed are {', '.join(computed)}; see --metrics")
+        higher_is_better = computed[name].higher_is_better
+        if higher_is_better is not (side == "under"):
+            more, other = ("more", "under") if higher_is_better else ("less", "over")
+            raise SettingsError(f"{given}: of {name} {more} is better; write --fail-{other} {name}={bound:g}")
 
 
 def _score(options: argparse.Namespace) -> FileOutcome:
@@ -174,7 +176,7 @@ def _score(options: argparse.Namespace) -> FileOutcome:
     judge = judge_from_spec(options.judge, mode=options.mode, base_url=options.base_url)
     names = None if options.metrics is None else [name.strip() for name in options.metrics.split(",") if name.strip()]
     if names is None:  # metrics that only a bound names are computed as well
-        bounded = [registry.find(name) for name, _ in (*options.fail_under, *options.fail_over)]
+        bounded = [registry.find(name) for _, name, _ in _bounds(options)]
         offered = [metric for metric in bounded if metric is not None and judge.offers(metric)]
         names = list(dict.fromkeys(metric.name for metric in (*chosen(judge, None), *offered)))
     _check_bounds(options, chosen(judge, names))
@@ -219,7 +221,7 @@ def _summary_lines(outcome: FileOutcome, options: argparse.Namespace) -> list[st
         lines.append(f"{outcome.again:,} calls failed for a reason that may pass: the same command judges them again")
     if outcome.unread_keys:
         seen = ", ".join(f"{key} (on {count:,} lines)" for key, count in outcome.unread_keys.items())
-        lines.append(f"keys that say nothing known here: {seen}"[:500])
+        lines.append(f"unknown keys: {seen}"[:500])
     lines.append(f"scores: {options.out}")
     return lines
 

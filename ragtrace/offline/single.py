@@ -95,25 +95,21 @@ async def ascore(
         answer=answer, contexts=contexts, query=query, reference=reference, reference_contexts=reference_contexts,
         turns=turns, runs=runs, parts=parts, conversation_id=conversation_id,
     )  # fmt: skip
+    return Results((await _evaluate(call, metrics, judge)).results)
+
+
+def evaluate_call(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
+    """Return the evaluation of *call*; see `score`."""
+    return apart(lambda: _evaluate(call, metrics, judge))
+
+
+async def _evaluate(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
     check_type("judge", judge, Judge)
     judge = judge or embedded()
     wanted = chosen(judge, metrics)
     with unwatched():
         async with _shared_evaluator(judge, wanted) as evaluator:
-            return Results((await evaluator.evaluate(call)).results)
-
-
-def evaluate_call(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
-    """Return the evaluation of *call*; see `score`."""
-    check_type("judge", judge, Judge)
-    asked = judge or embedded()
-    wanted = chosen(asked, metrics)
-
-    async def evaluate() -> Evaluation:
-        async with OfflineEvaluator(asked, wanted) as evaluator:
             return await evaluator.evaluate(call)
-
-    return apart(evaluate)
 
 
 class _JudgeUse:

@@ -131,7 +131,7 @@ def _metric_report(
     groups: ComparedGroups | None,
     unscored: Mapping[str, int],
 ) -> MetricReport:
-    estimated = series.estimated and bool((series.counted[chosen] > 0).any())
+    estimated = series.estimated and bool((series.eligible[chosen] > 0).any())
     # Where models are compared, a model has no earlier self to be compared with.
     model_groups = None if groups is None or groups.kind == "models" else groups
     return MetricReport(
@@ -151,7 +151,7 @@ def _metric_report(
 def _rank(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
     """Return the sort key: estimated metrics first, headline metrics before others, the latest evaluator first."""
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
-    latest = int(np.flatnonzero(series.counted).max(initial=-1))
+    latest = int(np.flatnonzero(series.eligible).max(initial=-1))
     nothing = not (item.judged or item.unscored)
     return nothing, item.overall is None, preference, item.metric, -latest, -item.judged
 

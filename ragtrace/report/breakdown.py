@@ -32,7 +32,7 @@ def break_down(
         chosen: the calls that are counted.
         groups: the groups that are compared; None: nothing is compared, and those with most calls come first.
     """
-    counted = chosen & (series.counted > 0)
+    counted = chosen & (series.eligible > 0)
     calls = np.bincount(codes[counted], minlength=len(names))
     largest = np.argsort(-calls, kind="stable")[:MOST_ROWS]
     row_of = np.full(len(names), -1)
@@ -59,7 +59,7 @@ def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups
     calls, judged = list[list[int]](), list[list[int]]()
     estimates, overall = list[list[Estimate]](), list[float | None]()
     for side in (groups.calls_before, groups.calls_after):
-        here = side & (series.counted > 0)
+        here = side & (series.eligible > 0)
         group = np.where(here, rows, -1)
         calls.append(np.bincount(group[group >= 0], minlength=count).tolist())
         judged.append(series.judged(group, count))

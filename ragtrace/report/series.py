@@ -35,15 +35,15 @@ class ScoreSeries:
     metric: str
     evaluator: str
     higher_is_better: bool
-    y: Floats
+    score: Floats
     """Score; NaN if this evaluator did not score the call."""
     weight: Floats
     """1 / sampling probability; 0 if this evaluator did not score the call."""
-    counted: Floats
+    eligible: Floats
     """1 if the call could have been judged, else 0."""
-    f: Floats
+    screen_score: Floats
     """Score by the screen."""
-    ruled: Floats
+    always_judged: Floats
     """1 if a rule always has calls of this kind judged and the screen has scored the call, else 0."""
     estimated: bool
     unit: bool
@@ -63,9 +63,10 @@ class ScoreSeries:
         """Return the estimate of each of *count* groups; *group*: that of each call, or -1."""
         chosen = group >= 0
         group = group[chosen]
-        w, n, f, r = self.weight[chosen], self.counted[chosen], self.f[chosen], self.ruled[chosen]
+        w, n, f = self.weight[chosen], self.eligible[chosen], self.screen_score[chosen]
+        r = self.always_judged[chosen]
         c = (w > 0.0).astype(np.float64)
-        y = np.nan_to_num(np.clip(self.y[chosen], 0.0, 1.0))
+        y = np.nan_to_num(np.clip(self.score[chosen], 0.0, 1.0))
         terms: list[Floats] = [n, n * f, n * f * f]
         for power in (w, w * w, c):
             terms += [power, power * y, power * f, power * y * y, power * y * f, power * f * f]
@@ -88,7 +89,7 @@ class ScoreSeries:
     def spread(self, chosen: Mask) -> ScoreSpread | None:
         """Return quantiles, mean and histogram of the scores of the *chosen* calls; None if there is no score."""
         picked = chosen & (self.weight > 0)
-        y, w = self.y[picked], self.weight[picked]
+        y, w = self.score[picked], self.weight[picked]
         if not len(y):
             return None
         order = np.argsort(y, kind="stable")

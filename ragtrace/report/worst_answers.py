@@ -37,7 +37,7 @@ def worst_answers(
     badness, by = np.zeros(len(columns)), np.zeros(len(columns), dtype=np.int64)
     for number, series in enumerate(found):
         here = chosen & (series.weight > 0)
-        badness[here] = (1.0 - series.y if series.higher_is_better else series.y)[here]
+        badness[here] = (1.0 - series.score if series.higher_is_better else series.score)[here]
         by[here] = number
     order = np.lexsort((-columns.at, -badness))
     order = order[badness[order] > 0][: min(count * _READ_PER_ANSWER, _MOST_READ)]
@@ -79,7 +79,7 @@ def _worst_answer(
     return WorstAnswer(
         at=float(columns.at[at]),
         metric=series.metric,
-        score=float(series.y[at]),
+        score=float(series.score[at]),
         evaluator=series.evaluator,
         workflow=columns.workflows[int(columns.workflow[at])],
         model=columns.models[int(columns.model[at])],
