@@ -1,4 +1,4 @@
-"""What a judge says of one part of a call: one small frozen class a label. Metrics turn labels into numbers."""
+"""Labels that judges give to the parts of a call: one small frozen class each. Metrics turn labels into numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 Support: TypeAlias = Literal["supported", "contradicted", "partial", "not_found"]
-"""How a statement stands to the retrieved chunks; in merging, best first."""
+"""Relation of a statement to the retrieved chunks, from best to worst."""
 LABELLING: Final = frozenset(
     {"hallucinated", "faithfulness", "hallucination", "faithfulness_noncontradiction", "contradiction"}
 )
-"""Metrics for which an evaluator labels statements; one that offers none of them only compares words."""
+"""Metrics that rest on labels of statements; an evaluator that offers none of them only compares words."""
 Relevance: TypeAlias = Literal["yes", "background", "no"]
 SentenceRelevance: TypeAlias = Literal["yes", "background", "no", "filler"]
 AnswerLabel: TypeAlias = Literal["answered", "abstained"]
@@ -26,7 +26,7 @@ RatingMethod: TypeAlias = Literal["logprobs", "samples", "single"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement of the answer and how the chunks stand to it."""
+    """Statement of the answer, and whether the retrieved chunks support it."""
 
     text: str
     start: int
@@ -37,7 +37,7 @@ class Claim:
     checkable: bool = True
     relevant: Relevance | None = None
     evidence: tuple[int, ...] = ()
-    """Ranks, from 0, of the chunks it was held against or supported by, best first."""
+    """Ranks, from 0, of the chunks that it was compared with or is supported by, best first."""
     quote: str | None = None
     score: float | None = None
     """Continuous support in [0, 1] where the judge has one."""
@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence of the answer, as the splitter found it."""
+    """Sentence of the answer, and whether it is relevant to the query."""
 
     text: str
     start: int
@@ -59,7 +59,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class ChunkLabel:
-    """What the judge says of the chunk at the same rank; duplicates carry the labels of the first."""
+    """Grade of the retrieved chunk at one rank; a duplicate chunk has the labels of the first."""
 
     grade: int | None
     """0 to 3; a blank chunk is 0 without being judged."""
@@ -68,7 +68,7 @@ class ChunkLabel:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """One distinct pair of a part of the answer and a passage it cites."""
+    """Distinct pair of a part of the answer and a passage it cites, and whether the passage supports the part."""
 
     part: int
     """Index of the part (a sentence, or a part the application gave)."""
@@ -76,12 +76,12 @@ class Citation:
     """Rank of the cited chunk, from 0; None: there is no such passage."""
     support: CitationSupport | None
     marker: str = ""
-    """As the answer cites it: tells unknown passages apart."""
+    """The citation as it stands in the answer, which distinguishes unknown passages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nugget:
-    """One fact that a good answer should contain."""
+    """Fact that a good answer should contain, and whether the answer does."""
 
     text: str
     importance: Importance
@@ -90,7 +90,7 @@ class Nugget:
 
 @dataclass(frozen=True, slots=True)
 class Intention:
-    """One thing a user wanted in a conversation, and what became of it."""
+    """Intention of the user in a conversation, and whether it was satisfied."""
 
     text: str
     state: IntentionState | None
@@ -99,7 +99,7 @@ class Intention:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One claim of the answer (or reference), held against the reference (or answer)."""
+    """Claim of the answer (or the reference), and whether the reference (or the answer) entails it."""
 
     text: str
     label: FactLabel | None
@@ -107,7 +107,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Entailments:
-    """For every non-blank distinct chunk, in rank order: whether it entails each claim."""
+    """Whether each distinct chunk that is not blank, in rank order, entails each claim of answer and reference."""
 
     answer: tuple[tuple[bool | None, ...], ...]
     """chunks x claims of the answer."""
@@ -117,7 +117,7 @@ class Entailments:
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A judge's rating on the scale of a g_eval metric, before it is brought to [0, 1]."""
+    """Rating by a judge on the scale of a `g_eval` metric, before it is brought to [0, 1]."""
 
     value: float
     method: RatingMethod
@@ -127,7 +127,7 @@ class Rating:
 
 @dataclass(frozen=True, slots=True)
 class CitedPart:
-    """A part of the answer with what it cites, where the application knows it itself."""
+    """Part of the answer with the passages it cites, given by the application instead of read from markers."""
 
     text: str
     cited: tuple[str, ...]
@@ -136,7 +136,7 @@ class CitedPart:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn of a conversation."""
+    """Turn of a conversation: who spoke, and the text."""
 
     role: Literal["user", "assistant"]
     text: str

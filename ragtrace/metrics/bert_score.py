@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     Matrix: TypeAlias = NDArray[np.float64]
 
 TokenEmbedder: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
-"""Texts to one matrix a text: a row a token, in the order of the tokens; no row for a text without tokens. It must not
-cut long texts: what is cut is not compared, and nobody would see it."""
+"""Function from texts to one matrix a text: one row a token, in their order; no row for a text without tokens. It must
+not cut long texts: the part cut off would silently not be compared."""
 
 
 class Match(NamedTuple):
@@ -82,7 +82,7 @@ def _unit(matrix: Matrix) -> Matrix:
 
 
 class BertScoreTokens:
-    """Token embeddings as the bert-score package makes them (the extra `bertscore`).
+    """Embedder of tokens by a model of `transformers`, as the bert-score package embeds them (extra `bertscore`).
 
     Without the package's special tokens, so figures differ slightly from its own, which let a word match those. A text
     longer than the model can read is embedded in pieces and never cut.
@@ -105,7 +105,7 @@ class BertScoreTokens:
         self._loaded: tuple[Any, Any] | None = None
 
     def __call__(self, texts: Sequence[str]) -> list[Any]:
-        """One (tokens, d) matrix a text; loads the model at the first call."""
+        """Return one (tokens, d) matrix a text; the first call loads the model."""
         return [self._embed(text) for text in texts]
 
     def _embed(self, text: str) -> Any:
@@ -122,7 +122,7 @@ class BertScoreTokens:
         return self._loaded
 
     def _pieces(self, text: str) -> list[str]:
-        """The text in pieces that the model can read, cut at white space where there is any."""
+        """Return *text* in pieces that the model can read, cut at white space where there is any."""
         tokenizer, model = self._load()
         limit = min(tokenizer.model_max_length, _positions(model))
         if not text.strip():
@@ -142,7 +142,7 @@ class BertScoreTokens:
 
 
 def _positions(model: Any) -> int:
-    """Tokens that the model has positions for; RoBERTa and its like keep two for themselves."""
+    """Return how many tokens the model has positions for; RoBERTa models reserve two of them."""
     known: int = getattr(model.config, "max_position_embeddings", 512)
     return known - 2 if "roberta" in type(model).__name__.lower() else known
 

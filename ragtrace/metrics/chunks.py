@@ -203,7 +203,7 @@ def _grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unsco
         return [0] * len(contexts)
     if labels is None:
         return Unscored(why_missing(judgement, "chunks"))
-    if len(labels) != len(contexts):  # by position only: which ones lack a label cannot be told
+    if len(labels) != len(contexts):  # labels go by position, so it is unknown which chunks lack one
         return Unscored("unparsable", explanation=f"{len(labels)} labels for {len(contexts)} chunks")
     given = [0 if blank(each.text) else label.grade for each, label in zip(contexts, labels, strict=True)]
     # True is no grade.

@@ -15,7 +15,7 @@ _NEEDS: Final = frozenset({"consistency"})
 
 @formula(needs=_NEEDS)
 def consistency(call: RagCall, judgement: Judgement) -> Result:
-    """The judge's continuous support of the whole answer by the retrieved chunks.
+    """Support of the whole answer by the retrieved chunks, as one number of the judge.
 
     Inputs: answer and contexts.
     Formula: the judge's own value. The attribute `method` tells how it came about: `whole` (the answer against all

@@ -61,7 +61,7 @@ def metric(
     threshold: float | None = None,
     register: bool = True,
 ) -> Formula | Callable[[CustomMetric], Formula]:
-    """Make a metric of a function of a call, or of a call and a judge's labels.
+    """Make a metric of a function that takes a call, or a call and a judge's labels.
 
     Example:
         @ragtrace.metric

@@ -1,4 +1,4 @@
-"""`g_eval`: a metric of the user's own making, rated by a judge along criteria or steps."""
+"""`g_eval`: makes a metric that a judge rates by the user's criteria or steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAMES: Final = {field: re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for fie
 
 @dataclass(frozen=True, slots=True)
 class GEval:
-    """A metric that a judge rates on a scale: made by `g_eval`, which explains the fields."""
+    """Metric that a judge rates on a scale by the user's criteria; made by `g_eval`, which explains the fields."""
 
     name: str
     criteria: str | None
@@ -58,12 +58,12 @@ class GEval:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Of the score, not of the rating."""
+        """Range of the score, which is not that of the rating."""
         return 0.0, 1.0
 
     @property
     def needs(self) -> frozenset[str]:
-        """The ratings."""
+        """Fields of the judgement that the metric reads."""
         return frozenset({"ratings"})
 
     def __call__(self, call: RagCall, judgement: Judgement) -> Result:

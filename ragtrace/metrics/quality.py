@@ -126,7 +126,7 @@ def combined_quality(
     weights: Sequence[float] = WEIGHTS,
     optional: Sequence[str] = (),
 ) -> Formula:
-    """`quality_weighted`, `quality_harmonic` or `quality_minimum` with other components, as a metric called *name*.
+    """Return `quality_weighted`, `quality_harmonic` or `quality_minimum` with other components, called *name*.
 
     Args:
         how: which of the three means.

@@ -90,7 +90,7 @@ def factual_correctness_f1(call: RagCall, judgement: Judgement, *, max_unjudged:
     Inputs: answer and reference.
     Formula: 2 P R / (P + R); 0 if both are 0.
     Judge calls: 2, shared with precision, recall and noise sensitivity.
-    Unscored: whatever leaves precision or recall without a number.
+    Unscored: as `factual_correctness_precision` or `factual_correctness_recall`.
     Source: the factual correctness of the ragas framework.
     """
     if reason := unmet(call, judgement, "empty_answer", "needs_reference"):
@@ -124,7 +124,7 @@ def _entailed(judgement: Judgement, field: str, max_unjudged: float) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where one claim of the answer comes from, as far as that is known."""
+    """Origin of one claim of the answer: whether it is correct, and in which chunks it stands; None: unknown."""
 
     correct: Truth
     in_relevant: Truth

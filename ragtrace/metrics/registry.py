@@ -1,4 +1,4 @@
-"""The metrics known by name. The shared `registry` is an instance like any other."""
+"""`Registry`: the metrics known by name; the shared `registry` holds those of ragtrace."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _OWN: Final = frozenset(metric.name for family in FAMILIES for metric in family.
 
 
 class Registry:
-    """Metrics by name, in the order they were added.
+    """Collection of metrics by name, in the order they were added.
 
     Args:
         metrics: what it holds from the start.
@@ -161,7 +161,7 @@ def _load(point: EntryPoint) -> Metric:
     origin = f"metric {point.name!r} (entry point {point.value!r} of the group {point.group!r})"
     try:
         metric: object = point.load()
-    except Exception as error:  # whatever a package does when it is imported
+    except Exception as error:  # of any kind: the import runs the package's code
         raise SettingsError(
             f"{origin} cannot be loaded: {type(error).__name__}: {error}; mend or remove the package that provides it"
         ) from error

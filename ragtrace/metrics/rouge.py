@@ -1,4 +1,4 @@
-"""ROUGE of two texts: overlap of n-grams as multisets, and of the longest common subsequence of tokens."""
+"""ROUGE of two texts: the overlap of their n-grams, and their longest common subsequence of tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASCII_TOKEN: Final = re.compile(r"[a-z0-9]+")
 
 
 class Overlap(NamedTuple):
-    """How much of two texts is common, each in [0, 1]."""
+    """Overlap of a candidate and a reference as precision, recall and f1, each in [0, 1]."""
 
     precision: float
     """Of the candidate's units."""
@@ -35,7 +35,7 @@ class Overlap(NamedTuple):
 
 
 def tokens_of(text: str, kind: Tokens = "unicode") -> list[str]:
-    """The tokens that ROUGE compares.
+    """Return the tokens of *text* that ROUGE compares.
 
     Args:
         kind: `unicode`: NFKC, case folded, runs of letters and digits of any script, one token a Chinese or Japanese
@@ -54,17 +54,16 @@ def tokens_of(text: str, kind: Tokens = "unicode") -> list[str]:
 
 @cache
 def _unicode_token() -> re.Pattern[str]:
-    """A word goes on over its marks: the vowel signs of Indic scripts are no letters to `\\w`."""
+    """Return the pattern of a token; vowel signs of Indic scripts, no letters to `\\w`, are part of it."""
     marks = "".join(chr(code) for code in range(0x300, 0x1E950) if unicodedata.category(chr(code)).startswith("M"))
     letter = rf"[^\W_{_CJK}]"
     return re.compile(rf"[{_CJK}]|{letter}(?:{letter}|[{marks}])*")
 
 
 def rouge(candidate: Sequence[str], reference: Sequence[str], variant: Variant = "rouge1") -> Overlap:
-    """Overlap of two token lists.
+    """Return the ROUGE overlap of two token lists.
 
-    Without units on one side, or on both (two lists of one token have no bigram), it is 0, as in the rouge-score
-    package; whoever averages leaves out pairs that have no token at all.
+    It is 0 without n-grams on one side or both (two lists of one token have no bigram), as in the rouge-score package.
 
     Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", sections 2 and 3.
     """
@@ -87,7 +86,7 @@ def _overlap(common: int, candidate: int, reference: int) -> Overlap:
 
 
 def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest common subsequence, with a row of the table as the bits of one integer.
+    """Return the length of the longest common subsequence; a row of the table is the bits of one integer.
 
     Source: Hyyro 2004, "Bit-parallel LCS-length computation revisited": for 10,000 tokens a side the plain table
     would take a hundred million steps.

@@ -35,7 +35,7 @@ MAX_QUERY_CHARS: Final = 10_000
 STEP_CHARS: Final = 1_500
 """Characters between two points at which other tasks of the event loop run: about 0.3 ms."""
 SAMPLE_CHARS: Final = 400
-"""Characters of a text that its language and script are told from."""
+"""Characters at the start of a text from which its language and script are recognised."""
 _SAMPLED_CHUNKS: Final = 3
 # Up to the rest, letters outside the chunks' scripts may be names and terms; beyond, the answer is in another script.
 _SHARED_SCRIPT: Final = 0.6

@@ -201,6 +201,6 @@ def stems(text: str, lexicon: Lexicon, start: int, end: int) -> Iterable[str]:
     part = text[start:end]
     part = part if part.isascii() else ascii_punctuation(part)
     if part.isascii():
-        # The inner loop of the judge: no step of it runs in the interpreter.
+        # The inner loop of the judge: all of it runs in C.
         return chain.from_iterable(map(lexicon.stems.__getitem__, spaced(part).split()))
     return _stems(tokens(part, lexicon))

@@ -128,7 +128,7 @@ def _number(value: object) -> float:
     if isinstance(value, str):
         return parse_rating(value)
     try:
-        number = float(value)  # type: ignore[arg-type]  # whatever it is, it is a number or it is not
+        number = float(value)  # type: ignore[arg-type]  # of any type: a conversion that fails is an error of the scorer
     except (TypeError, ValueError, OverflowError):
         raise JudgeError("unparsable", f"the scorer returned {type(value).__name__}", retryable=False) from None
     if not math.isfinite(number):
