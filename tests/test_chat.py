@@ -7,13 +7,16 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pytest
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError, SettingsError
-from ragtrace.judges.llm import response_format
-from ragtrace.judges.llm.chat_types import Answer, Ask, Chat, Cost, Price
+from ragtrace.core.price import Price
+from ragtrace.judges.llm.chat import Answer, Chat
+from ragtrace.judges.llm.prompt import Prompt
+from ragtrace.judges.llm.response_format import forget_habits, habits_of
 from ragtrace.judges.llm.transport import Transport, has_aiohttp
 from ragtrace.testing import OpenAIServer, Reply, Request
 
@@ -26,7 +29,20 @@ SCHEMA: Final = {
     "properties": {"label": {"type": "string", "enum": ["good", "bad"]}, "reason": {"type": "string"}},
 }
 GOOD: Final = {"label": "good", "reason": "it is"}
-ASK: Final = Ask("Judge the text. Reply in JSON.", '{"data_1": {"text": "hello"}}', "verdict", SCHEMA)
+
+
+class Read(NamedTuple):
+    """The reply as it is, with a defect if its label is none."""
+
+    data: dict[str, Any]
+
+    @property
+    def defects(self) -> list[str]:
+        label = self.data.get("label")
+        return [] if label in ("good", "bad") else [f"label must be good or bad, got {label!r}"]
+
+
+ASK: Final = Prompt("verdict", "Judge the text. Reply in JSON.", '{"data_1": {"text": "hello"}}', SCHEMA, Read)
 BOUGHT: Final = Reply(GOOD, usage=(100, 10))
 PRICE: Final = Price(10.0, 100.0)
 
@@ -39,11 +55,11 @@ def _transport(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test is run over both: whoever installs the faster one must see no difference."""
     if request.param == "aiohttp" and not has_aiohttp():
         pytest.skip("needs openai[aiohttp]")
-    response_format.forget()
+    forget_habits()
     before = TRANSPORT.set(request.param)
     yield
     TRANSPORT.reset(before)
-    response_format.forget()
+    forget_habits()
 
 
 def run(server: OpenAIServer, use: Callable[[Chat], Awaitable[T]], **settings: Any) -> T:
@@ -61,17 +77,13 @@ def run(server: OpenAIServer, use: Callable[[Chat], Awaitable[T]], **settings: A
     return asyncio.run(main())
 
 
-def check(data: Mapping[str, Any]) -> list[str]:
-    return [] if data.get("label") in ("good", "bad") else [f"label must be good or bad, got {data.get('label')!r}"]
+async def put(chat: Chat) -> Answer[Read]:
+    return await chat.ask(ASK)
 
 
-async def put(chat: Chat) -> Answer:
-    return await chat.ask(ASK, check)
-
-
-def answer(*script: Any, ask: Ask = ASK, chat: Mapping[str, Any] | None = None, **server: Any) -> Answer:
+def answer(*script: Any, ask: Prompt[Read] = ASK, chat: Mapping[str, Any] | None = None, **server: Any) -> Answer[Read]:
     with OpenAIServer(*script, **server) as serving:
-        return run(serving, lambda c: c.ask(ask, check), **(chat or {}))
+        return run(serving, lambda c: c.ask(ask), **(chat or {}))
 
 
 def failure(*script: Any, chat: Mapping[str, Any] | None = None, **server: Any) -> JudgeError:
@@ -80,10 +92,10 @@ def failure(*script: Any, chat: Mapping[str, Any] | None = None, **server: Any) 
     return caught.value
 
 
-def twice(server: OpenAIServer) -> tuple[Answer, list[Request]]:
+def twice(server: OpenAIServer) -> tuple[Answer[Read], list[Request]]:
     """The second answer of a server, and the requests that it took."""
 
-    async def both(chat: Chat) -> Answer:
+    async def both(chat: Chat) -> Answer[Read]:
         await put(chat)
         server.requests.clear()
         return await put(chat)
@@ -98,8 +110,8 @@ def test_one_request_gives_one_answer() -> None:
     """With the schema in strict mode, temperature 0, and nothing that the caller did not ask for."""
     with OpenAIServer(BOUGHT) as server:
         got = run(server, put)
-        assert (got.data, got.rung, got.model, got.defects) == (GOOD, 1, "judge", ())
-        assert got.spent == Cost(1, 100, 10, 0.002)
+        assert (got.reply.data, got.level, got.model, got.defects) == (GOOD, 1, "judge", ())
+        assert got.cost == Cost(1, 100, 10, 0.002)
         (request,) = server.chats
     assert request.body == {
         "model": "judge",
@@ -129,10 +141,10 @@ def test_what_a_server_rejects_is_left_out_and_remembered(rejects: list[str], ru
     """The first question finds out, the second takes one request; turned-down requests cost no tokens."""
     with OpenAIServer(BOUGHT, rejects=rejects) as server:
         first = run(server, put)
-        assert (first.data, first.rung, server.n_chats, first.spent.n_calls) == (GOOD, rung, requests, requests)
-        assert (first.spent.input_tokens, first.spent.cost_usd) in ((100, 0.002), (0, None))
+        assert (first.reply.data, first.level, server.n_chats, first.cost.n_calls) == (GOOD, rung, requests, requests)
+        assert (first.cost.input_tokens, first.cost.cost_usd) in ((100, 0.002), (0, None))
         second = run(server, put)  # by another object, on another event loop: it is the process that knows
-        assert (second.rung, server.n_chats) == (rung, requests + 1)
+        assert (second.level, server.n_chats) == (rung, requests + 1)
 
 
 def test_the_schema_stands_in_the_instructions_below_the_first_rung() -> None:
@@ -170,9 +182,9 @@ AMPLE = replace(ASK, ample_tokens=900)
 def test_a_reply_has_a_limit_unless_somebody_set_one() -> None:
     """What the request needs at most; under either name, what the caller says goes before."""
 
-    def limit(ask: Ask, **settings: Any) -> object:
+    def limit(ask: Prompt[Read], **settings: Any) -> object:
         with OpenAIServer(BOUGHT) as server:
-            run(server, lambda chat: chat.ask(ask, check), **settings)
+            run(server, lambda chat: chat.ask(ask), **settings)
             return server.chats[-1].body.get("max_tokens")
 
     assert [limit(AMPLE), limit(ASK), limit(AMPLE, max_tokens=77)] == [900, None, 77]
@@ -186,12 +198,12 @@ def test_a_model_that_reasons_is_asked_without_a_limit(written: str) -> None:
     def reasons(request: Request) -> Reply:
         return Reply.cutting_off(written) if "max_tokens" in request.body else BOUGHT
 
-    async def both(chat: Chat) -> Answer:
-        await chat.ask(AMPLE, check)
-        return await chat.ask(AMPLE, check)
+    async def both(chat: Chat) -> Answer[Read]:
+        await chat.ask(AMPLE)
+        return await chat.ask(AMPLE)
 
     with OpenAIServer(reasons) as server:
-        assert run(server, both).data == GOOD
+        assert run(server, both).reply.data == GOOD
         assert server.n_chats == 3
 
 
@@ -201,14 +213,14 @@ def test_reasoning_that_the_server_counts_is_believed() -> None:
     choice = {"message": {"content": '{"label": "' + "good " * 300}, "finish_reason": "length"}
     cut = Reply(body=json.dumps({"choices": [choice], "usage": usage}).encode())
     with OpenAIServer(cut, BOUGHT) as server:
-        assert run(server, lambda chat: chat.ask(AMPLE, check)).data == GOOD
+        assert run(server, lambda chat: chat.ask(AMPLE)).reply.data == GOOD
 
 
 @pytest.mark.parametrize("written", ["\n" * 900, '{"label": "' + "good " * 800])
 def test_a_model_that_repeats_itself_is_cut_off(written: str) -> None:
     """It is not asked to go on without a limit."""
     with OpenAIServer(Reply.cutting_off(written)) as server, pytest.raises(JudgeError, match="truncated"):
-        run(server, lambda chat: chat.ask(AMPLE, check))
+        run(server, lambda chat: chat.ask(AMPLE))
     assert server.n_chats == 1
 
 
@@ -228,7 +240,7 @@ def test_a_small_window_is_asked_without_our_limit() -> None:
         return error if "max_tokens" in request.body else BOUGHT
 
     with OpenAIServer(refuses) as server:
-        assert run(server, lambda chat: chat.ask(AMPLE, check)).data == GOOD
+        assert run(server, lambda chat: chat.ask(AMPLE)).reply.data == GOOD
 
 
 def test_a_server_that_reads_only_a_part_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,11 +248,11 @@ def test_a_server_that_reads_only_a_part_is_noticed(caplog: pytest.LogCaptureFix
     long = replace(ASK, user="word " * 4_000)
 
     async def both(chat: Chat) -> list[bool]:
-        return [(await chat.ask(ask, check)).input_truncated for ask in (long, long, ASK)]
+        return [(await chat.ask(ask)).input_truncated for ask in (long, long, ASK)]
 
     with OpenAIServer(Reply(GOOD, usage=(2048, 10))) as server:
         assert run(server, both) == [True, True, False]
-        assert "reads only a part of long texts" in response_format.known(server.url, "judge").habits
+        assert "reads only a part of long texts" in str(habits_of(server.url, "judge"))
     (warning,) = [record.message for record in caplog.records if "seems to read only a part" in record.message]
     assert "OLLAMA_CONTEXT_LENGTH" in warning
     with OpenAIServer(Reply(GOOD, usage=(5000, 10)), Reply(GOOD, usage=None), Reply(GOOD, usage=(1, 1))) as server:
@@ -283,7 +295,7 @@ def test_a_server_that_rejects_everything_is_given_up() -> None:
 def test_wrapped_json_is_read_at_once(wrap: Callable[[str], str]) -> None:
     """Without another request."""
     got = answer(BOUGHT, wrap=wrap)
-    assert (got.data, got.spent.n_calls) == (GOOD, 1)
+    assert (got.reply.data, got.cost.n_calls) == (GOOD, 1)
 
 
 def test_a_server_that_ignores_the_schema_is_told_in_words() -> None:
@@ -296,15 +308,15 @@ def test_a_server_that_ignores_the_schema_is_told_in_words() -> None:
 
     with OpenAIServer(ignores) as server:
         got, requests = twice(server)
-    assert (got.data, got.rung, len(requests)) == (GOOD, 2, 1)
+    assert (got.reply.data, got.level, len(requests)) == (GOOD, 2, 1)
 
 
 def test_one_bad_reply_is_repaired() -> None:
     """The second request shows the reply and lists its defects, with the same schema and the data as they were."""
     with OpenAIServer(Reply({"label": "meh", "reason": ""}, usage=(50, 5)), BOUGHT) as server:
         got = run(server, put)
-        assert (got.data, got.rung, got.defects) == (GOOD, 1, ())
-        assert got.spent == Cost(2, 150, 15, 0.003)
+        assert (got.reply.data, got.level, got.defects) == (GOOD, 1, ())
+        assert got.cost == Cost(2, 150, 15, 0.003)
         system, user, before, after = server.chats[1].body["messages"]
         assert server.chats[1].body["response_format"] == server.chats[0].body["response_format"]
     assert system["content"].startswith(ASK.system)
@@ -317,20 +329,22 @@ def test_there_is_one_repair_at_most() -> None:
     """What is wrong then is left to the caller, who is told."""
     with OpenAIServer(Reply({"label": "meh", "reason": ""})) as server:
         got = run(server, put)
-        assert (got.data["label"], server.n_chats, got.samples) == ("meh", 2, ())
+        assert (got.reply.data["label"], server.n_chats, got.samples) == ("meh", 2, ())
     assert got.defects == ("label must be good or bad, got 'meh'",)
 
 
 def test_a_worse_repair_leaves_the_first_reply() -> None:
     """Of two replies with defects the one with fewer counts; of equally many the later."""
 
-    def check(data: Mapping[str, Any]) -> list[str]:
-        return ["a bad label"] * int(data["reason"])
+    class Counted(Read):
+        @property
+        def defects(self) -> list[str]:
+            return ["a bad label"] * int(self.data["reason"])
 
     def labels(*reasons: str) -> str:
         replies = [Reply({"label": "meh", "reason": reason}) for reason in reasons]
         with OpenAIServer(*replies) as server:
-            return str(run(server, lambda chat: chat.ask(ASK, check)).data["reason"])
+            return str(run(server, lambda chat: chat.ask(replace(ASK, read=Counted))).reply.data["reason"])
 
     assert [labels("1", "40"), labels("40", "1"), labels("2", "3")] == ["1", "1", "2"]
 
@@ -338,7 +352,7 @@ def test_a_worse_repair_leaves_the_first_reply() -> None:
 def test_a_failed_repair_leaves_the_first_reply() -> None:
     """It was paid for, and most of it may be good."""
     got = answer(Reply({"label": "meh", "reason": ""}), Reply.failing(500))
-    assert (got.data["label"], got.spent.n_calls) == ("meh", 2)
+    assert (got.reply.data["label"], got.cost.n_calls) == ("meh", 2)
 
 
 @pytest.mark.parametrize(
@@ -388,7 +402,7 @@ def test_a_refusal_among_the_pieces_of_a_stream_counts() -> None:
 def test_text_beyond_ascii_survives(streams: bool) -> None:
     """Also a line separator, which must not end an event."""
     text = {"label": "good", "reason": "\u2028 \u00e9\U0001f600"}
-    assert answer(Reply(text, streams=streams)).data == text
+    assert answer(Reply(text, streams=streams)).reply.data == text
 
 
 # --- servers in trouble ----------------------------------------------------------------------------------------------
@@ -448,7 +462,7 @@ def test_a_later_request_is_like_the_first() -> None:
 
     async def thrice(chat: Chat) -> None:
         for text in ("hello", "hello", "h\u00e9 \U0001f600"):
-            await chat.ask(replace(ASK, user=text), check)
+            await chat.ask(replace(ASK, user=text))
 
     with OpenAIServer(GOOD) as server:
         run(server, thrice, api_key="sk-secret-1234")
@@ -468,13 +482,13 @@ def test_a_server_that_never_answers_is_left_at_the_deadline() -> None:
     """Every request has one; the connection is given up with it, and the next request gets another."""
     with OpenAIServer(Reply.hanging(), BOUGHT) as server:
 
-        async def both(chat: Chat) -> tuple[str, Answer]:
+        async def both(chat: Chat) -> tuple[str, Answer[Read]]:
             with pytest.raises(JudgeError) as caught:
                 await put(chat)
             return caught.value.reason, await put(chat)
 
         reason, got = run(server, both, timeout=0.3)
-    assert (reason, got.data) == ("timeout", GOOD)
+    assert (reason, got.reply.data) == ("timeout", GOOD)
 
 
 def test_nobody_listening_is_unavailable() -> None:
@@ -483,7 +497,7 @@ def test_nobody_listening_is_unavailable() -> None:
         url = server.url
 
     async def main() -> None:
-        await Chat("judge", base_url=url, timeout=5.0, transport=TRANSPORT.get()).ask(ASK, check)
+        await Chat("judge", base_url=url, timeout=5.0, transport=TRANSPORT.get()).ask(ASK)
 
     with pytest.raises(JudgeError) as caught:
         asyncio.run(main())
@@ -496,23 +510,23 @@ def test_nobody_listening_is_unavailable() -> None:
 @pytest.mark.parametrize("rejects", [[], ["n"]], ids=["at_once", "one_by_one"])
 def test_several_samples_of_one_question(rejects: list[str]) -> None:
     """At once where the server can, else one by one."""
-    ask = Ask(ASK.system, ASK.user, ASK.name, SCHEMA, temperature=1.0, samples=3)
+    ask = replace(ASK, temperature=1.0, samples=3)
     got = answer(BOUGHT, ask=ask, rejects=rejects)
-    assert got.samples == (GOOD,) * 3
-    assert got.spent.n_calls == (4 if rejects else 1)
+    assert got.samples == (Read(GOOD),) * 3
+    assert got.cost.n_calls == (4 if rejects else 1)
 
 
 def test_a_bad_sample_is_left_out() -> None:
     """The others count; only if all are bad is one repaired."""
     replies = [Reply.failing(400, "Unsupported parameter: 'n'", param="n"), BOUGHT, Reply("Hm."), BOUGHT]
-    got = answer(*replies, ask=Ask(ASK.system, ASK.user, ASK.name, SCHEMA, samples=3))
-    assert got.samples == (GOOD, GOOD)
+    got = answer(*replies, ask=replace(ASK, samples=3))
+    assert got.samples == (Read(GOOD), Read(GOOD))
 
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_log_probabilities_come_with_the_tokens(streams: bool) -> None:
     """The texts of the tokens are the reply, each with the likeliest at its place."""
-    ask = Ask(ASK.system, ASK.user, ASK.name, SCHEMA, logprobs=True)
+    ask = replace(ASK, logprobs=True)
     got = answer(Reply({"label": "good", "reason": "7"}, streams=streams), ask=ask)
     assert got.tokens is not None
     assert "".join(token.text for token in got.tokens) == got.text
@@ -523,8 +537,8 @@ def test_log_probabilities_come_with_the_tokens(streams: bool) -> None:
 
 def test_no_log_probabilities_is_none() -> None:
     """Where the server rejects them."""
-    got = answer(BOUGHT, ask=Ask(ASK.system, ASK.user, ASK.name, SCHEMA, logprobs=True), rejects=["logprobs"])
-    assert (got.tokens, got.data) == (None, GOOD)
+    got = answer(BOUGHT, ask=replace(ASK, logprobs=True), rejects=["logprobs"])
+    assert (got.tokens, got.reply.data) == (None, GOOD)
 
 
 def test_a_model_without_json_may_write_text() -> None:
@@ -553,7 +567,7 @@ def test_the_caller_may_add_to_every_request() -> None:
     """Servers have parameters of their own; one that is rejected is left out like ours."""
     with OpenAIServer(BOUGHT, rejects=["seed"]) as server:
         got = run(server, put, extra_body={"seed": 1, "top_k": 1})
-        assert (got.data, server.chats[-1].body["top_k"]) == (GOOD, 1)
+        assert (got.reply.data, server.chats[-1].body["top_k"]) == (GOOD, 1)
         assert "seed" not in server.chats[-1].body
 
 

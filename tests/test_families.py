@@ -13,15 +13,13 @@ from hypothesis import strategies as st
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Judgement, RagCall, Score, Unscored
-from ragtrace.judges.lexical.intentions import read as read_intentions
-from ragtrace.judges.llm.chat_types import Chat
-from ragtrace.judges.llm.facts import read_claims, read_facts
+from ragtrace.judges.llm.chat import Chat
+from ragtrace.judges.llm.facts import read_claims, read_facts, read_rows
 from ragtrace.judges.llm.families import FIELDS
-from ragtrace.judges.llm.nugget_replies import read_assignments, read_nuggets
-from ragtrace.judges.llm.questions import read as read_questions
-from ragtrace.judges.llm.rating import read as read_rating
-from ragtrace.judges.llm.rating import read_steps
-from ragtrace.judges.local.entailing import read_rows
+from ragtrace.judges.llm.intentions import read_intentions
+from ragtrace.judges.llm.nuggets import read_assignments, read_nuggets
+from ragtrace.judges.llm.questions import read_questions
+from ragtrace.judges.llm.ratings import read_rating, read_steps
 from ragtrace.metrics import registry
 from ragtrace.metrics.g_eval import g_eval
 from tests.support.scripted_chat import (
@@ -51,7 +49,7 @@ from tests.support.scripted_chat import (
 def test_nothing_is_asked_that_no_metric_needs() -> None:
     """The main reply's metrics cost nothing more."""
     chat = Scripted({})
-    assert labelled(chat, "faithfulness", "answered") is GRADED
+    assert labelled(chat, "faithfulness", "answered").chunks is GRADED.chunks
     assert chat.asked == []
     assert {"questions", "nuggets", "ratings", "intentions", "answer_facts", "entailments"} <= FIELDS
 
@@ -236,13 +234,12 @@ REPLIES = st.dictionaries(
 @given(REPLIES)
 def test_no_reply_whatsoever_breaks_a_reader(data: dict[str, Any]) -> None:
     """No exception, no default: labels of the set or None, and few, short defects."""
-    defects: list[str] = []
     read_claims(data)
     read_steps(data)
     claims = {"a1": "A.", "a2": "B."}
     rows, more_defects = read_rows(data, ["c1", "c2"], claims, {"r1": "C."})
     labels, fact_defects = read_facts(data, {"answer": claims, "reference": {"r1": "C."}})
-    assigned = read_assignments(data, ["n1", "n2"], defects)
+    assigned, defects = read_assignments(data, ["n1", "n2"])
     rating = read_rating(data, 0, 10)
     turns = read_intentions(data, {"t1": 0, "t2": 1}, ["t1"])
     questions = read_questions(data)

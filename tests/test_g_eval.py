@@ -16,7 +16,7 @@ from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.labels import Rating
 from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.judges.llm.completions import read_completion
-from ragtrace.judges.llm.logprobs import expected, score_token, value_span, weighted
+from ragtrace.judges.llm.ratings import expected, score_token, value_span, weighted
 from ragtrace.metrics.g_eval import g_eval
 from tests.support.scripted_chat import (
     CALL,
@@ -233,7 +233,7 @@ def test_a_score_off_the_scale_is_no_score(score: object) -> None:
     judgement = rated(chat)
     assert chat.defects[0]
     assert judgement.ratings == {}
-    assert g_eval("kindness", steps=["Look at it."])(CALL, judgement).attributes == {}
+    assert g_eval("kindness", steps=["Look at it."])(CALL, judgement).attributes == {"judge_model": "scripted"}
     assert judgement.reasons["ratings.kindness"] == "unparsable"
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragtrace.core.errors import JudgeError
-from ragtrace.judges.llm.jsonreading import parse_rating, parse_verdict, read_object
+from ragtrace.judges.llm.json_reading import parse_rating, parse_verdict, read_object
 
 VALUES = st.recursive(
     st.none()

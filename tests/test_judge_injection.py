@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
-from ragtrace.judges.llm.chat_types import Ask
-from ragtrace.judges.llm.modes import Mode
+from ragtrace.judges.llm.interview import Mode
 from ragtrace.judges.llm.openai import OpenAIJudge
+from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.metrics import registry
 from ragtrace.testing import OpenAIServer, Request
 from tests.support.chats import Data, Rule, ScriptedChat, honest
@@ -136,7 +136,8 @@ def test_a_server_that_obeys_is_caught(name: str, mode: Mode) -> None:
 
     def obey(request: Request) -> Data:
         wanted = request.body["response_format"]["json_schema"]
-        reply = attack.obey(Ask(request.system, request.user, wanted["name"], wanted["schema"]), request.data or {})
+        prompt: Prompt[Any] = Prompt(wanted["name"], request.system, request.user, wanted["schema"], dict)
+        reply = attack.obey(prompt, request.data or {})
         assert isinstance(reply, dict)
         return reply
 

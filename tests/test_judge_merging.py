@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragtrace.core.labels import Support
-from ragtrace.judges.llm.gold_checks import Control, controls
+from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
+from ragtrace.judges.llm.main_reply import MainReply, Verdict
 from ragtrace.judges.llm.merging import BEST_FIRST, Verification, extraction, verification, vote
 from ragtrace.judges.llm.prompt_input import Chunk
-from ragtrace.judges.llm.reply import Reply, Verdict
 
 SUPPORTS: tuple[Support | None, ...] = ("supported", "contradicted", "partial", "not_found", None)
 
@@ -34,7 +34,7 @@ def test_what_one_group_did_not_judge_only_support_makes_up_for(other: Support, 
 
 def test_a_chunk_is_contradicted_if_any_batch_says_so() -> None:
     """Each batch held other statements against it; its grade is that of the first."""
-    replies = [Reply(contradicted={"c1": said}, grades={"c1": grade}) for said, grade in ((False, 2), (True, 0))]
+    replies = [MainReply(contradicted={"c1": said}, grades={"c1": grade}) for said, grade in ((False, 2), (True, 0))]
     found = verification(replies, ())
     assert found.contradicted == {"c1": True}
     assert found.grades == {"c1": 2}
@@ -42,8 +42,8 @@ def test_a_chunk_is_contradicted_if_any_batch_says_so() -> None:
 
 def test_parts_of_an_answer_add_up() -> None:
     """It is answered if any part answers, and as good as its best part."""
-    first = Reply({"s1": "no"}, [], answer_rating=0, answer_label="abstained")
-    second = Reply({"s2": "yes"}, [], answer_rating=2, answer_label="answered")
+    first = MainReply({"s1": "no"}, [], answer_rating=0, answer_label="abstained")
+    second = MainReply({"s2": "yes"}, [], answer_rating=2, answer_label="answered")
     found = extraction([first, second])
     assert found.sentences == {"s1": "no", "s2": "yes"}
     assert (found.answer_rating, found.answer_label) == (2, "answered")
@@ -51,7 +51,7 @@ def test_parts_of_an_answer_add_up() -> None:
 
 def test_a_part_that_could_not_be_read_is_not_made_up_for() -> None:
     """The statements of half an answer are not those of the answer."""
-    found = extraction([Reply({"s1": "no"}, [], answer_label="answered"), Reply()])
+    found = extraction([MainReply({"s1": "no"}, [], answer_label="answered"), MainReply()])
     assert found.statements is found.sentences is found.answer_label is None
 
 
@@ -90,21 +90,21 @@ def test_grades_are_medians(grades: tuple[int | None, ...], median: int | None) 
 )
 def test_when_a_control_item_fails(supported: bool, label: Support | None, failed: bool) -> None:
     """A wrong label, or none."""
-    assert Control("text", supported).failed(Verdict(label)) is failed
+    assert GoldCheck("text", supported).failed(Verdict(label)) is failed
 
 
 def test_a_control_item_stands_by_itself() -> None:
     """A sentence about "it" is only copied where there is no other."""
     chunk = Chunk(0, "The tower is 330 metres high today. It stands in the middle of Paris. Is it the highest of all?")
-    texts = {controls([chunk], random.Random(n))[0].text for n in range(20)}
+    texts = {gold_checks([chunk], random.Random(n))[0].text for n in range(20)}
     assert texts == {"The tower is 330 metres high today."}
     alone = Chunk(0, "It stands in the middle of Paris.")
-    assert controls([alone], random.Random(1))[0].text == "It stands in the middle of Paris."
+    assert gold_checks([alone], random.Random(1))[0].text == "It stands in the middle of Paris."
 
 
 def test_without_a_fit_sentence_one_control_is_left() -> None:
     """A chunk of keywords has nothing to copy; the invented statement is there all the same."""
-    (only,) = controls([Chunk(0, "tower, Paris, height")], random.Random(1))
+    (only,) = gold_checks([Chunk(0, "tower, Paris, height")], random.Random(1))
     assert not only.supported
 
 
@@ -122,7 +122,7 @@ def test_without_a_fit_sentence_one_control_is_left() -> None:
 )
 def test_a_false_control_is_a_sentence_of_the_chunk_with_another_number_or_name(text: str, pattern: str) -> None:
     """Its words are those of the documents, so that no list of our sentences tells it."""
-    found = {controls([Chunk(0, text)], random.Random(n))[1] for n in range(40)}
+    found = {gold_checks([Chunk(0, text)], random.Random(n))[1] for n in range(40)}
     assert all(re.fullmatch(pattern, one.text) and not one.supported for one in found)
     assert len(found) > 5
 
@@ -139,17 +139,17 @@ def test_a_false_control_is_a_sentence_of_the_chunk_with_another_number_or_name(
 def test_a_sentence_that_may_be_true_when_changed_is_not_changed(text: str) -> None:
     """More than 330 is more than 300; in German a capital letter is no name: a made-up sentence is taken instead."""
     word = text.split()[-2]
-    assert not any(word in controls([Chunk(0, text)], random.Random(n))[-1].text for n in range(20))
+    assert not any(word in gold_checks([Chunk(0, text)], random.Random(n))[-1].text for n in range(20))
 
 
 def test_a_changed_number_is_in_no_chunk() -> None:
     """It might be true by another one."""
     numbers = " ".join(str(number) for number in range(10, 100) if number != 47)
     chunk = Chunk(0, f"There are 47 halls in the building.\n{numbers}")
-    assert not any("halls" in controls([chunk], random.Random(n))[-1].text for n in range(20))
+    assert not any("halls" in gold_checks([chunk], random.Random(n))[-1].text for n in range(20))
 
 
 def test_invented_names_differ() -> None:
     """No text can be prepared for them."""
-    texts = {controls([], random.Random(n))[0].text for n in range(200)}
+    texts = {gold_checks([], random.Random(n))[0].text for n in range(200)}
     assert len(texts) > 190

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
-from ragtrace.judges.llm.build_judgement import conclude
+from ragtrace.judges.llm.build_judgement import build_judgement
+from ragtrace.judges.llm.interview import Labels
+from ragtrace.judges.llm.main_prompt import SCHEMAS, LabelTask
+from ragtrace.judges.llm.main_reply import MOST_STATEMENTS, ExtractedStatement, MainReply, omitted
+from ragtrace.judges.llm.main_reply import read_main_reply as read
 from ragtrace.judges.llm.merging import Extraction, Verification, extraction, verification
-from ragtrace.judges.llm.modes import Labels
-from ragtrace.judges.llm.prompt import Asked
 from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit, prepare
 from ragtrace.judges.llm.prompts import Kind
 from ragtrace.judges.llm.quotes import fold, lacking, occurs, overlaps, said_by
-from ragtrace.judges.llm.reply import MOST_STATEMENTS, Reply, Stated, omitted, read
-from ragtrace.judges.llm.schemas import SCHEMAS
 from ragtrace.metrics import registry
 
 Data = dict[str, Any]
@@ -29,14 +29,14 @@ CHUNKS = (
     Chunk(1, "It was built by “Eiffel & Co” in 1889."),
 )
 UNITS = (Unit("s1", "It is 330 m high.", 0, 17), Unit("s2", "It was built long ago.", 18, 40))
-FULL = Asked(
+FULL = LabelTask(
     "full",
     "How high is the tower?",
     sentences=UNITS,
     chunks=CHUNKS,
     citations=(Cited("r1", 0, "s1", 0, "c1", "[1]"),),
 )
-VERIFY = Asked("verify", "How high?", chunks=CHUNKS, given={"g1": "It is 330 m high.", "g2": "It is blue."})
+VERIFY = LabelTask("verify", "How high?", chunks=CHUNKS, given={"g1": "It is 330 m high.", "g2": "It is blue."})
 
 
 def statement(**changes: object) -> Data:
@@ -270,7 +270,7 @@ def test_words_are_not_folded(quote: str) -> None:
 )
 def test_a_quote_has_three_words_and_bears_on_the_statement(quote: str, chunk: str, verified: bool) -> None:
     """A letter, or any other sentence of the chunk, shows nothing."""
-    asked = Asked("verify", "How high?", chunks=(Chunk(0, chunk),), given={"g1": "The tower has 330 metres."})
+    asked = LabelTask("verify", "How high?", chunks=(Chunk(0, chunk),), given={"g1": "The tower has 330 metres."})
     item = {"id": "g1", "evidence_chunk_ids": ["c1"], "quote": quote, "support": "supported"}
     found = read({"statements": [item], "chunks": [], "citations": []}, asked)
     assert found.given["g1"].unverified is not verified
@@ -294,7 +294,7 @@ def test_a_quote_has_three_words_and_bears_on_the_statement(quote: str, chunk: s
 )
 def test_numbers_and_names_of_a_supported_statement_are_in_its_evidence(text: str, chunk: str, verified: bool) -> None:
     """Else it is unverified, and a repair names what is missing. Words of the query need no evidence."""
-    asked = Asked(
+    asked = LabelTask(
         "verify", "What about Overdraft?", chunks=(Chunk(0, chunk), Chunk(1, "12.1 Northwind")), given={"g1": text}
     )
     item = {"id": "g1", "evidence_chunk_ids": ["c1"], "quote": chunk, "support": "supported"}
@@ -302,11 +302,11 @@ def test_numbers_and_names_of_a_supported_statement_are_in_its_evidence(text: st
     assert found.given["g1"].unverified is not verified
 
 
-def test_a_repair_says_nothing_about_controls() -> None:
+def test_a_repair_says_nothing_about_gold_checks() -> None:
     """What is wrong with their evidence would tell which they are, and which label is right."""
     items = [{"id": name, "evidence_chunk_ids": ["c1"], "quote": "e", "support": "supported"} for name in ("g1", "g2")]
-    asked = Asked(
-        "verify", "?", chunks=CHUNKS, given={"g1": "It is 1 m.", "g2": "It is 347 m."}, controls=frozenset({"g2"})
+    asked = LabelTask(
+        "verify", "?", chunks=CHUNKS, given={"g1": "It is 1 m.", "g2": "It is 347 m."}, gold_checks=frozenset({"g2"})
     )
     found = read({"statements": items, "chunks": [], "citations": []}, asked)
     assert [defect.partition(":")[0] for defect in found.unproven] == ["statements[0]"]
@@ -343,10 +343,13 @@ def test_names_of_a_sentence_are_in_its_statements() -> None:
         "1990",
     ]
     units = [Unit(f"s{n}", text, 0, 0) for n, text in enumerate(texts, 1)]
-    statements = [Stated("He met someone.", (0,), True, "yes"), Stated("It is old.", (1, 2), True, "yes")]
+    statements = [
+        ExtractedStatement("He met someone.", (0,), True, "yes"),
+        ExtractedStatement("It is old.", (1, 2), True, "yes"),
+    ]
     assert omitted(units, {}, statements) == {0: ["Gustave", "Eiffel"]}
     german = [Unit("s1", "Das ist ein Haus und nicht die gro\u00dfe Br\u00fccke, die der Mann in dem Dorf hat.", 0, 0)]
-    assert omitted(german, {}, [Stated("Es gibt etwas.", (0,), True, "yes")]) == {}
+    assert omitted(german, {}, [ExtractedStatement("Es gibt etwas.", (0,), True, "yes")]) == {}
 
 
 def test_an_uncovered_sentence_is_a_defect() -> None:
@@ -524,20 +527,20 @@ def nearly_right(draw: st.DrawFn, kind: Kind) -> Data:
     return {name: shapes[name]() for name in wanted if draw(st.integers(0, 9))}
 
 
-def whole(kind: Kind) -> Asked:
+def whole(kind: Kind) -> LabelTask:
     """The whole of the call in one request."""
     controls = {"g1": "a", "g2": "b"} if kind in ("full", "verify") else None
-    return Asked(kind, SHEET.query, SHEET.sentences, SHEET.chunks, SHEET.citations, given=controls)
+    return LabelTask(kind, SHEET.query, SHEET.sentences, SHEET.chunks, SHEET.citations, given=controls)
 
 
-def concluded(found: Reply) -> Judgement:
+def concluded(found: MainReply) -> Judgement:
     """The judgement that one reply to everything amounts to."""
     extracted = extraction([found])
     verdicts = [(index, one.verdict) for index, one in enumerate(extracted.statements or ())]
-    return conclude(SHEET, Labels("fast", extracted, verification([found], verdicts)))
+    return build_judgement(SHEET, Labels("fast", extracted, verification([found], verdicts)))
 
 
-def check(found: Reply, kind: Kind) -> None:
+def check(found: MainReply, kind: Kind) -> None:
     """Whatever was found is a label of the right set, for an id that exists; every metric's number is in its range."""
     assert set(found.grades or ()) in (set(), {"c1", "c2"})
     assert set((found.grades or {}).values()) <= {None, 0, 1, 2, 3}
@@ -596,6 +599,6 @@ def test_nothing_at_all_is_no_labels() -> None:
 
 def test_empty_labels_are_no_judgement() -> None:
     """What was never asked is not there."""
-    judgement = conclude(SHEET, Labels("fast", Extraction(), Verification()))
+    judgement = build_judgement(SHEET, Labels("fast", Extraction(), Verification()))
     assert judgement.claims is None
     assert judgement.chunks is None

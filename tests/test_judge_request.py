@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from ragtrace.core.labels import CitedPart
 from ragtrace.core.types import Document, RagCall
-from ragtrace.judges.llm.citing import marks
+from ragtrace.judges.llm.citation_marks import marks
 from ragtrace.judges.llm.injection_signals import suspicious
 from ragtrace.judges.llm.invisible_chars import clean
-from ragtrace.judges.llm.prompt import Asked, ask_for, user_message
-from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, Sheet, prepare
+from ragtrace.judges.llm.main_prompt import NAMES, SCHEMAS, LabelTask
+from ragtrace.judges.llm.main_reply import main_prompt
+from ragtrace.judges.llm.prompt import user_message
+from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, PromptInput, prepare
 from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, system_message
-from ragtrace.judges.llm.schemas import NAMES, SCHEMAS
 
 KINDS: tuple[Kind, ...] = ("full", "extract", "verify", "contradicted")
 PROMPTS = {"1": "cd37259d667222ab", "2": "d7470f92b282123f"}
@@ -34,8 +35,8 @@ def call(answer: str, *contexts: str, query: str = "How high is it?", **more: An
     return RagCall(query, tuple(Document(text) for text in contexts), answer, **more)
 
 
-def whole(sheet: Sheet) -> Asked:
-    return Asked("full", sheet.query, sheet.sentences, sheet.chunks, sheet.citations, sheet.parts or ())
+def whole(sheet: PromptInput) -> LabelTask:
+    return LabelTask("full", sheet.query, sheet.sentences, sheet.chunks, sheet.citations, sheet.parts or ())
 
 
 # --- prompts and schemas ----------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def test_evidence_comes_before_the_label() -> None:
 def test_extraction_speaks_of_no_chunk() -> None:
     """A request that takes the answer apart neither shows chunks nor asks about them."""
     sheet = prepare(call("It is high.", "A secret chunk."))
-    ask = ask_for(Asked("extract", sheet.query, sheet.sentences))
+    ask = main_prompt(LabelTask("extract", sheet.query, sheet.sentences))
     assert "secret" not in ask.user
     assert '"chunks"' not in ask.user
     assert "evidence_chunk_ids" not in json.dumps(ask.schema)
@@ -138,7 +139,7 @@ def test_a_fast_request_is_short(sentences: int, chunks: int, cited: int) -> Non
     """At most 6,000 characters beyond query, chunks and answer, the schema as it is sent included."""
     answer = " ".join(f"Fact number {n} holds{f' [{n}]' if n <= cited else ''}." for n in range(1, sentences + 1))
     sheet = prepare(call(answer, *(f"Chunk {n} says what it says." for n in range(chunks))))
-    ask = ask_for(whole(sheet))
+    ask = main_prompt(whole(sheet))
     schema = {"type": "json_schema", "json_schema": {"name": ask.name, "strict": True, "schema": ask.schema}}
     sent = len(ask.system) + len(ask.user) + len(json.dumps(schema, separators=(",", ":")))
     own = len(sheet.query) + sum(len(c.text) for c in sheet.chunks) + len(answer)
@@ -153,7 +154,7 @@ def test_a_fast_request_is_short(sentences: int, chunks: int, cited: int) -> Non
 def test_no_text_ends_its_own_string(text: str) -> None:
     """Quotes, brackets and line breaks stay inside the JSON string."""
     sheet = prepare(call(text, text, query=text))
-    message = json.loads(user_message(whole(sheet), "1234"))
+    message = json.loads(user_message(whole(sheet).data(), "1234"))
     assert list(message) == ["data_1234"]
     data = message["data_1234"]
     assert list(data) == ["query", "answer_sentences", "chunks", "citations", "given_statements"]
@@ -164,7 +165,7 @@ def test_no_text_ends_its_own_string(text: str) -> None:
 @given(st.text(), st.text(), st.text())
 def test_any_text_survives_as_data(query: str, chunk: str, answer: str) -> None:
     """The message is one JSON object with one key, and can be encoded, whatever the texts are."""
-    message = user_message(whole(prepare(call(answer, chunk, query=query))), "0")
+    message = user_message(whole(prepare(call(answer, chunk, query=query))).data(), "0")
     assert list(json.loads(message)) == ["data_0"]
     message.encode()
 
@@ -172,12 +173,12 @@ def test_any_text_survives_as_data(query: str, chunk: str, answer: str) -> None:
 def test_the_key_is_random() -> None:
     """No text can have known it."""
     asked = whole(prepare(call("It is high.", "It is high.")))
-    assert len({next(iter(json.loads(ask_for(asked).user))) for _ in range(5)}) == 5
+    assert len({next(iter(json.loads(main_prompt(asked).user))) for _ in range(5)}) == 5
 
 
 def test_instructions_stand_in_the_system_message_alone() -> None:
     """It is the same for every call."""
-    first, second = (ask_for(whole(prepare(call(text, text)))) for text in ("One.", "Two."))
+    first, second = (main_prompt(whole(prepare(call(text, text)))) for text in ("One.", "Two."))
     assert first.system == second.system
     assert "One." not in first.system
 
@@ -217,7 +218,7 @@ def test_hostile_texts_take_no_longer_than_others(piece: str) -> None:
     text = piece * (60_000 // len(piece))
     began = process_time()
     sheet = prepare(call(text, text))
-    user_message(whole(sheet))
+    user_message(whole(sheet).data())
     assert process_time() - began < 3.0
     assert sum(1 for cited in sheet.citations if cited.id) <= MOST_CITATIONS
 
@@ -286,7 +287,7 @@ def test_an_id_goes_before_a_number() -> None:
     assert [mark.rank for mark in marks("High [2].", ["2", "1"])] == [0]
 
 
-def pairs(sheet: Sheet) -> list[tuple[str, str]]:
+def pairs(sheet: PromptInput) -> list[tuple[str, str]]:
     return [(cited.unit_id, cited.chunk_id) for cited in sheet.citations]
 
 
@@ -327,7 +328,7 @@ def test_parts_of_the_application_go_before_markers() -> None:
     documents = (Document("High.", id="a"), Document("Old.", id="b"))
     sheet = prepare(RagCall("q", documents, "It is high and it is old [1].", parts=parts))
     assert pairs(sheet) == [("p1", "c2"), ("p2", "c1"), ("p2", "")]
-    data = json.loads(user_message(whole(sheet), "0"))["data_0"]
+    data = json.loads(user_message(whole(sheet).data(), "0"))["data_0"]
     assert data["answer_parts"] == [{"id": "p1", "text": "It is high"}, {"id": "p2", "text": "it is old"}]
 
 

@@ -15,8 +15,8 @@ import pytest
 import ragtrace
 from ragtrace.core.types import Document, RagCall, Score
 from ragtrace.evaluation.scoring import Evaluator, evaluate
-from ragtrace.judges.llm import response_format
 from ragtrace.judges.llm.openai import OpenAIJudge
+from ragtrace.judges.llm.response_format import forget_habits
 from ragtrace.metrics import registry
 from ragtrace.testing import Captured, OpenAIServer, Reply
 
@@ -29,9 +29,9 @@ CALL: Final = RagCall(
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
-    response_format.forget()
+    forget_habits()
     yield
-    response_format.forget()
+    forget_habits()
 
 
 @pytest.fixture

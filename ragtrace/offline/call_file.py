@@ -12,7 +12,7 @@ from typing import IO, Final, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
-from ragtrace.judges.llm.jsonreading import finite, without_repeats
+from ragtrace.judges.llm.json_reading import finite, without_repeats
 from ragtrace.offline.call_records import KEYS, call_from_record, rename_aliases
 
 MOST_LINE_BYTES: Final = 64 * 2**20

@@ -23,14 +23,15 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter, process_time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import openai
 
 from ragtrace.core.types import Document, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
-from ragtrace.judges.llm.chat_types import Ask, Chat
+from ragtrace.judges.llm.chat import Chat
 from ragtrace.judges.llm.openai import OpenAIJudge
+from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.metrics import registry
 from ragtrace.testing import OpenAIServer, Reply
 
@@ -120,6 +121,13 @@ def _server(reply: dict[str, Any], latency: float) -> Iterator[str]:
 # --- the subjects ----------------------------------------------------------------------------------------------------
 
 
+class _Unchecked(NamedTuple):
+    """A reply as it is."""
+
+    data: dict[str, Any]
+    defects: tuple[str, ...] = ()
+
+
 class _Subjects:
     """Who makes the calls, all to one server."""
 
@@ -129,7 +137,8 @@ class _Subjects:
         self._chat = Chat("judge", base_url=url, api_key="any")
         system, user = request["messages"]
         wanted = request["response_format"]["json_schema"]
-        self._ask = Ask(system["content"], user["content"], wanted["name"], wanted["schema"])
+        texts = system["content"], user["content"]
+        self._prompt: Prompt[_Unchecked] = Prompt(wanted["name"], *texts, wanted["schema"], _Unchecked)
         self._judge = _judge(url)
         metrics = tuple(metric for metric in registry.all() if metric.needs and self._judge.offers(metric))
         self._evaluator = Evaluator(self._judge, metrics, 60.0, concurrency=1024)
@@ -144,7 +153,7 @@ class _Subjects:
         return (await self._bare.chat.completions.create(**self._request)).choices[0].message.content
 
     async def _put(self, number: int) -> object:
-        return (await self._chat.ask(self._ask, lambda data: [])).data
+        return (await self._chat.ask(self._prompt)).reply.data
 
     async def _label(self, number: int) -> object:
         return await self._judge.judge(CALL)

@@ -8,19 +8,22 @@ from typing import Any
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.judges.llm.chat_types import Answer, Ask
+from ragtrace.judges.llm.chat import Answer
+from ragtrace.judges.llm.prompt import Prompt, R
 
 Data = dict[str, Any]
-Rule = Callable[[Ask, Data], "Data | JudgeError"]
+Rule = Callable[[Prompt[Any], Data], "Data | JudgeError"]
 """From a request and the data in its user message to the reply."""
 
 
 class ScriptedChat:
     """Answers by *rule*; the cost of a request is 100 tokens in, 10 out and a thousandth of a dollar."""
 
+    model = "scripted-1"
+
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
-        self.asks: list[Ask] = []
+        self.asks: list[Prompt[Any]] = []
         """Every request, repairs included."""
         self.repairs: list[list[str]] = []
         """The defects of every reply that was asked for again."""
@@ -35,17 +38,19 @@ class ScriptedChat:
         """What the user message of a request holds."""
         return data_of(self.asks[index])
 
-    async def ask(self, ask: Ask, check: Callable[[Data], list[str]]) -> Answer:
-        """The reply of the rule, asked for once more if *check* finds defects."""
-        reply = self._reply(ask, 1)
-        if defects := check(reply):
-            self.repairs.append(defects)
-            again = self._reply(ask, 2)
-            reply = again if len(check(again)) <= len(defects) else reply
-            return Answer(reply, json.dumps(reply), 1, "scripted-1", Cost(2, 200, 20, 0.002))
-        return Answer(reply, json.dumps(reply), 1, "scripted-1", Cost(1, 100, 10, 0.001))
+    async def ask(self, prompt: Prompt[R]) -> Answer[R]:
+        """The reply of the rule, asked for once more if it has defects."""
+        data = self._reply(prompt, 1)
+        reply = prompt.read(data)
+        if not reply.defects:
+            return Answer(reply, json.dumps(data), 1, self.model, Cost(1, 100, 10, 0.001))
+        self.repairs.append(list(reply.defects))
+        data = self._reply(prompt, 2)
+        again = prompt.read(data)
+        best = again if len(again.defects) <= len(reply.defects) else reply
+        return Answer(best, json.dumps(data), 1, self.model, Cost(2, 200, 20, 0.002))
 
-    def _reply(self, ask: Ask, n_calls: int) -> Data:
+    def _reply(self, ask: Prompt[Any], n_calls: int) -> Data:
         self.asks.append(ask)
         reply = self._rule(ask, data_of(ask))
         if isinstance(reply, JudgeError):
@@ -68,7 +73,7 @@ class ScriptedChat:
         self.closed += 1
 
 
-def data_of(ask: Ask) -> Data:
+def data_of(ask: Prompt[Any]) -> Data:
     """What stands under the random key of the user message."""
     message = json.loads(ask.user)
     (key,) = message
@@ -77,7 +82,7 @@ def data_of(ask: Ask) -> Data:
     return data
 
 
-def honest(ask: Ask, data: Data) -> Data:
+def honest(ask: Prompt[Any], data: Data) -> Data:
     """A judge that takes every sentence for a statement and a chunk that has its words for support."""
     reply: Data = {}
     wanted = ask.schema["properties"]

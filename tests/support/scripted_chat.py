@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 from math import log
 from typing import Any
 
+from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import ChunkLabel, Turn
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.judges.llm.chat_types import Answer, Ask, Cost, TokenChoice
-from ragtrace.judges.llm.families import more
+from ragtrace.judges.llm.chat import Answer
+from ragtrace.judges.llm.completions import TokenChoice
+from ragtrace.judges.llm.families import add_extra_labels
+from ragtrace.judges.llm.judge_session import JudgeSession
+from ragtrace.judges.llm.prompt import Prompt, R
 from ragtrace.judges.local.embedder import Embedder
 from ragtrace.metrics import registry
 
@@ -37,12 +41,12 @@ class Scripted:
     replies: Mapping[str, Sequence[Reply] | Reply | Callable[[dict[str, Any]], Reply]]
     tokens: Callable[[str], tuple[TokenChoice, ...]] | None = None
     model: str = "scripted"
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[Prompt[Any]] = field(default_factory=list)
     defects: list[list[str]] = field(default_factory=list)
 
-    async def ask(self, ask: Ask, check: Callable[[dict[str, Any]], list[str]]) -> Answer:
-        self.asked.append(ask)
-        kind = ask.name.removeprefix("ragtrace_")
+    async def ask(self, prompt: Prompt[R]) -> Answer[R]:
+        self.asked.append(prompt)
+        kind = prompt.name.removeprefix("ragtrace_")
         script = self.replies[kind]
         if callable(script):
             script = script(self.data(-1))
@@ -51,12 +55,12 @@ class Scripted:
         if isinstance(script, JudgeError):
             raise script
         data = dict(script)
-        self.defects.append(check(data))
+        reply = prompt.read(data)
+        self.defects.append(list(reply.defects))
         text = json.dumps(data)
-        samples = (data,) * ask.samples if not self.defects[-1] else ()
-        return Answer(
-            data, text, 1, self.model, Cost(1, 10, 2, 0.5), self.tokens(text) if self.tokens else None, samples
-        )
+        samples = (reply,) * prompt.samples if not reply.defects else ()
+        tokens = self.tokens(text) if self.tokens else None
+        return Answer(reply, text, 1, self.model, Cost(1, 10, 2, 0.5), tokens, samples)
 
     def kinds(self) -> list[str]:
         return [ask.name.removeprefix("ragtrace_") for ask in self.asked]
@@ -82,7 +86,16 @@ def labelled(
 ) -> Judgement:
     found: tuple[Metric, ...] = registry.resolve(metrics)
     spoken: Any = chat  # a Chat by its methods
-    return asyncio.run(more(spoken, call, judgement, found, embedder))
+
+    async def run() -> Judgement:
+        session = JudgeSession(spoken, embedder)
+        session.cost = Cost.of(judgement) if judgement.n_calls else Cost()
+        try:
+            return session.charge(await add_extra_labels(session, call, judgement, found))
+        except JudgeError as error:
+            raise session.cost.on_error(error) from error
+
+    return asyncio.run(run())
 
 
 def result(name: str, judgement: Judgement, call: RagCall = CALL) -> Result:

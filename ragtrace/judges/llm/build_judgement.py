@@ -1,4 +1,4 @@
-"""From labels to a `Judgement`: offsets in the answer, ranks of passages, counts, and reasons for what is missing."""
+"""Builds a `Judgement` from labels: offsets in the answer, ranks of passages, and reasons for missing labels."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 
 from ragtrace.core.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence, SentenceRelevance
 from ragtrace.core.types import Judgement, Plain
+from ragtrace.judges.llm.interview import Labels
+from ragtrace.judges.llm.main_reply import ExtractedStatement, Verdict, omitted, uncovered
 from ragtrace.judges.llm.merging import Extraction
-from ragtrace.judges.llm.modes import Labels
-from ragtrace.judges.llm.prompt_input import Cited, Sheet
-from ragtrace.judges.llm.reply import Stated, Verdict, omitted, uncovered
+from ragtrace.judges.llm.prompt_input import Cited, PromptInput
 
 OF_ANSWER: Final = ("claims", "sentences", "citations", "parts", "answer_label", "answer_rating")
-"""Fields that say something of the answer."""
+"""Fields with labels of the answer."""
 OF_CHUNKS: Final = ("chunks",)
 FIELDS: Final = frozenset((*OF_ANSWER, *OF_CHUNKS))
 """Fields of the main reply."""
@@ -21,29 +21,29 @@ MOST_UNCOVERED: Final = 0.2
 _SLACK: Final = 1e-9
 
 
-def conclude(sheet: Sheet, labels: Labels, most_uncovered: float = MOST_UNCOVERED) -> Judgement:
-    """The judgement that *labels* amount to; nothing of it is a default.
+def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float = MOST_UNCOVERED) -> Judgement:
+    """Return the judgement with *labels*; a missing label stays missing, with a reason.
 
     Args:
         most_uncovered: share of the sentences with content that may be in no statement; over it there are no claims.
     """
-    attributes: dict[str, Plain] = dict(sheet.attributes)
+    attributes: dict[str, Plain] = dict(source.attributes)
     if labels.disagreement is not None:
         attributes["judge_disagreement"] = labels.disagreement
     if labels.suspect:
         withheld: dict[str, str] = dict.fromkeys(("", *FIELDS), "control_failed")
         return Judgement(reasons=withheld, mode=labels.mode, attributes=attributes)
-    reasons = _reasons(sheet, labels)
-    claims = _claims(sheet, labels, reasons, attributes, most_uncovered)
-    sentences = _sentences(sheet, labels.extraction)
-    parts = _parts(sheet, sentences)
+    reasons = _reasons(source, labels)
+    claims = _claims(source, labels, reasons, attributes, most_uncovered)
+    sentences = _sentences(source, labels.extraction)
+    parts = _parts(source, sentences)
     return Judgement(
         claims=claims,
         answer_label=labels.extraction.answer_label,
         reasons=reasons,
         sentences=sentences,
-        chunks=_chunks(sheet, labels),
-        citations=None if parts is None else _citations(sheet, labels, parts),
+        chunks=_chunks(source, labels),
+        citations=None if parts is None else _citations(source, labels, parts),
         parts=None if parts is None else len(parts),
         answer_rating=labels.extraction.answer_rating,
         mode=labels.mode,
@@ -51,11 +51,11 @@ def conclude(sheet: Sheet, labels: Labels, most_uncovered: float = MOST_UNCOVERE
     )
 
 
-def _reasons(sheet: Sheet, labels: Labels) -> dict[str, str]:
-    """Why fields are, or may be, missing; what is there needs none."""
+def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
+    """Return the reasons why fields are, or may be, missing."""
     reasons: dict[str, str] = {}
     extraction = labels.extraction
-    if not sheet.sentences:
+    if not source.sentences:
         reasons = dict.fromkeys(OF_ANSWER, "empty_answer")
     else:
         missing = {"claims": extraction.statements, "sentences": extraction.sentences, "parts": extraction.sentences}
@@ -65,12 +65,12 @@ def _reasons(sheet: Sheet, labels: Labels) -> dict[str, str]:
         reasons |= {name: "too_many_unjudged" for name, value in single.items() if value is None}
     if "answer" in labels.failed:
         reasons |= dict.fromkeys(OF_ANSWER, labels.failed["answer"].reason)
-    if sheet.same_as is None:
+    if source.same_as is None:
         reasons |= dict.fromkeys(("chunks", "citations"), "contexts_missing")
     elif "chunks" in labels.failed:
         # Claims are there, for their relevance; that none has a support is for this reason.
         reasons |= dict.fromkeys(("chunks", "citations", "claims"), labels.failed["chunks"].reason)
-    elif sheet.chunks and labels.verification.contradicted is None and labels.verification.grades is None:
+    elif source.chunks and labels.verification.contradicted is None and labels.verification.grades is None:
         reasons["chunks"] = "unparsable"
     return reasons
 
@@ -79,14 +79,14 @@ def _reasons(sheet: Sheet, labels: Labels) -> dict[str, str]:
 
 
 def _claims(
-    sheet: Sheet, labels: Labels, reasons: dict[str, str], attributes: dict[str, Plain], most_uncovered: float
+    source: PromptInput, labels: Labels, reasons: dict[str, str], attributes: dict[str, Plain], most_uncovered: float
 ) -> tuple[Claim, ...] | None:
     statements = labels.extraction.statements
     if statements is None:
         return None
     said = labels.extraction.sentences or {}
-    relevance: dict[int, SentenceRelevance | None] = {i: said.get(unit.id) for i, unit in enumerate(sheet.sentences)}
-    lost = omitted(sheet.sentences, said, statements)
+    relevance: dict[int, SentenceRelevance | None] = {i: said.get(unit.id) for i, unit in enumerate(source.sentences)}
+    lost = omitted(source.sentences, said, statements)
     left_out = len({*uncovered(relevance, statements, labels.extraction.answer_label), *lost})
     meant = sum(label != "filler" for label in relevance.values())
     verdicts = labels.verification.verdicts
@@ -96,18 +96,18 @@ def _claims(
     if left_out > most_uncovered * meant + _SLACK:
         reasons["claims"] = "coverage"
         return None
-    return tuple(_claim(sheet, statement, verdicts.get(index)) for index, statement in enumerate(statements))
+    return tuple(_claim(source, statement, verdicts.get(index)) for index, statement in enumerate(statements))
 
 
-def _claim(sheet: Sheet, statement: Stated, verdict: Verdict | None) -> Claim:
-    start, end = _place(sheet, statement)
+def _claim(source: PromptInput, statement: ExtractedStatement, verdict: Verdict | None) -> Claim:
+    start, end = _place(source, statement)
     verdict = verdict or Verdict(None)
     support = verdict.support if statement.checkable and statement.sentences else None
-    if statement.checkable and sheet.same_as is not None and not sheet.chunks:
+    if statement.checkable and source.same_as is not None and not source.chunks:
         support = "not_found"  # nothing was retrieved: no model needs to be asked
     evidence = verdict.evidence
     if support == "not_found" and not evidence:
-        evidence = tuple(chunk.rank for chunk in sheet.chunks)
+        evidence = tuple(chunk.rank for chunk in source.chunks)
     return Claim(
         text=statement.text,
         start=start,
@@ -122,66 +122,66 @@ def _claim(sheet: Sheet, statement: Stated, verdict: Verdict | None) -> Claim:
     )
 
 
-def _place(sheet: Sheet, statement: Stated) -> tuple[int, int]:
-    """Where the answer says so: the very words if it has them, else from its first sentence to its last."""
+def _place(source: PromptInput, statement: ExtractedStatement) -> tuple[int, int]:
+    """Return the range of *statement* in the answer: its very words, or from its first sentence to its last."""
     if not statement.sentences:
         return 0, 0
-    units = [sheet.sentences[index] for index in statement.sentences]
+    units = [source.sentences[index] for index in statement.sentences]
     start, end = units[0].start, units[-1].end
-    at = sheet.answer.find(statement.text, start, end)
+    at = source.answer.find(statement.text, start, end)
     return (start, end) if at < 0 else (at, at + len(statement.text))
 
 
-def _sentences(sheet: Sheet, extraction: Extraction) -> tuple[Sentence, ...] | None:
+def _sentences(source: PromptInput, extraction: Extraction) -> tuple[Sentence, ...] | None:
     labels = extraction.sentences
-    if labels is None or not sheet.sentences:
+    if labels is None or not source.sentences:
         return None
     return tuple(
-        Sentence(sheet.answer[unit.start : unit.end], unit.start, unit.end, labels.get(unit.id))
-        for unit in sheet.sentences
+        Sentence(source.answer[unit.start : unit.end], unit.start, unit.end, labels.get(unit.id))
+        for unit in source.sentences
     )
 
 
 # --- chunks and citations --------------------------------------------------------------------------------------------
 
 
-def _chunks(sheet: Sheet, labels: Labels) -> tuple[ChunkLabel, ...] | None:
-    if sheet.same_as is None:
+def _chunks(source: PromptInput, labels: Labels) -> tuple[ChunkLabel, ...] | None:
+    if source.same_as is None:
         return None
     grades, denied = labels.verification.grades, labels.verification.contradicted
-    if sheet.chunks and grades is None and denied is None:
+    if source.chunks and grades is None and denied is None:
         return None
-    return tuple(_chunk(sheet, first, grades or {}, denied or {}) for first in sheet.same_as)
+    return tuple(_chunk(source, first, grades or {}, denied or {}) for first in source.same_as)
 
 
 def _chunk(
-    sheet: Sheet, first: int | None, grades: Mapping[str, int | None], denied: Mapping[str, bool | None]
+    source: PromptInput, first: int | None, grades: Mapping[str, int | None], denied: Mapping[str, bool | None]
 ) -> ChunkLabel:
     if first is None:
         return ChunkLabel(0, contradicted=False)
     name = f"c{first + 1}"
     # Without a query nothing is relevant to it, without an answer nothing contradicts it: whatever the model says.
-    grade = grades.get(name) if sheet.query else None
-    return ChunkLabel(grade, denied.get(name) if sheet.sentences else None)
+    grade = grades.get(name) if source.query else None
+    return ChunkLabel(grade, denied.get(name) if source.sentences else None)
 
 
-def _parts(sheet: Sheet, sentences: tuple[Sentence, ...] | None) -> dict[int, int] | None:
-    """For each part that may cite, its index among them: those the application gave, or the sentences with content."""
-    if sheet.parts is not None:
-        return {index: index for index in range(len(sheet.parts))}
+def _parts(source: PromptInput, sentences: tuple[Sentence, ...] | None) -> dict[int, int] | None:
+    """Return the index of each part that may cite: those the application gave, or the sentences with content."""
+    if source.parts is not None:
+        return {index: index for index in range(len(source.parts))}
     if sentences is None:
         return None
     meant = [index for index, sentence in enumerate(sentences) if sentence.relevant != "filler"]
     return {index: part for part, index in enumerate(meant)}
 
 
-def _citations(sheet: Sheet, labels: Labels, parts: Mapping[int, int]) -> tuple[Citation, ...] | None:
-    if sheet.same_as is None:
+def _citations(source: PromptInput, labels: Labels, parts: Mapping[int, int]) -> tuple[Citation, ...] | None:
+    if source.same_as is None:
         return None
     supports = labels.verification.citations or {}
     return tuple(
-        Citation(parts[cited.part], cited.rank, _cited(sheet.same_as, cited, supports), cited.marker)
-        for cited in sheet.citations
+        Citation(parts[cited.part], cited.rank, _cited(source.same_as, cited, supports), cited.marker)
+        for cited in source.citations
         if cited.part in parts
     )
 

@@ -1,4 +1,4 @@
-"""Reads what a chat completions endpoint answers: one JSON body or, from servers that only stream, its events."""
+"""Reads the response of a chat completions endpoint: one JSON body or, from servers that only stream, its events."""
 
 from __future__ import annotations
 
@@ -9,49 +9,56 @@ from typing import Any, Final, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import TokenUsage, read_usage
-from ragtrace.judges.llm.jsonreading import encodable
-from ragtrace.judges.llm.server_errors import ServerError, server_error
+from ragtrace.judges.llm.json_reading import encodable
+from ragtrace.judges.llm.server_errors import server_error
 
 _SHOWN_CHARS: Final = 120
 _LEAST_LOGPROB: Final = -1e6
 _MOST_LOGPROB: Final = 1e-3
-"""Servers round: a little above 0 is read as 0."""
+"""Servers round: a value a little above 0 is read as 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenChoice:
-    """One token of a reply."""
+    """One token of a reply, with the log probabilities of what could have stood in its place."""
 
     text: str
     logprob: float
     top: tuple[tuple[str, float], ...] = ()
-    """The likeliest tokens at its place, with their log probabilities; empty if one of these is none."""
+    """The likeliest tokens at its place, with their log probabilities; empty if one of these is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One reply of the model."""
+    """One of the replies in a completion."""
 
     text: str
     finish: str
-    """Why it ended, in the server's word."""
+    """Reason why the model stopped, in the server's word."""
     refusal: str
     """"" if it did not refuse."""
     tokens: tuple[TokenChoice, ...] | None
 
-    def check(self) -> None:
-        """Raises `JudgeError` if it is no full reply: "refused", "content_filter" or "truncated"."""
+    def problem(self) -> JudgeError | None:
+        """Return why this is no full reply ("refused", "content_filter" or "truncated"); None if it is one."""
         if self.refusal or self.finish == "refusal":
-            raise JudgeError("refused", self.refusal[:_SHOWN_CHARS], retryable=False)
+            return JudgeError("refused", self.refusal[:_SHOWN_CHARS], retryable=False)
         if self.finish == "content_filter":
-            raise JudgeError("content_filter", "the server withheld the reply", retryable=False)
+            return JudgeError("content_filter", "the server withheld the reply", retryable=False)
         if self.finish in ("length", "max_tokens"):
-            raise JudgeError("truncated", f"cut off after {len(self.text)} characters", retryable=False)
+            return JudgeError("truncated", f"cut off after {len(self.text)} characters", retryable=False)
+        return None
+
+    def check(self) -> None:
+        """Raise `JudgeError` if this is no full reply: see `problem`."""
+        problem = self.problem()
+        if problem is not None:
+            raise problem
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """All of an answer."""
+    """Body of a response: replies, model and token counts."""
 
     choices: tuple[Choice, ...]
     model: str
@@ -59,11 +66,11 @@ class Completion:
 
 
 def read_completion(body: bytes) -> Completion:
-    """What stands in *body*.
+    """Return the completion in *body*.
 
     Raises:
-        ServerError: it is an error, though the status was 200.
-        JudgeError: "unparsable": it is no completion.
+        ServerError: *body* is an error, though the status was 200.
+        JudgeError: "unparsable": *body* is no completion.
     """
     text = body.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
     answer = _joined(text) if text.startswith(("data:", "event:", "id:", ":")) else read_json(text)
@@ -77,10 +84,10 @@ def read_completion(body: bytes) -> Completion:
 
 
 def read_json(text: str) -> dict[str, Any]:
-    """The JSON object that a server sent.
+    """Return the JSON object that a server sent.
 
     Raises:
-        JudgeError: "unparsable": it sent none.
+        JudgeError: "unparsable": *text* is no JSON object.
     """
     try:
         answer: Any = json.loads(text)
@@ -92,17 +99,13 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def check_error(answer: Mapping[str, Any]) -> None:
-    """Raises `ServerError` for the error that some proxies send with status 200."""
+    """Raise `ServerError` if *answer* is an error that a proxy sent with status 200."""
     error = answer.get("error")
     if error and not answer.get("choices"):
         fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
         code = fields.get("code", fields.get("status"))
         status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        raise _error(status, dict(answer))
-
-
-def _error(status: int, answer: dict[str, Any]) -> ServerError:
-    return server_error(status, {}, json.dumps(answer).encode("utf-8", "replace"))
+        raise server_error(status, {}, json.dumps(dict(answer)).encode("utf-8", "replace"))
 
 
 def _choice(choice: dict[str, Any]) -> Choice:
@@ -120,7 +123,7 @@ def _dict(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """A text, or the texts of a list of parts, as some servers send it; "" for anything else."""
+    """Return a text, or the joined texts of a list of parts, as some servers send it; "" for anything else."""
     if isinstance(value, str):
         return value if value.isascii() else encodable(value)
     if isinstance(value, list):
@@ -130,7 +133,7 @@ def _text(value: object) -> str:
 
 
 def _tokens(content: object) -> tuple[TokenChoice, ...] | None:
-    """The tokens with their log probabilities; None if the server gave none, or nonsense."""
+    """Return the tokens with their log probabilities; None if there are none, or no valid ones."""
     if not isinstance(content, list) or not content:
         return None
     read = [_token(_dict(token)) for token in cast("list[object]", content)]
@@ -159,7 +162,7 @@ def _is_logprob(value: object) -> bool:
 
 
 def _joined(text: str) -> dict[str, Any]:
-    """One body out of the events of a stream."""
+    """Return the events of a stream joined to one body."""
     joined: dict[str, Any] = {"choices": []}
     whole: dict[int, dict[str, Any]] = {}
     for chunk in _chunks(text):

@@ -1,121 +1,216 @@
-"""The claims of answer and reference, what each text says of the other's, and which chunks entail them."""
+"""Claims of answer and reference: what each text says of the other's, and which chunks entail them."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.labels import Fact, FactLabel
-from ragtrace.judges.llm.family import (
+from ragtrace.core.labels import Entailments, Fact, FactLabel
+from ragtrace.core.types import Document
+from ragtrace.judges.llm.extra_labels import (
     MOST_UNJUDGED,
-    Case,
-    Found,
-    Request,
+    ExtraLabels,
+    LabelFamily,
+    LabelsById,
     in_batches,
-    instructions,
     labels_by_id,
-    listed,
     note,
-    numbered,
+    one_line,
     records,
-    text_of,
+    shown,
 )
-from ragtrace.judges.llm.shapes import list_of, one_of, record, text
-from ragtrace.judges.local.entailing import entailments
+from ragtrace.judges.llm.judge_session import together
+from ragtrace.judges.llm.prompt import listed, numbered
+from ragtrace.judges.llm.prompt_input import Chunk
+from ragtrace.judges.llm.schemas import YES_NO, list_of, one_of, record, text
 
-FIELDS: Final = frozenset({"answer_facts", "reference_facts", "entailments"})
 SIDES: Final = ("answer", "reference")
 BATCH: Final = 60
 """Claims in one request."""
+MOST_CELLS: Final = 240
+"""Pairs of a chunk and a claim in one request."""
+BATCH_CHARS: Final = 48_000
+"""Characters of chunks in one request."""
 _LABELS: Final[tuple[FactLabel, ...]] = ("entailment", "neutral", "contradiction")
 _CLAIMS: Final = record(answer=list_of(id=text(), text=text()), reference=list_of(id=text(), text=text()))
 _VERDICTS: Final = list_of(id=text(), label=one_of(_LABELS))
 _FACTS: Final = record(answer=_VERDICTS, reference=_VERDICTS)
+_ENTAILED: Final = list_of(id=text(), entails=one_of(YES_NO))
+_ENTAILMENTS: Final = record(chunks=list_of(id=text(), answer=_ENTAILED, reference=_ENTAILED))
 _FIELD: Final = {"answer": "answer_facts", "reference": "reference_facts"}
 
+Row: TypeAlias = tuple[tuple[bool | None, ...], tuple[bool | None, ...]]
+"""Of one chunk: whether it entails each claim of the answer, and each of the reference."""
 
-class Claims(NamedTuple):
-    """What a reply that lists claims holds."""
+
+class ClaimsReply(NamedTuple):
+    """Claims of both texts, as the model listed them."""
 
     texts: dict[str, tuple[str, ...] | None]
     """Distinct claims by side; None: they cannot be used."""
     reasons: dict[str, str]
-    """Why not, by side."""
+    """By side, why its claims cannot be used."""
     defects: list[str]
-    invalid: int = 0
+    invalid: int
     """Entries that have no text."""
 
 
-def read_claims(data: Mapping[str, Any]) -> Claims:
-    """*data*, a reply with the claims of both texts, whatever it is."""
-    read, invalid = Claims({}, {}, []), 0
+def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
+    """Return the claims of both texts in a reply, which may be any JSON object."""
+    claims: dict[str, tuple[str, ...] | None] = {}
+    reasons: dict[str, str] = {}
+    defects: list[str] = []
+    invalid = 0
     for side in SIDES:
-        found = records(data, side, read.defects)
-        texts = [text_of(entry) for entry in found or ()]
+        found = records(data, side, defects)
+        texts = [one_line(entry.get("text")) for entry in found or ()]
         blank = texts.count("")
         invalid += blank
-        read.texts[side] = tuple(dict.fromkeys(claim for claim in texts if claim))
+        claims[side] = tuple(dict.fromkeys(claim for claim in texts if claim))
         if blank:
-            note(read.defects, f"{side}: {blank} claims have no text")
+            note(defects, f"{side}: {blank} claims have no text")
         if found is None or blank > MOST_UNJUDGED * len(texts):
-            read.texts[side] = None
-            read.reasons[side] = "unparsable" if found is None else "too_many_unjudged"
-    return read._replace(invalid=invalid)
+            claims[side] = None
+            reasons[side] = "unparsable" if found is None else "too_many_unjudged"
+    return ClaimsReply(claims, reasons, defects, invalid)
 
 
-async def find(case: Case, found: Found) -> None:
+async def find_facts(extra: ExtraLabels) -> None:
     """List the claims of both texts, then hold each against the other text and, if that is wanted, the chunks."""
-    answer, reference = found.shown("answer", case.call.answer), found.shown("reference", case.call.reference)
+    answer, reference = extra.shown("answer", extra.call.answer), extra.shown("reference", extra.call.reference)
     if not answer or not reference:
         return
     data = {"answer": answer, "reference": reference}
-    request = Request("claims", instructions("claims"), data, _CLAIMS, lambda reply: read_claims(reply).defects)
-    texts, reasons, _, invalid = read_claims((await found.ask(case, request)).data)
-    found.reasons |= {_FIELD[side]: reason for side, reason in reasons.items()}
-    if invalid:
-        found.attributes["invalid_claims"] = invalid
-    ids = {side: numbered(side[0], texts[side] or ()) for side in SIDES}
-    work = [_verify(case, found, data, ids, [side for side in SIDES if texts[side] is not None])]
-    if "entailments" in case.wanted and None not in texts.values():
-        work.append(entailments(case, found, ids["answer"], ids["reference"]))
-    failures = [error for error in await asyncio.gather(*work, return_exceptions=True) if error is not None]
-    for error in failures:
-        if not isinstance(error, JudgeError):
-            raise error
+    claims = (await extra.ask("claims", data, _CLAIMS, read_claims)).reply
+    extra.reasons |= {_FIELD[side]: reason for side, reason in claims.reasons.items()}
+    if claims.invalid:
+        extra.attributes["invalid_claims"] = claims.invalid
+    ids = {side: numbered(side[0], claims.texts[side] or ()) for side in SIDES}
+    work = [_verify(extra, data, ids, [side for side in SIDES if claims.texts[side] is not None])]
+    if "entailments" in extra.wanted and None not in claims.texts.values():
+        work.append(_find_entailments(extra, ids["answer"], ids["reference"]))
+    await together(work)
+
+
+# --- claims against the other text -----------------------------------------------------------------------------------
 
 
 async def _verify(
-    case: Case, found: Found, texts: Mapping[str, str], ids: Mapping[str, Mapping[str, str]], sides: Sequence[str]
+    extra: ExtraLabels, texts: Mapping[str, str], ids: Mapping[str, Mapping[str, str]], sides: Sequence[str]
 ) -> None:
     claims = [(side, name) for side in sides for name in ids[side]]
 
-    async def ask(some: Sequence[tuple[str, str]]) -> dict[str, FactLabel | None]:
+    async def ask(some: Sequence[tuple[str, str]]) -> dict[str, Any]:
         asked = {side: {name: ids[side][name] for part, name in some if part == side} for side in SIDES}
         data = {**texts, **{f"{side}_claims": listed(asked[side]) for side in SIDES}}
-
-        def check(reply: dict[str, Any]) -> list[str]:
-            return read_facts(reply, asked)[1]
-
-        request = Request("facts", instructions("facts"), data, _FACTS, check)
-        return read_facts((await found.ask(case, request)).data, asked)[0]
+        return (await extra.ask("facts", data, _FACTS, partial(read_facts, asked=asked))).reply.labels
 
     try:
         labels = await in_batches(claims, BATCH, ask)
     except JudgeError as error:
-        found.failed(error, (_FIELD[side] for side in sides))
-        raise
+        extra.fail(error, (_FIELD[side] for side in sides))
+        return
     for side in sides:
-        found.labels[_FIELD[side]] = tuple(Fact(claim, labels[name]) for name, claim in ids[side].items())
+        extra.labels[_FIELD[side]] = tuple(Fact(claim, labels[name]) for name, claim in ids[side].items())
 
 
-def read_facts(
-    data: Mapping[str, Any], asked: Mapping[str, Mapping[str, str]]
-) -> tuple[dict[str, FactLabel | None], list[str]]:
-    """The labels of all claims in *data*, a reply, whatever it is; and its defects."""
+def read_facts(data: Mapping[str, Any], asked: Mapping[str, Mapping[str, str]]) -> LabelsById:
+    """Return the labels of all claims in a reply, which may be any JSON object."""
     defects: list[str] = []
     labels: dict[str, FactLabel | None] = {}
     for side in SIDES:
         labels |= labels_by_id(data, side, "label", asked[side], _LABELS, defects)
-    return labels, defects
+    return LabelsById(labels, defects)
+
+
+# --- chunks against claims -------------------------------------------------------------------------------------------
+
+
+async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], reference: Mapping[str, str]) -> None:
+    """Ask whether a chunk entails a claim, for every pair; claims are given by id."""
+    chunks = extra.input.chunks
+    if not chunks or not answer or not reference:
+        return
+
+    async def ask(some: Sequence[Chunk]) -> dict[str, Any]:
+        data = {
+            "chunks": listed({chunk.id: chunk.text for chunk in some}),
+            "answer_claims": listed(answer),
+            "reference_claims": listed(reference),
+        }
+        read = partial(read_rows, ids=[chunk.id for chunk in some], answer=answer, reference=reference)
+        return (await extra.ask("entailments", data, _ENTAILMENTS, read)).reply.labels
+
+    rows: dict[str, Row] = {}
+    try:
+        for batch in _batches(chunks, len(answer) + len(reference)):
+            rows |= await in_batches(batch, len(batch), ask)
+    except JudgeError as error:
+        extra.fail(error, ("entailments",))
+        return
+    extra.labels["entailments"] = _matrices(extra, rows, len(answer), len(reference))
+
+
+def read_rows(
+    data: Mapping[str, Any], ids: Sequence[str], answer: Mapping[str, str], reference: Mapping[str, str]
+) -> LabelsById:
+    """Return one row a chunk out of a reply, which may be any JSON object; a missing or doubled row is unjudged."""
+    defects: list[str] = []
+    given: dict[str, list[Mapping[str, Any]]] = {name: [] for name in ids}
+    for entry in records(data, "chunks", defects) or ():
+        name = entry.get("id")
+        if isinstance(name, str) and name in given:
+            given[name].append(entry)
+        else:
+            note(defects, f"chunks: no id {shown(name)} was asked for")
+    rows: dict[str, Row] = {}
+    for name, entries in given.items():
+        if len(entries) != 1:
+            note(defects, f"chunks: {name} is {'missing' if not entries else 'there more than once'}")
+        only = entries[0] if len(entries) == 1 else None
+        rows[name] = _row(only, answer, defects, "answer"), _row(only, reference, defects, "reference")
+    return LabelsById(rows, defects)
+
+
+def _row(
+    entry: Mapping[str, Any] | None, claims: Mapping[str, str], defects: list[str], side: str
+) -> tuple[bool | None, ...]:
+    if entry is None:
+        return (None,) * len(claims)
+    labels = labels_by_id(entry, side, "entails", claims, YES_NO, defects)
+    return tuple(None if label is None else label == "yes" for label in labels.values())
+
+
+def _batches(chunks: Sequence[Chunk], claims: int) -> Iterator[list[Chunk]]:
+    most = max(1, MOST_CELLS // max(1, claims))
+    batch: list[Chunk] = []
+    for chunk in chunks:
+        if batch and (len(batch) >= most or sum(len(c.text) for c in batch) + len(chunk.text) > BATCH_CHARS):
+            yield batch
+            batch = []
+        batch.append(chunk)
+    if batch:
+        yield batch
+
+
+def _matrices(extra: ExtraLabels, rows: Mapping[str, Row], answer: int, reference: int) -> Entailments:
+    """Return one row a distinct passage as it was retrieved: two may differ in invisible characters only."""
+    by_rank = {chunk.rank: rows[chunk.id] for chunk in extra.input.chunks}
+    nothing: Row = (False,) * answer, (False,) * reference
+    same_as = extra.input.same_as or ()
+    firsts = [same_as[rank] for rank in _distinct(extra.call.contexts or ())]
+    found = [nothing if first is None else by_rank[first] for first in firsts]
+    return Entailments(tuple(row[0] for row in found), tuple(row[1] for row in found))
+
+
+def _distinct(contexts: Sequence[Document]) -> list[int]:
+    seen: dict[str, int] = {}
+    for rank, document in enumerate(contexts):
+        if folded := " ".join(document.text.split()):
+            seen.setdefault(folded, rank)
+    return list(seen.values())
+
+
+FAMILY: Final = LabelFamily(frozenset({"answer_facts", "reference_facts", "entailments"}), find_facts)

@@ -1,98 +1,63 @@
-"""The replies beside the main one: asks for those that the metrics need, and adds them to the judgement."""
+"""The families of labels beside the main reply; `add_extra_labels` asks for those that the metrics need."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Final
 
-from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, Metric, RagCall
-from ragtrace.judges.lexical import intentions
-from ragtrace.judges.llm import facts, nugget_replies, questions, rating
-from ragtrace.judges.llm.family import Case, Found
+from ragtrace.judges.llm import facts, intentions, nuggets, questions, ratings
+from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily
+from ragtrace.judges.llm.judge_session import JudgeSession
 from ragtrace.judges.llm.prompt_input import prepare
-from ragtrace.judges.local import reference_similarity
 
-if TYPE_CHECKING:
-    from ragtrace.judges.llm.chat_types import Chat
-    from ragtrace.judges.local.embedder import Embedder
-
-
-class _Family(NamedTuple):
-    fields: frozenset[str]
-    find: Callable[[Case, Found], Awaitable[None]]
-
-
-_FAMILIES: Final = (
-    _Family(questions.FIELDS, questions.find),
-    _Family(reference_similarity.FIELDS, reference_similarity.find),
-    _Family(nugget_replies.FIELDS, nugget_replies.find),
-    _Family(rating.FIELDS, rating.find),
-    _Family(intentions.FIELDS, intentions.find),
-    _Family(facts.FIELDS, facts.find),
+FAMILIES: Final[tuple[LabelFamily, ...]] = (
+    questions.FAMILY,
+    questions.REFERENCE_FAMILY,
+    nuggets.FAMILY,
+    ratings.FAMILY,
+    intentions.FAMILY,
+    facts.FAMILY,
 )
-FIELDS: Final = frozenset[str]().union(*(family.fields for family in _FAMILIES))
-"""The fields of a judgement that `more` can fill."""
+FIELDS: Final = frozenset[str]().union(*(family.fields for family in FAMILIES))
+"""Fields of a judgement that `add_extra_labels` can fill."""
 
 
-async def more(
-    chat: Chat, call: RagCall, judgement: Judgement, metrics: Sequence[Metric], embedder: Embedder | None
+async def add_extra_labels(
+    session: JudgeSession, call: RagCall, judgement: Judgement, metrics: Sequence[Metric]
 ) -> Judgement:
-    """*judgement* with the labels that *metrics* need beside those of the main reply; asks nothing if they need none.
+    """Return *judgement* with the labels that *metrics* need beside those of the main reply.
 
-    A family of labels that fails has its reason in `reasons`, under its fields; the others stay as they are. The cost
-    of all requests is added, those of failed ones included.
+    A family of labels that fails has its reason in `reasons`, under its fields; the others keep their labels.
 
     Args:
-        judgement: what the main reply gave; the nuggets need its grades.
-        embedder: None: what needs embeddings is `no_embedder`.
+        judgement: labels of the main reply; the nuggets need its grades.
 
     Raises:
-        JudgeError: everything that was asked failed, and the judgement was empty: one failure, with the cost of all,
-            so that the call can be tried again as a whole.
+        JudgeError: every request of the session failed, so that the call can be tried again as a whole.
     """
     wanted = frozenset[str]().union(*(metric.needs for metric in metrics)) & FIELDS
-    families = [family for family in _FAMILIES if family.fields & wanted]
+    families = [family for family in FAMILIES if family.fields & wanted]
     if not families:
         return judgement
-    case = Case(chat, call, prepare(call), judgement, metrics, embedder, wanted)
-    found = await asyncio.gather(*(_find(family, case) for family in families))
-    if not judgement.n_calls and all(one.error is not None and not any(one.labels.values()) for one in found):
-        raise _failure(found)
-    merged = _merged(judgement, found)
-    if "injection_suspected" in case.sheet.attributes:  # nobody looked, if the main reply was not asked for
-        return replace(merged, attributes={**merged.attributes, "injection_suspected": True})
-    return merged
+    begun = session.cost.n_calls
+    extra = ExtraLabels(session, call, prepare(call), judgement, metrics, wanted)
+    await asyncio.gather(*(_find(family, extra) for family in families))
+    failed = all(family.fields & extra.errors.keys() for family in families)
+    if not begun and failed and not any(extra.labels.values()):
+        errors = list(extra.errors.values())
+        raise next((error for error in errors if error.retryable), errors[0])
+    attributes = {**judgement.attributes, **extra.attributes}
+    if "injection_suspected" in extra.input.attributes:  # nobody looked, if the main reply was not asked for
+        attributes["injection_suspected"] = True
+    return replace(judgement, **extra.labels, reasons={**judgement.reasons, **extra.reasons}, attributes=attributes)
 
 
-async def _find(family: _Family, case: Case) -> Found:
-    found = Found()
+async def _find(family: LabelFamily, extra: ExtraLabels) -> None:
     try:
-        await family.find(case, found)
+        await family.find(extra)
     except JudgeError as error:
-        found.failed(error, family.fields & case.wanted)
-    return found
-
-
-def _failure(found: Sequence[Found]) -> JudgeError:
-    errors = [one.error for one in found if one.error is not None]
-    error = next((one for one in errors if one.retryable), errors[0])
-    return _sum(found).on_error(error)
-
-
-def _sum(found: Sequence[Found]) -> Cost:
-    return sum((one.spent for one in found), Cost())
-
-
-def _merged(judgement: Judgement, found: Sequence[Found]) -> Judgement:
-    labels: dict[str, Any] = {}
-    reasons, attributes = dict(judgement.reasons), dict(judgement.attributes)
-    for one in found:
-        labels |= one.labels
-        reasons |= one.reasons
-        attributes |= one.attributes
-    spent = Cost.of(judgement) + _sum(found)
-    return spent.on_judgement(replace(judgement, **labels, reasons=reasons, attributes=attributes))
+        extra.fail(error, family.fields & extra.wanted)

@@ -1,4 +1,4 @@
-"""Control items: two statements whose right label we know, mixed in with the others and never counted.
+"""Gold checks (control items): two statements with a known label, mixed in with the others and never counted.
 
 One is a sentence of a chunk, and must be labelled supported; one is a sentence of a chunk with a number or a name
 changed, and must not be. A judge that obeys a text in the data, or labels without reading, gets one of them wrong.
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from ragtrace.judges.lexical.sentences import sentences
 from ragtrace.judges.lexical.text import language
 from ragtrace.judges.llm.injection_signals import suspicious
+from ragtrace.judges.llm.main_reply import Verdict
 from ragtrace.judges.llm.prompt_input import Chunk
 from ragtrace.judges.llm.quotes import lacking, names, numbers
-from ragtrace.judges.llm.reply import Verdict
 
 _SHORTEST, _LONGEST = 25, 300
 _ONSETS: Final = "b br d dr f g gr h k kl l m n p pr r s st t tr v z".split()
@@ -38,9 +38,9 @@ _LEANING: Final = re.compile(
 
 
 _TRIES: Final = 5
-"""At a number that no chunk has."""
+"""Attempts to find a number that no chunk has."""
 _SAMPLE_CHARS: Final = 500
-"""Enough to tell a language."""
+"""Characters that are enough to tell a language."""
 _LOOSE: Final = re.compile(
     r"\b(?:about|around|approximately|roughly|nearly|almost|over|under|above|below|between|up to|than|least|most|until"
     r"|since|before|after|within|not|no|never|nicht|kein\w*|nie|etwa|rund|circa|ca|\u00fcber|unter|mehr|weniger|mindestens"
@@ -51,26 +51,26 @@ _LOOSE: Final = re.compile(
 """A sentence with one of these may be true with another number, too: \"more than 300\" entails \"more than 200\"."""
 
 
-class Control(NamedTuple):
-    """A statement whose label is known."""
+class GoldCheck(NamedTuple):
+    """Statement with a known label."""
 
     text: str
     supported: bool
 
     def failed(self, verdict: Verdict) -> bool:
-        """Whether *verdict* is wrong; no label at all certifies nothing, and is wrong too."""
+        """Return whether *verdict* is wrong; a missing label certifies nothing, and is wrong too."""
         return verdict.support is None or (verdict.support == "supported") is not self.supported
 
 
-def controls(chunks: Sequence[Chunk], chance: random.Random) -> tuple[Control, ...]:
-    """Return a sentence that one of *chunks* says word for word, if one has a fit sentence, and one that none says.
+def gold_checks(chunks: Sequence[Chunk], chance: random.Random) -> tuple[GoldCheck, ...]:
+    """Return a sentence that one of *chunks* says word for word, if there is a fit one, and one that no chunk says.
 
-    The latter speaks of a name made up by chance if no sentence has a number or name to change.
+    The latter names an invented name if no sentence has a number or name to change.
     """
     copied = _copied(chunks, chance)
     text = _changed(chunks, copied, chance) or chance.choice(_INVENTED).format(_name(chance))
-    false = Control(text, supported=False)
-    return (false,) if copied is None else (Control(copied, supported=True), false)
+    false = GoldCheck(text, supported=False)
+    return (false,) if copied is None else (GoldCheck(copied, supported=True), false)
 
 
 def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> str | None:
@@ -107,9 +107,9 @@ def _number(old: str, chance: random.Random) -> str:
 
 
 def _copied(chunks: Sequence[Chunk], chance: random.Random) -> str | None:
-    """A whole, plain sentence: one that gives orders may be true and yet be a trap.
+    """Return a whole, plain sentence of *chunks*; one that gives orders may be true and yet be a trap.
 
-    One that leans on the sentence before it is only taken if there is no other: a careful judge might not know who
+    A sentence that refers to the one before it is only taken if there is no other: a careful judge might not know who
     "she" is.
     """
     leaning: str | None = None
@@ -130,6 +130,6 @@ def _fit(text: str) -> Iterable[str]:
 
 
 def _name(chance: random.Random) -> str:
-    """A name that no text has: about 10^9 are possible."""
+    """Return an invented name that no text has: about 10^9 are possible."""
     syllables = [chance.choice(_ONSETS) + chance.choice(_VOWELS) + chance.choice(_CODAS) for _ in range(3)]
     return "".join(syllables).capitalize()

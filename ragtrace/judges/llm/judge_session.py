@@ -1,98 +1,105 @@
-"""`Inquiry`: the requests made about one call, and what they cost in sum."""
+"""`JudgeSession`: sends the requests about one call, and adds up their cost."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeVar
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.judges.llm.prompt import Asked, ask_for
-from ragtrace.judges.llm.reply import Reply, read
-
-if TYPE_CHECKING:
-    from ragtrace.judges.llm.chat_types import Answer, Ask
+from ragtrace.core.types import Judgement, Plain
+from ragtrace.judges.llm.chat import Answer
+from ragtrace.judges.llm.prompt import Prompt
+from ragtrace.judges.llm.prompt import R as L
+from ragtrace.judges.local.embedder import Embedder, embed
 
 AT_ONCE: Final = 4
-"""Requests about one call under way at a time."""
+"""Most requests about one call at a time."""
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Asking(Protocol):
-    """What is needed of a `Chat`."""
+class SendsPrompts(Protocol):
+    """The part of `Chat` that a session uses."""
 
-    async def ask(self, ask: Ask, check: Callable[[dict[str, Any]], list[str]]) -> Answer: ...
-    async def text(self, system: str, user: str, *, max_tokens: int | None = None) -> tuple[str, Cost]: ...
+    @property
+    def model(self) -> str: ...
+    async def ask(self, prompt: Prompt[L]) -> Answer[L]: ...
+    async def text(self, system: str, user: str) -> tuple[str, Cost]: ...
 
 
-class Inquiry:
-    """Asks about one call; keeps the account.
+class JudgeSession:
+    """Requests about one call, at most four at a time; their cost adds up whether they succeed or fail.
 
     Args:
-        prove: ask for a repair, too, when evidence is missing or a quote does not occur where it should.
+        embedder: None: labels that need embeddings are `no_embedder`.
     """
 
-    def __init__(self, chat: Asking, *, prove: bool = False, max_tokens: int | None = None) -> None:
-        self._chat, self._prove, self._max_tokens = chat, prove, max_tokens
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self.spent = Cost()
-        self.model = ""
-        """The one that answered last, by the name that the server gives it."""
-        self.input_truncated = False
-        """The server seems to have read only a part of a request."""
+    def __init__(self, chat: SendsPrompts, embedder: Embedder | None = None) -> None:
+        self._chat, self.embedder = chat, embedder
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.cost = Cost()
+        self.attributes: dict[str, Plain] = {}
+        """Which model answered last, and whether a server seems to have read only a part of a request."""
 
-    async def ask(self, asked: Asked) -> Reply:
-        """The labels that the model gives.
+    @property
+    def model(self) -> str:
+        """Name of the model that is asked."""
+        return self._chat.model
+
+    async def ask(self, prompt: Prompt[L]) -> Answer[L]:
+        """Return the model's answer to *prompt*.
 
         Raises:
-            JudgeError: it gave none that can be read.
+            JudgeError: there is none that can be read.
         """
-        checked: list[tuple[dict[str, Any], Reply]] = []
-
-        def check(data: dict[str, Any]) -> list[str]:
-            reply = read(data, asked)
-            checked[:] = [(data, reply)]
-            return [*reply.defects, *(reply.unproven if self._prove else ())]
-
-        async with self._places:
-            try:
-                answer = await self._chat.ask(ask_for(asked, max_tokens=self._max_tokens), check)
-            except JudgeError as error:
-                self.spent += Cost.of(error)
-                raise
-        self.spent += answer.spent
-        self.model = answer.model
-        self.input_truncated = self.input_truncated or answer.input_truncated
-        return checked[0][1] if checked and checked[0][0] is answer.data else read(answer.data, asked)
+        async with self._slots:
+            answer = await self._counted(self._chat.ask(prompt))
+        self.cost += answer.cost
+        self.attributes["judge_model"] = answer.model
+        if answer.input_truncated:
+            self.attributes["judge_input_truncated"] = True
+        return answer
 
     async def text(self, system: str, user: str) -> str:
-        """What the model writes in its own words.
+        """Return what the model writes in its own words.
 
         Raises:
-            JudgeError: it wrote nothing.
+            JudgeError: the model wrote nothing.
         """
-        async with self._places:
-            try:
-                reply, spent = await self._chat.text(system, user, max_tokens=self._max_tokens)
-            except JudgeError as error:
-                self.spent += Cost.of(error)
-                raise
-        self.spent += spent
-        return reply
+        async with self._slots:
+            text, cost = await self._counted(self._chat.text(system, user))
+        self.cost += cost
+        return text
 
-    def failed(self, error: JudgeError) -> JudgeError:
-        """*error* with all that was spent on this call."""
-        return self.spent.on_error(error)
+    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> object:
+        """Return what *embedder* makes of *texts*, unchecked."""
+        vectors, cost = await self._counted(embed(embedder, texts))
+        self.cost += cost
+        return vectors
+
+    async def _counted(self, work: Awaitable[T]) -> T:
+        """Wait for *work*; count what it cost if it fails."""
+        try:
+            return await work
+        except JudgeError as error:
+            self.cost += Cost.of(error)
+            raise
+
+    def charge(self, judgement: Judgement) -> Judgement:
+        """Return *judgement* with the cost and the attributes of this session."""
+        cost = self.cost if self.cost.n_calls else Cost(cost_usd=0.0)
+        return cost.on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
 
 
 async def in_halves(ask: Callable[[Sequence[T]], Awaitable[R]], items: Sequence[T]) -> list[R]:
-    """The answer of *ask* to *items*, or those to each half if the first was cut off.
+    """Return the answer of *ask* to *items*, or those to each half of them if the first was cut off.
 
     Raises:
-        JudgeError: as `ask`; `truncated` if there is no half, or a half is cut off too.
+        JudgeError: as *ask*; `truncated` if there is no half, or a half is cut off too.
     """
     try:
         return [await ask(items)]
@@ -104,7 +111,7 @@ async def in_halves(ask: Callable[[Sequence[T]], Awaitable[R]], items: Sequence[
 
 
 async def together(works: Sequence[Coroutine[Any, Any, R]]) -> list[R]:
-    """The results of all *works*; the first that raises ends the others, which are waited for."""
+    """Return the results of all *works*; the first that raises cancels the others and waits for them."""
     if len(works) == 1:
         return [await works[0]]
     tasks = [asyncio.ensure_future(work) for work in works]

@@ -1,7 +1,8 @@
-"""Brings the labels of several replies together: batches of one question, and votes on the same one."""
+"""Merges the labels of several main replies: batches of one call, and votes of repeated rounds."""
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,8 +10,8 @@ from statistics import median
 from typing import Final, TypeVar
 
 from ragtrace.core.labels import AnswerLabel, CitationSupport, SentenceRelevance
+from ragtrace.judges.llm.main_reply import UNJUDGED, ExtractedStatement, MainReply, Verdict
 from ragtrace.judges.llm.quotes import fold
-from ragtrace.judges.llm.reply import UNJUDGED, Reply, Stated, Verdict
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -20,27 +21,27 @@ BEST_FIRST: Final = ("supported", "contradicted", "partial", "not_found")
 
 @dataclass(slots=True)
 class Extraction:
-    """What was read out of the answer without looking at a chunk (or beside it)."""
+    """Labels of the answer: its sentences, the statements extracted from it, its rating."""
 
     sentences: dict[str, SentenceRelevance | None] | None = None
-    statements: list[Stated] | None = None
+    statements: list[ExtractedStatement] | None = None
     answer_rating: int | None = None
     answer_label: AnswerLabel | None = None
 
 
 @dataclass(slots=True)
 class Verification:
-    """How statements, chunks and citations stand to each other."""
+    """Labels of statements, chunks and citations held against each other."""
 
     verdicts: dict[int, Verdict] = field(default_factory=dict[int, Verdict])
-    """By index of the statement."""
+    """Verdicts by index of the statement."""
     contradicted: dict[str, bool | None] | None = None
     grades: dict[str, int | None] | None = None
     citations: dict[str, CitationSupport | None] | None = None
 
 
-def extraction(replies: Sequence[Reply]) -> Extraction:
-    """The parts of one answer together: statements add up, and the answer is as good as its best part."""
+def extraction(replies: Sequence[MainReply]) -> Extraction:
+    """Return the labels of all parts of an answer: statements add up, and the answer is as good as its best part."""
     ratings = [reply.answer_rating for reply in replies if reply.answer_rating is not None]
     labels = [reply.answer_label for reply in replies]
     label: AnswerLabel | None = None if None in labels else "answered" if "answered" in labels else "abstained"
@@ -53,9 +54,9 @@ def extraction(replies: Sequence[Reply]) -> Extraction:
     )
 
 
-def distinct(statements: Iterable[Stated]) -> list[Stated]:
+def distinct(statements: Iterable[ExtractedStatement]) -> list[ExtractedStatement]:
     """Return *statements* with each text once; where two of a text differ in a label, that label is none."""
-    found: dict[object, Stated] = {}
+    found: dict[object, ExtractedStatement] = {}
     for index, one in enumerate(statements):
         key = fold(one.text).rstrip(".,;:!? ") or index
         old = found.get(key)
@@ -63,7 +64,7 @@ def distinct(statements: Iterable[Stated]) -> list[Stated]:
     return list(found.values())
 
 
-def _joined(old: Stated, new: Stated) -> Stated:
+def _joined(old: ExtractedStatement, new: ExtractedStatement) -> ExtractedStatement:
     return replace(
         old,
         sentences=tuple(sorted({*old.sentences, *new.sentences})),
@@ -73,11 +74,11 @@ def _joined(old: Stated, new: Stated) -> Stated:
     )
 
 
-def verification(replies: Sequence[Reply], verdicts: Iterable[tuple[int, Verdict]]) -> Verification:
-    """The batches of one round together.
+def verification(replies: Sequence[MainReply], verdicts: Iterable[tuple[int, Verdict]]) -> Verification:
+    """Return the labels of all batches of one round.
 
-    Of a statement held against several groups of chunks the best label counts; what one group did not judge, another
-    can only make up for by supporting it.
+    Of a statement held against several groups of chunks the best label counts; if one group left it unjudged, only
+    support by another group counts.
     """
     merged: dict[int, Verdict] = {}
     for index, verdict in verdicts:
@@ -85,7 +86,7 @@ def verification(replies: Sequence[Reply], verdicts: Iterable[tuple[int, Verdict
     cited: list[dict[str, CitationSupport | None] | None] = [reply.citations for reply in replies]
     return Verification(
         verdicts=merged,
-        contradicted=_fold([reply.contradicted for reply in replies], _either),
+        contradicted=_fold([reply.contradicted for reply in replies], operator.or_),
         grades=_fold([reply.grades for reply in replies]),
         citations=_fold(cited),  # type: ignore[arg-type]  # mypy widens the literals
     )
@@ -98,7 +99,7 @@ def _better(old: Verdict, new: Verdict) -> Verdict:
 
 
 def _union(parts: Iterable[dict[K, V] | None]) -> dict[K, V] | None:
-    """All together; None if a part is missing."""
+    """Return the union of *parts*; None if a part is missing."""
     merged: dict[K, V] = {}
     for part in parts:
         if part is None:
@@ -107,14 +108,10 @@ def _union(parts: Iterable[dict[K, V] | None]) -> dict[K, V] | None:
     return merged
 
 
-def _either(old: bool, new: bool) -> bool:
-    return old or new
-
-
 def _fold(
     parts: Sequence[Mapping[str, V | None] | None], join: Callable[[V, V], V] | None = None
 ) -> dict[str, V | None] | None:
-    """By id, the labels joined where there are several (None: the first counts); None if there is no part."""
+    """Return the label of each id, by *join* where there are several (None: the first); None if there is no part."""
     merged: dict[str, V | None] | None = None
     for part in parts:
         if part is None:
@@ -130,9 +127,9 @@ def _fold(
 
 
 def vote(rounds: Sequence[Verification]) -> tuple[Verification, float]:
-    """The label that most rounds agree on, of grades the median; and the share of items that were not unanimous.
+    """Return the label that most rounds agree on, of grades the median; and the share of items without unanimity.
 
-    No majority is no label. Items that no round judged are not counted in the share.
+    An item without a majority is unjudged. The share leaves out items that no round judged.
     """
     split: list[bool] = []
     verdicts = {
@@ -172,7 +169,7 @@ def _elect(
 def _count(
     labels: Sequence[V | None], split: list[bool], choose: Callable[[Sequence[V | None]], V | None] | None = None
 ) -> V | None:
-    """What the rounds chose, by majority unless *choose* says how; *split* notes whether they were not unanimous."""
+    """Return the label that the rounds elect, by majority unless *choose* is given; note in *split* if they differ."""
     if any(label is not None for label in labels):
         split.append(len(set(labels)) > 1)
     return choose(labels) if choose else _majority(labels)
@@ -185,7 +182,7 @@ def _majority(labels: Sequence[V | None]) -> V | None:
 
 
 def _median(grades: Sequence[int | None]) -> int | None:
-    """Of at least two; where two differ there is no middle."""
+    """Return the median of at least two grades; None where it is no grade that was given."""
     given = [grade for grade in grades if grade is not None]
     middle = median(given) if 2 * len(given) > len(grades) else None
     return int(middle) if middle is not None and middle == int(middle) and middle in given else None

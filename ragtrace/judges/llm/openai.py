@@ -1,46 +1,56 @@
-"""`OpenAIJudge`: a language model behind any OpenAI-compatible server labels a call; our code does the arithmetic."""
+"""`OpenAIJudge`: a language model behind any OpenAI-compatible server labels a call; metrics do the arithmetic."""
 
 from __future__ import annotations
 
 import copy
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError, SettingsError
-from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, Plain, RagCall
-from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, conclude
-from ragtrace.judges.llm.judge_session import Inquiry, in_halves
-from ragtrace.judges.llm.modes import ROUNDS, Interview, Labels, Limits, Mode, Scope, packed
-from ragtrace.judges.llm.prompt import Asked
-from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, Chunk, Sheet, prepare, reference_chunks
+from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, RagCall
+from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_judgement
+from ragtrace.judges.llm.chat import Chat
+from ragtrace.judges.llm.families import FIELDS as EXTRA_FIELDS
+from ragtrace.judges.llm.families import add_extra_labels
+from ragtrace.judges.llm.interview import ROUNDS, Interview, Labels, Limits, Mode, Scope, packed
+from ragtrace.judges.llm.judge_session import JudgeSession, in_halves
+from ragtrace.judges.llm.main_prompt import LabelTask
+from ragtrace.judges.llm.main_reply import MainReply, main_prompt
+from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, Chunk, PromptInput, prepare, reference_chunks
 from ragtrace.judges.llm.prompts import VERSION, system_message
-from ragtrace.judges.llm.reply import Reply
-from ragtrace.judges.llm.verdicts import UNREADABLE, Habit
+from ragtrace.judges.llm.transport import load
 
 if TYPE_CHECKING:
     from ragtrace.core.price import Price
-    from ragtrace.judges.llm.chat_types import Chat
     from ragtrace.judges.local.embedder import Embedder
 
 REFERENCE: Final = "reference_contexts_contradicted"
 _MODES: Final = ("fast", "careful", "strict")
-_JSON_RUNGS: Final = 3
+_JSON_LEVELS: Final = 3
+_UNREADABLE: Final = frozenset({"unparsable", "ambiguous"})
+"""Reasons why the JSON reply of a model that writes no JSON fails."""
+
+
+@dataclass(slots=True)
+class _JsonHabit:
+    """Whether a model was seen to write JSON; None: neither seen to, nor seen to fail."""
+
+    writes_json: bool | None = None
 
 
 class OpenAIJudge:
     """Judges calls with a model behind an OpenAI-compatible server: OpenAI, Azure, vLLM, Ollama, LiteLLM, llama.cpp ...
 
     One request gives the labels of all metrics that need no reference (`mode="fast"`), one more for every further
-    twelve sentences of the answer. The answer is taken apart into statements; each is held against the retrieved
+    twelve sentences of the answer. The model extracts the statements of the answer and holds each against the retrieved
     chunks, with a quote that is looked up in the chunk named.
 
     Query, answer and chunks are treated as hostile: they reach the model as data in one JSON string, and of its reply
-    only known ids and labels are read. `careful` takes the answer apart without showing the chunks, and then verifies
-    the statements, ten in a request, with control items among them whose labels are known: if one is wrong, nothing of
-    the judgement counts (`judge_suspect`). `strict` verifies three times, in other orders, and takes the majority, of
+    only known ids and labels are read. `careful` extracts the statements without showing the chunks, and then verifies
+    them, ten in a request, with control items among them whose labels are known: if one is wrong, nothing of the
+    judgement counts (`judge_suspect`). `strict` verifies three times, in other orders, and takes the majority, of
     control items, too. They cover the labels of support, and neither relevance, grades, citations nor ratings;
     `docs/judges.md` says which attacks are not caught. Models of 7 to 8 billion parameters need shorter lists:
     `mode="careful", statements_per_call=3`.
@@ -112,19 +122,20 @@ class OpenAIJudge:
             raise SettingsError(f"max_uncovered must be between 0 and 1, got {max_uncovered!r}; for 20% write 0.2")
         self._mode: Mode = mode
         self._model, self._name = model, name
-        self._embedder, self._controls, self._max_tokens = embedder, controls, max_tokens
+        self._embedder, self._controls = embedder, controls
         self._limits = Limits(statements_per_call, max_input_chars)
         self._max_chunk_chars, self._max_uncovered = max_chunk_chars, max_uncovered
-        self._chat = chat or _chat(
+        self._chat = chat or Chat(
             model,
             base_url=base_url,
             api_key=api_key,
             timeout=timeout,
             price=price,
-            lowest_rung=min(lowest_rung, _JSON_RUNGS),
+            lowest_rung=min(lowest_rung, _JSON_LEVELS),
+            max_tokens=max_tokens,
             extra_body=extra_body,
         )
-        self._habit = Habit() if lowest_rung > _JSON_RUNGS else None
+        self._habit = _JsonHabit() if lowest_rung > _JSON_LEVELS else None
         self._chance = chance or random.SystemRandom()
         self._metrics: tuple[Metric, ...] | None = None
 
@@ -134,7 +145,7 @@ class OpenAIJudge:
 
     @property
     def version(self) -> str:
-        """Model, mode and prompts: labels of different ones do not compare."""
+        """Model, mode and version of the prompts: labels of different ones do not compare."""
         return f"{self._model}/{self._mode}/prompts-{VERSION}"
 
     @property
@@ -142,23 +153,19 @@ class OpenAIJudge:
         return "llm_judge"
 
     def offers(self, metric: Metric) -> bool:
-        """Whether *metric* reads labels, and this judge gives all that it reads."""
-        return bool(metric.needs) and metric.needs <= self._fields()
+        """Return whether *metric* reads labels, and this judge gives all of them."""
+        return bool(metric.needs) and metric.needs <= FIELDS | EXTRA_FIELDS | {REFERENCE}
 
     def asking(self, metrics: Sequence[Metric]) -> OpenAIJudge:
-        """A judge like this one, with the same connections, that asks only what *metrics* need."""
-        from ragtrace.judges.llm.transport import load
-
+        """Return a judge like this one, with the same connections, that asks only for what *metrics* need."""
         load()
-        # These load modules too: see `load`.
-        self._fields()
-        system_message("full")
+        system_message("full")  # loads a module too: see `load`
         judge = copy.copy(self)
         judge._metrics = tuple(metrics)
         return judge
 
     async def aclose(self) -> None:
-        """Close the connections, the embedder's too. Also those of every judge made by `asking`."""
+        """Close the connections, the embedder's too, and those of every judge made by `asking`."""
         embedder: object = self._embedder
         try:
             await self._chat.aclose()
@@ -167,76 +174,75 @@ class OpenAIJudge:
                 await embedder.aclose()
 
     async def probe(self) -> str:
-        """What answers, and how; for whoever looks into a failure.
+        """Return a sentence that says which model answers, and how.
 
         Raises:
-            JudgeError: nothing does, or it says no.
+            JudgeError: none does, or it refuses.
         """
         return await self._chat.probe()
 
     async def judge(self, call: RagCall) -> Judgement:
-        """The labels that the model gives *call*.
+        """Return the labels that the model gives *call*.
 
         Raises:
-            JudgeError: it gave none; with what was spent.
+            JudgeError: it gave none; with the cost of all requests.
         """
-        needs = self._needs(call)
+        session = JudgeSession(self._chat, self._embedder)
+        try:
+            judgement = await self._judgement(call, session)
+        except JudgeError as error:
+            raise session.cost.on_error(error) from error
+        return session.charge(judgement)
+
+    async def _judgement(self, call: RagCall, session: JudgeSession) -> Judgement:
+        metrics = [metric for metric in self._metrics or () if not _is_settled(metric, call)]
+        needs = FIELDS if self._metrics is None else frozenset[str]().union(*(metric.needs for metric in metrics))
         failed: JudgeError | None = None
         try:
-            judgement = await self._main(call, needs & FIELDS)
+            judgement = await self._main_labels(call, needs & FIELDS, session)
         except JudgeError as error:
             # What other requests give is not lost with this one, unless asking again may give it all.
             if error.retryable or needs <= FIELDS:
                 raise
-            judgement, failed = _failed(error, self._mode), error
-        spent = judgement.n_calls
+            judgement, failed = Judgement(reasons=dict.fromkeys(FIELDS, error.reason), mode=self._mode), error
+        asked = session.cost.n_calls
         if REFERENCE in needs:
-            judgement = await self._with_reference_contexts(call, judgement)
-        judgement = await self._with_families(call, judgement)
-        if failed is not None and judgement.n_calls == spent:
-            raise failed  # nothing else was asked: what the server said is more than a reason for each label
+            judgement = await self._with_reference_contexts(call, judgement, session)
+        wanted = [metric for metric in self._metrics or () if metric.needs & EXTRA_FIELDS]
+        judgement = await add_extra_labels(session, call, judgement, wanted)
+        if failed is not None and session.cost.n_calls == asked:
+            raise failed  # no other request was made: the server's words are more than a reason for each label
         return judgement
 
-    def _needs(self, call: RagCall) -> frozenset[str]:
-        if self._metrics is None:
-            return FIELDS
-        return frozenset[str]().union(*(metric.needs for metric in self._metrics if not _is_settled(metric, call)))
-
-    # --- the main reply ----------------------------------------------------------------------------------------------
-
-    async def _main(self, call: RagCall, needs: frozenset[str]) -> Judgement:
+    async def _main_labels(self, call: RagCall, needs: frozenset[str], session: JudgeSession) -> Judgement:
         if not needs:
-            return Judgement(mode=self._mode, cost_usd=0.0)
-        sheet = prepare(call, self._max_chunk_chars)
-        inquiry = Inquiry(self._chat, prove=self._steps(sheet), max_tokens=self._max_tokens)
-        try:
-            labels = await self._labels(sheet, needs, inquiry)
-        except JudgeError as error:
-            raise inquiry.failed(error) from error
-        return _charged(conclude(sheet, labels, self._max_uncovered), inquiry)
+            return Judgement(mode=self._mode)
+        source = prepare(call, self._max_chunk_chars)
+        labels = await self._interview(source, needs, session)
+        return build_judgement(source, labels, self._max_uncovered)
 
-    def _steps(self, sheet: Sheet) -> bool:
-        return self._mode != "fast" or sheet.chars > self._limits.chars
-
-    async def _labels(self, sheet: Sheet, needs: frozenset[str], inquiry: Inquiry) -> Labels:
+    async def _interview(self, source: PromptInput, needs: frozenset[str], session: JudgeSession) -> Labels:
         of_chunks = needs & {"claims", "chunks", "citations"}
         scope = Scope(
-            answer=bool(sheet.sentences and needs - {"chunks"}),
-            chunks=bool(sheet.chunks and of_chunks and (sheet.sentences or "chunks" in needs)),
+            answer=bool(source.sentences and needs - {"chunks"}),
+            chunks=bool(source.chunks and of_chunks and (source.sentences or "chunks" in needs)),
             statements_only=of_chunks == frozenset({"claims"}),
         )
         if not (scope.answer or scope.chunks):
             return Labels(self._mode)
-        steps = self._steps(sheet)
-        with_controls = steps if self._controls is None else self._controls
-        interview = Interview(inquiry, sheet, scope, self._limits, with_controls=with_controls, chance=self._chance)
+        in_steps = self._mode != "fast" or source.chars > self._limits.chars
+        checked = in_steps if self._controls is None else self._controls
+        interview = Interview(
+            session, source, scope, self._limits, prove=in_steps, with_gold_checks=checked, chance=self._chance
+        )
         habit = self._habit if scope.answer and scope.chunks else None
         if habit and habit.writes_json is False:
             return await interview.one_by_one()
         try:
-            labels = await (interview.in_steps(self._rounds) if steps else interview.whole())
+            rounds = ROUNDS if self._mode == "strict" else 1
+            labels = await (interview.in_steps(rounds) if in_steps else interview.whole())
         except JudgeError as error:
-            if habit is None or error.reason not in UNREADABLE:
+            if habit is None or error.reason not in _UNREADABLE:
                 raise
             labels = await interview.one_by_one()
             habit.writes_json = bool(habit.writes_json)
@@ -245,90 +251,29 @@ class OpenAIJudge:
                 habit.writes_json = True
         return labels
 
-    @property
-    def _rounds(self) -> int:
-        return ROUNDS if self._mode == "strict" else 1
-
-    # --- other replies -----------------------------------------------------------------------------------------------
-
-    async def _with_reference_contexts(self, call: RagCall, judgement: Judgement) -> Judgement:
-        """Which of the reference contexts the answer contradicts: one more request."""
-        sheet = prepare(replace(call, contexts=None, parts=None), self._max_chunk_chars)
+    async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
+        """Return *judgement* with the label of each reference context: whether the answer contradicts it."""
+        source = prepare(replace(call, contexts=None, parts=None), self._max_chunk_chars)
         chunks, names = reference_chunks(call.reference_contexts or (), self._max_chunk_chars)
-        if not sheet.sentences or not chunks:
+        if not source.sentences or not chunks:
             return judgement
-        inquiry = Inquiry(self._chat, max_tokens=self._max_tokens)
 
-        async def ask(group: Sequence[Chunk]) -> Reply:
-            return await inquiry.ask(Asked("contradicted", sheet.query, sentences=sheet.sentences, chunks=tuple(group)))
+        async def ask(group: Sequence[Chunk]) -> MainReply:
+            task = LabelTask("contradicted", source.query, sentences=source.sentences, chunks=tuple(group))
+            return (await session.ask(main_prompt(task))).reply
 
-        denied: dict[str, bool | None] = {}
+        contradicted: dict[str, bool | None] = {}
         try:
             for group in packed(chunks, self._limits.chars):
                 for reply in await in_halves(ask, group):
-                    denied |= reply.contradicted or {}
+                    contradicted |= reply.contradicted or {}
         except JudgeError as error:
-            return _charged(_without(judgement, (REFERENCE,), error.reason), inquiry)
-        labels = tuple(False if name is None else denied.get(name) for name in names)
-        return _charged(replace(judgement, reference_contexts_contradicted=labels), inquiry)
-
-    async def _with_families(self, call: RagCall, judgement: Judgement) -> Judgement:
-        from ragtrace.judges.llm.families import FIELDS as OTHERS
-        from ragtrace.judges.llm.families import more
-
-        wanted = tuple(metric for metric in self._metrics or () if metric.needs & OTHERS)
-        return await more(self._chat, call, judgement, wanted, self._embedder) if wanted else judgement
-
-    def _fields(self) -> frozenset[str]:
-        from ragtrace.judges.llm.families import FIELDS as OTHERS
-
-        return FIELDS | OTHERS | {REFERENCE}
+            return replace(judgement, reasons={**judgement.reasons, REFERENCE: error.reason})
+        labels = tuple(False if name is None else contradicted.get(name) for name in names)
+        return replace(judgement, reference_contexts_contradicted=labels)
 
 
 def _is_settled(metric: Metric, call: RagCall) -> bool:
-    """Whether *metric*, if it is one of ours, needs no label to say what it says of *call*."""
+    """Return whether *metric*, if it is one of ours, needs no label for its result on *call*."""
     settled = getattr(metric, "settled", None)
     return settled is not None and settled(call) is True
-
-
-def _chat(
-    model: str,
-    *,
-    base_url: str | None,
-    api_key: str | None,
-    timeout: float,
-    price: Price | None,
-    lowest_rung: int,
-    extra_body: Mapping[str, object] | None,
-) -> Chat:
-    from ragtrace.judges.llm.chat_types import Chat  # loads what a judge by words alone does without
-
-    return Chat(
-        model,
-        base_url=base_url,
-        api_key=api_key,
-        timeout=timeout,
-        price=price,
-        lowest_rung=lowest_rung,
-        extra_body=extra_body,
-    )
-
-
-def _charged(judgement: Judgement, inquiry: Inquiry) -> Judgement:
-    """*judgement* with what *inquiry* spent added, and the model that answered."""
-    noticed: dict[str, Plain] = {"judge_model": inquiry.model} if inquiry.model else {}
-    if inquiry.input_truncated:
-        noticed["judge_input_truncated"] = True
-    before = Cost.of(judgement) if judgement.n_calls else Cost()
-    spent = before + inquiry.spent or Cost(cost_usd=0.0)
-    return spent.on_judgement(replace(judgement, attributes={**judgement.attributes, **noticed}))
-
-
-def _failed(error: JudgeError, mode: Mode) -> Judgement:
-    """No labels of the main reply, and why; with what was spent."""
-    return Cost.of(error).on_judgement(Judgement(reasons=dict.fromkeys(FIELDS, error.reason), mode=mode))
-
-
-def _without(judgement: Judgement, fields: Sequence[str], reason: str) -> Judgement:
-    reasons: Mapping[str, str] = {**judgement.reasons, **dict.fromkeys(fields, reason)}
-    return replace(judgement, reasons=reasons)

@@ -1,4 +1,4 @@
-"""Puts one request to a server through the openai package, and says in our terms what went wrong.
+"""Sends one request to a server through the openai package, and turns what goes wrong into a `JudgeError`.
 
 The package is imported, and a client made, at the first request. A client belongs to the event loop it is first used
 on, and is closed with that loop (or by `aclose`). After a fork, the child leaves its parent's clients alone.
@@ -34,19 +34,19 @@ _NO_KEY: Final = "none"
 """Local servers need no key, but the openai package does."""
 _SHOWN_CHARS: Final = 200
 
-_left_behind: list[object] = []
+_abandoned: list[object] = []
 """Clients of a parent process: even to collect them could touch the sockets both processes have."""
 
 
 @dataclass(slots=True)
-class _Open:
-    """A client on its event loop."""
+class _LoopClient:
+    """A client of the openai package on its event loop."""
 
     loop: asyncio.AbstractEventLoop
     pid: int
     client: Any
     http: Any
-    """Under a client of our own; None: the client was given."""
+    """HTTP client under a client of our own; None: the client was given."""
     keeper: AsyncGenerator[None, None]
     """Closes the client when it is closed; an event loop closes all generators left open when it ends."""
     requests: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -61,8 +61,8 @@ class Wire:
         api_key: default: the environment variable OPENAI_API_KEY; servers other than OpenAI's may need none.
         timeout: seconds for one request, from its start to the last byte of the reply.
         client: an `openai.AsyncOpenAI` or `AsyncAzureOpenAI` to use instead, as it is but without its retries. It must
-            be used on one event loop only, and is not closed by us.
-        transport: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
+            be used on one event loop only, and `Wire` does not close it.
+        transport: HTTP library: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
 
     Raises:
         SettingsError: an argument makes no sense.
@@ -86,30 +86,30 @@ class Wire:
             raise SettingsError(f"client must be an openai.AsyncOpenAI or openai.AsyncAzureOpenAI, got {kind}")
         self._base_url, self._key, self.timeout, self._given = base_url, api_key, timeout, client
         self._transport: Transport = transport
-        self._clients: dict[int, _Open] = {}
+        self._clients: dict[int, _LoopClient] = {}
 
     @property
     def server(self) -> str:
-        """Its base URL, without a slash at the end."""
+        """Base URL of the server, without a slash at the end."""
         given: Any = self._given
         url = self._base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
         return str(url if given is None else given.base_url).rstrip("/")
 
     async def post(self, path: str, body: Mapping[str, object]) -> bytes:
-        """The body that the server answers with.
+        """Return the body that the server answers with.
 
         Raises:
             ServerError: it answered with an error.
-            JudgeError: "unavailable": it could not be reached, or we lack what it takes; "timeout"; "unparsable": the
-                reply was longer than any reply can be.
+            JudgeError: "unavailable": it could not be reached, or a package or key is missing; "timeout"; "unparsable":
+                the reply was longer than any reply can be.
         """
-        return await self._ask("post", path, body=body)
+        return await self._request("post", path, body=body)
 
     async def get(self, path: str) -> bytes:
-        """As `post`, without a body."""
-        return await self._ask("get", path)
+        """Return the body that the server answers a request without a body with. Raises as `post`."""
+        return await self._request("get", path)
 
-    async def _ask(self, method: str, path: str, **content: object) -> bytes:
+    async def _request(self, method: str, path: str, **content: object) -> bytes:
         try:
             found = await self._client()
             like = found.requests.get(path) if method == "post" else None
@@ -125,7 +125,7 @@ class Wire:
         except asyncio.TimeoutError:
             raise JudgeError("timeout", f"no full answer from {self.server} within {self.timeout:g} s") from None
         except Exception as error:
-            raise self._meaning(error) from error
+            raise self._judge_error(error) from error
         if len(body) > MOST_REPLY_BYTES:  # a client given to us has no cap of ours
             raise _too_long()
         if method == "post" and like is None and found.http is not None:
@@ -135,7 +135,7 @@ class Wire:
     async def _send(self, http: Any, like: Any, body: object) -> Any:
         """Send *body* with the address and headers of *like*.
 
-        The openai package makes each request anew, with copies of all options, in half of the time that it takes.
+        The openai package builds each request anew, with copies of all options, in half of the CPU time of a request.
         """
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
         request = new_request(like, content)
@@ -149,7 +149,7 @@ class Wire:
             raise self._without_key(server_error(response.status_code, response.headers, response.content))
         return response
 
-    def _meaning(self, error: Exception) -> JudgeError:
+    def _judge_error(self, error: Exception) -> JudgeError:
         import openai
 
         if isinstance(error, TooLongError) or isinstance(error.__cause__, TooLongError):
@@ -168,7 +168,7 @@ class Wire:
         return self._without_key(JudgeError("unavailable", f"{self.server}: {str(error)[:_SHOWN_CHARS]}"))
 
     def _without_key(self, error: JudgeError) -> JudgeError:
-        """*error*, whose text may quote the request, without the key: it ends up in telemetry."""
+        """Return *error*, whose text may quote the request, without the API key: the text ends up in telemetry."""
         given: Any = self._given
         key = self._key or getattr(given, "api_key", None) or os.environ.get("OPENAI_API_KEY")
         if isinstance(key, str) and len(key) >= 8 and key in error.detail:
@@ -178,26 +178,29 @@ class Wire:
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
-    async def _client(self) -> _Open:
-        """The client of the running event loop."""
+    async def _client(self) -> _LoopClient:
+        """Return the client of the running event loop, made at the first request."""
         loop = asyncio.get_running_loop()
-        found = self._clients.get(id(loop))
-        if found is None or found.loop is not loop or found.pid != os.getpid():
-            await _load()
-            found = self._clients.get(id(loop))  # made by another request meanwhile
-        if found is None or found.loop is not loop or found.pid != os.getpid():
-            found = await self._open(loop)
-        return found
+        found = self._opened(loop)
+        if found is None and "openai" not in sys.modules:
+            with suppress(RuntimeError):  # no thread can be started any more: the process is ending
+                await asyncio.to_thread(import_module, "openai")  # it can take a second
+            found = self._opened(loop)  # by another request meanwhile
+        return found or await self._open(loop)
 
-    async def _open(self, loop: asyncio.AbstractEventLoop) -> _Open:
+    def _opened(self, loop: asyncio.AbstractEventLoop) -> _LoopClient | None:
+        found = self._clients.get(id(loop))
+        return found if found is not None and found.loop is loop and found.pid == os.getpid() else None
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> _LoopClient:
         for key, old in list(self._clients.items()):
             if old.pid != os.getpid():
-                _left_behind.append(self._clients.pop(key, None))
+                _abandoned.append(self._clients.pop(key, None))
             elif old.loop.is_closed():
                 self._clients.pop(key, None)
         client, http = self._new()
         keeper = _kept(None if http is None else client)
-        made = self._clients[id(loop)] = _Open(loop, os.getpid(), client, http, keeper)
+        made = self._clients[id(loop)] = _LoopClient(loop, os.getpid(), client, http, keeper)
         await keeper.__anext__()
         return made
 
@@ -208,37 +211,26 @@ class Wire:
         if self._given is not None:
             given: Any = self._given
             return given.with_options(max_retries=0), None
-        key = self._key or os.environ.get("OPENAI_API_KEY") or self._no_key()
+        key = self._key or os.environ.get("OPENAI_API_KEY")
+        if not key and self.server == OPENAI:
+            todo = "set OPENAI_API_KEY, or pass api_key="
+            raise JudgeError("unavailable", f"no API key for {self.server}: {todo}", retryable=False)
         http = new_http_client(self.server, self._transport)
         client: Any = openai.AsyncOpenAI(
-            api_key=key,
+            api_key=key or _NO_KEY,
             base_url=self.server,
-            max_retries=0,  # whoever asks has a deadline, and knows what other requests were told
+            max_retries=0,  # the judge's client has a deadline, and knows the Retry-After of other requests
             timeout=None,
             http_client=http,
             default_headers={"Accept-Encoding": "identity"},
         )
         return client, http
 
-    def _no_key(self) -> str:
-        if self.server == OPENAI:
-            todo = "set OPENAI_API_KEY, or pass api_key="
-            raise JudgeError("unavailable", f"no API key for {self.server}: {todo}", retryable=False)
-        return _NO_KEY
-
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
         found = self._clients.pop(id(asyncio.get_running_loop()), None)
         if found is not None and found.pid == os.getpid():
             await found.keeper.aclose()
-
-
-async def _load() -> None:
-    """Import the openai package, which can take a second, without holding up the event loop."""
-    if "openai" in sys.modules:
-        return
-    with suppress(RuntimeError):  # no thread can be started any more: the process is ending
-        await asyncio.to_thread(import_module, "openai")
 
 
 def _too_long() -> JudgeError:

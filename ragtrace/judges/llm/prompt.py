@@ -1,93 +1,75 @@
-"""What one request asks, and its two messages: instructions in the system's, data and nothing else in the user's."""
+"""`Prompt`: one request to the model, with the function that reads its reply."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit
-from ragtrace.judges.llm.prompts import Kind, system_message
-from ragtrace.judges.llm.schemas import NAMES, SCHEMAS
-
-if TYPE_CHECKING:
-    from ragtrace.judges.llm.chat_types import Ask
-
+from ragtrace.judges.llm.schemas import Schema
 
 MOST_TOKENS: Final = 16_000
-"""Of any reply: what most models can write."""
+"""Tokens of any reply: as many as most models can write."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 
+class ReadReply(Protocol):
+    """Labels read from a reply of the model, and the defects of that reply."""
+
+    @property
+    def defects(self) -> Sequence[str]:
+        """What breaks the rules of the reply, in words for the model; empty if nothing does."""
+        ...
+
+
+R = TypeVar("R", bound=ReadReply)
+
+
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One request: the ids in it are those that its reply must speak of."""
-
-    kind: Kind
-    query: str = ""
-    sentences: tuple[Unit, ...] = ()
-    """To be labelled; for a contradiction request, what is held against the chunks."""
-    chunks: tuple[Chunk, ...] = ()
-    citations: tuple[Cited, ...] = ()
-    parts: tuple[Unit, ...] = ()
-    """Where citations stand: given by the application, or sentences that are not to be labelled."""
-    given: Mapping[str, str] | None = None
-    """Statements by id: to be verified, and controls."""
-    controls: frozenset[str] = frozenset()
-    """Ids of those that are controls: a repair request must not say what is wrong with their evidence."""
-
-
-def ample_tokens(asked: Asked) -> int:
-    """Return more tokens than an honest reply to *asked* has, by the number and length of what it labels."""
-    labelled = 30 * (len(asked.sentences) + len(asked.chunks) + len(asked.citations)) + 250 * len(asked.given or ())
-    # Statements restate a sentence with names for pronouns, in any script; each has a quote and a dozen fields.
-    stated = sum(250 + 5 * len(unit.text) for unit in asked.sentences) if asked.kind in ("full", "extract") else 0
-    return min(MOST_TOKENS, 500 + labelled + stated)
-
-
-def ask_for(asked: Asked, *, max_tokens: int | None = None) -> Ask:
-    """The request for *asked*."""
-    from ragtrace.judges.llm.chat_types import Ask  # loads what a judge by words alone does without
-
-    return Ask(
-        system=system_message(asked.kind),
-        user=user_message(asked),
-        name=NAMES[asked.kind],
-        schema=SCHEMAS[asked.kind],
-        max_tokens=max_tokens,
-        ample_tokens=ample_tokens(asked),
-    )
-
-
-def user_message(asked: Asked, key: str | None = None) -> str:
-    """One JSON object, {"data_<key>": ...}: whatever quotes and brackets a text has, it stays inside its string.
+class Prompt(Generic[R]):
+    """One request to the model: instructions, data, the schema of the reply, and the function that reads the reply.
 
     Args:
-        key: default: random, so that no text can have known it.
+        name: name of the schema: letters, digits, underscores.
+        system: all instructions.
+        user: the data, which is never instruction: see `user_message`.
+        schema: JSON schema of the reply; an object with every key required and none besides, as strict mode asks for.
+        read: returns the labels in any JSON object, with its defects; a reply with defects is asked for once more.
+        ample_tokens: more tokens than an honest reply has. It is the limit where the user sets none, so that a small
+            model that repeats itself does not run until the timeout. A model that spends them on reasoning gets no
+            limit.
+        logprobs: whether the log probabilities of the reply's tokens are wanted.
+        temperature: 0 for the likeliest reply; left out for models that reject it.
+        samples: number of replies wanted.
     """
-    data: dict[str, object] = {}
-    if asked.kind != "verdict":
-        data["query"] = asked.query
-    if asked.kind not in ("verify", "verdict"):
-        data["answer_sentences"] = _units(asked.sentences)
-    if asked.parts:
-        data["answer_parts"] = _units(asked.parts)
-    if asked.kind != "extract":
-        data["chunks"] = _items({chunk.id: chunk.text for chunk in asked.chunks})
-    if asked.kind in ("full", "verify"):
-        data["citations"] = [
-            {"id": cited.id, "sentence_id": cited.unit_id, "chunk_id": cited.chunk_id} for cited in asked.citations
-        ]
-    if asked.kind in ("full", "verify", "verdict"):
-        data["given_statements"] = _items(asked.given or {})
+
+    name: str
+    system: str
+    user: str
+    schema: Schema
+    read: Callable[[dict[str, Any]], R]
+    ample_tokens: int | None = None
+    logprobs: bool = False
+    temperature: float = 0.0
+    samples: int = 1
+
+
+def user_message(data: Mapping[str, object], key: str | None = None) -> str:
+    """Return one JSON object, {"data_<key>": data}: no text in *data* can end its string or know the key.
+
+    Args:
+        key: default: random.
+    """
     return _ENCODER.encode({f"data_{key or secrets.token_hex(4)}": data})
 
 
-def _units(units: tuple[Unit, ...]) -> list[dict[str, str]]:
-    return _items({unit.id: unit.text for unit in units})
-
-
-def _items(texts: Mapping[str, str]) -> list[dict[str, str]]:
+def listed(texts: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return texts by id as a list of records, as the model is shown them."""
     return [{"id": name, "text": text} for name, text in texts.items()]
+
+
+def numbered(prefix: str, texts: Iterable[str]) -> dict[str, str]:
+    """Return *texts* by id: prefix1, prefix2 ..."""
+    return {f"{prefix}{number}": text for number, text in enumerate(texts, 1)}

@@ -1,4 +1,4 @@
-"""A call as a judge is shown it: cleaned, capped, numbered. Everything in it is hostile text."""
+"""`PromptInput`: a call as a model is shown it: cleaned, capped, with ids. Everything in it is hostile text."""
 
 from __future__ import annotations
 
@@ -9,102 +9,102 @@ from typing import Final, NamedTuple
 
 from ragtrace.core.types import Document, Plain, RagCall
 from ragtrace.judges.lexical.sentences import sentences
-from ragtrace.judges.llm.citing import MOST_MARKS, Mark, cited_rank, marks, with_their_marks
+from ragtrace.judges.llm.citation_marks import MOST_MARKS, Mark, cited_rank, marks, with_their_marks
 from ragtrace.judges.llm.injection_signals import suspicious
 from ragtrace.judges.llm.invisible_chars import Cleaned, clean, without_hidden
 from ragtrace.judges.llm.quotes import Said, fold, said_by
 
 MAX_CHUNK_CHARS: Final = 8_000
 MOST_CITATIONS: Final = 200
-"""More are not put to a model, and so are unjudged."""
+"""Citations in a request; those beyond are unjudged."""
 
 
 class Unit(NamedTuple):
-    """A sentence of the answer, or a part that the application gave."""
+    """Sentence of the answer, or a part of it that the application gave."""
 
     id: str
     text: str
     start: int
-    """Offsets in the answer as the application gave it."""
+    """Offset in the answer as the application gave it."""
     end: int
 
 
 class Chunk:
-    """A distinct retrieved passage that is not blank."""
+    """Distinct retrieved passage that is not blank."""
 
     __slots__ = ("_folded", "_said", "id", "rank", "text")
 
     def __init__(self, rank: int, text: str) -> None:
         self.id = f"c{rank + 1}"
         self.rank = rank
-        """Of its first occurrence, from 0."""
+        """Rank of its first occurrence, from 0."""
         self.text = text
         self._folded: str | None = None
         self._said: Said | None = None
 
     @property
     def folded(self) -> str:
-        """The text as quotes are compared with it; made on first use, once."""
+        """Text as quotes are compared with it; made on first use, once."""
         if self._folded is None:
             self._folded = fold(self.text)
         return self._folded
 
     @property
     def said(self) -> Said:
-        """The numbers and words of the text; found on first use, once."""
+        """Numbers and words of the text; found on first use, once."""
         if self._said is None:
             self._said = said_by(self.text)
         return self._said
 
 
 class Cited(NamedTuple):
-    """A distinct pair of a part of the answer and a passage that it cites."""
+    """Distinct pair of a part of the answer and a passage that it cites."""
 
     id: str
-    """"" if it is not asked about: there is no such passage, it is blank, or there are too many citations."""
+    """"" if it is in no request: there is no such passage, it is blank, or there are too many citations."""
     part: int
     """Index of the sentence, or of the part that the application gave."""
     unit_id: str
     rank: int | None
-    """Of the passage, of equal ones the first; None: there is no such passage."""
+    """Rank of the passage, of equal ones the first; None: there is no such passage."""
     chunk_id: str
     marker: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """One call, made ready."""
+class PromptInput:
+    """Texts of one call, ready to be shown to a model, and what was noticed in them."""
 
     query: str
     answer: str
-    """As the application gave it."""
+    """Answer as the application gave it."""
     sentences: tuple[Unit, ...]
     chunks: tuple[Chunk, ...]
     same_as: tuple[int | None, ...] | None
     """For each retrieved passage, the rank of the first that equals it; None: it is blank. None: not captured."""
     parts: tuple[Unit, ...] | None
-    """What the application says may cite; None: the sentences."""
+    """Parts that may cite, as the application gave them; None: the sentences may."""
     citations: tuple[Cited, ...]
     attributes: Mapping[str, Plain]
 
     @property
     def chars(self) -> int:
-        """Characters of hostile text."""
+        """Characters of query, answer and chunks."""
         return len(self.query) + sum(len(c.text) for c in self.chunks) + sum(len(s.text) for s in self.sentences)
 
 
-def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> Sheet:
-    """*call* without hidden characters, with ids; passages and query over *max_chunk_chars* are cut, and counted."""
+def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInput:
+    """Return *call* without invisible characters, with ids; longer passages and queries are cut, and counted."""
     answer = clean(call.answer or "")
     query = clean(call.query or "")
     documents = call.contexts or ()
     ids = [document.id for document in documents]
     found = marks(answer.text, ids)
     units = tuple(_units(answer, found))
-    shown = _Shown(max_chunk_chars)
+    shown = _ChunkList(max_chunk_chars)
     same_as = None if call.contexts is None else shown.add(documents)
     parts = None if call.parts is None else tuple(_parts(call, max_chunk_chars))
-    return Sheet(
+    return PromptInput(
         query=query.text[:max_chunk_chars].strip(),
         answer=call.answer or "",
         sentences=units,
@@ -119,18 +119,18 @@ def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> Sheet:
 def reference_chunks(
     documents: Sequence[Document], max_chunk_chars: int = MAX_CHUNK_CHARS
 ) -> tuple[tuple[Chunk, ...], tuple[str | None, ...]]:
-    """The chunks to show for *documents*; and for each distinct one that is not blank, the id of its chunk.
+    """Return the chunks to show for *documents*; and the id of the chunk of each distinct one that is not blank.
 
-    None: all of its text is hidden.
+    An id is None if all characters of the document are invisible.
     """
     distinct = {key: document for document in reversed(documents) if (key := " ".join(document.text.split()))}
-    shown = _Shown(max_chunk_chars)
+    shown = _ChunkList(max_chunk_chars)
     firsts = shown.add(list(reversed(distinct.values())))
     return tuple(shown.chunks), tuple(None if first is None else f"c{first + 1}" for first in firsts)
 
 
-class _Shown:
-    """The chunks to show, and what was done to them."""
+class _ChunkList:
+    """Chunks to show, and counts of those that were cut or left out."""
 
     def __init__(self, max_chars: int) -> None:
         self._max_chars = max_chars
@@ -138,7 +138,7 @@ class _Shown:
         self.truncated = self.duplicates = self.hidden = 0
 
     def add(self, documents: Sequence[Document]) -> tuple[int | None, ...]:
-        """Take in *documents*; for each the rank of the first that equals it, None if it is blank."""
+        """Add *documents*; return for each the rank of the first that equals it, None if it is blank."""
         first: dict[str, int] = {}
         return tuple(self._add(rank, document, first) for rank, document in enumerate(documents))
 
@@ -177,7 +177,7 @@ def _parts(call: RagCall, max_chars: int) -> Iterator[Unit]:
 def _pairs(
     call: RagCall, units: Sequence[Unit], found: Sequence[Mark], answer: Cleaned
 ) -> Iterator[tuple[int, str, int | None]]:
-    """(index of the part, marker, rank of the passage) of everything that is cited."""
+    """Yield (index of the part, marker, rank of the passage) of everything that is cited."""
     if call.parts is not None:
         ids = [document.id for document in call.contexts or ()]
         for index, part in enumerate(call.parts):
@@ -214,7 +214,7 @@ def _cited(
 
 
 def _attributes(
-    call: RagCall, shown: _Shown, answer: Cleaned, query: Cleaned, max_chars: int, found: Sequence[Mark]
+    call: RagCall, shown: _ChunkList, answer: Cleaned, query: Cleaned, max_chars: int, found: Sequence[Mark]
 ) -> dict[str, Plain]:
     hidden = shown.hidden + answer.removed + query.removed
     counts = {

@@ -1,4 +1,4 @@
-"""The questions that an answer would answer, and how close they are to the one that was asked."""
+"""Labels that need embeddings: questions that the answer would answer, and how close the answer is to a reference."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from ragtrace.judges.llm.family import Case, Found, Request, instructions, note, shown, text_of
-from ragtrace.judges.llm.schemas import YES_NO
-from ragtrace.judges.llm.shapes import one_of, record, texts
+from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily, note, one_line, shown
+from ragtrace.judges.llm.schemas import YES_NO, one_of, record, texts
 from ragtrace.judges.local.embedder import cosines
 
-FIELDS: Final = frozenset({"questions", "question_cosines", "noncommittal"})
 WANTED: Final = 3
 _SCHEMA: Final = record(noncommittal=one_of(YES_NO), questions=texts())
 
 
-class Reply(NamedTuple):
-    """What a reply says."""
+class QuestionsReply(NamedTuple):
+    """Questions that an answer would answer, as the model wrote them."""
 
     noncommittal: bool | None
     questions: tuple[str, ...]
@@ -25,8 +23,8 @@ class Reply(NamedTuple):
     defects: list[str]
 
 
-def read(data: Mapping[str, Any]) -> Reply:
-    """*data*, a reply, whatever it is."""
+def read_questions(data: Mapping[str, Any]) -> QuestionsReply:
+    """Return the questions in a reply, which may be any JSON object."""
     defects: list[str] = []
     label: object = data.get("noncommittal")
     noncommittal = label == "yes" if isinstance(label, str) and label in YES_NO else None
@@ -38,33 +36,48 @@ def read(data: Mapping[str, Any]) -> Reply:
         note(defects, "questions is missing or not a list")
     elif len(items) > WANTED:
         note(defects, f"questions has {len(items)} entries; give {WANTED} different ones")
-    questions = {_folded(text): text for text in (text_of({"text": item}) for item in items[:WANTED]) if text}
+    questions = {_folded(text): text for text in map(one_line, items[:WANTED]) if text}
     if not questions and not noncommittal:
         note(defects, f"there is no question; give {WANTED} different ones")
-    return Reply(noncommittal, tuple(questions.values()), defects)
-
-
-async def find(case: Case, found: Found) -> None:
-    """Ask for the questions with the answer alone, then embed them with the query."""
-    if case.embedder is None:
-        found.reasons["question_cosines"] = "no_embedder"
-        return
-    if not case.sheet.query or not case.sheet.answer.strip() or case.declined:
-        return
-    data = {"answer": found.shown("answer", case.call.answer)}
-    request = Request("questions", instructions("questions"), data, _SCHEMA, lambda reply: read(reply).defects)
-    reply = read((await found.ask(case, request)).data)
-    if reply.noncommittal is None:
-        found.reasons["question_cosines"] = "unparsable"
-        return
-    found.labels |= {"noncommittal": reply.noncommittal, "questions": reply.questions}
-    if not reply.questions:
-        found.reasons["question_cosines"] = "no_questions"
-    elif not reply.noncommittal:  # else the score is 0 whatever they are
-        vectors = await found.embed(case.embedder, [case.sheet.query, *reply.questions])
-        found.labels["question_cosines"] = cosines(vectors, 1 + len(reply.questions))
+    return QuestionsReply(noncommittal, tuple(questions.values()), defects)
 
 
 def _folded(text: str) -> str:
-    """Questions that differ in case, form of characters or the closing mark are one."""
+    """Return *text* so that questions are equal that differ in case, form of characters or the closing mark."""
     return unicodedata.normalize("NFKC", text).casefold().rstrip("?.! ")
+
+
+async def find_questions(extra: ExtraLabels) -> None:
+    """Ask for the questions with the answer alone, then embed them with the query."""
+    embedder = extra.session.embedder
+    if embedder is None:
+        extra.reasons["question_cosines"] = "no_embedder"
+        return
+    if not extra.input.query or not extra.input.answer.strip() or extra.declined:
+        return
+    data = {"answer": extra.shown("answer", extra.call.answer)}
+    reply = (await extra.ask("questions", data, _SCHEMA, read_questions)).reply
+    if reply.noncommittal is None:
+        extra.reasons["question_cosines"] = "unparsable"
+        return
+    extra.labels |= {"noncommittal": reply.noncommittal, "questions": reply.questions}
+    if not reply.questions:
+        extra.reasons["question_cosines"] = "no_questions"
+    elif not reply.noncommittal:  # else the score is 0 whatever they are
+        vectors = await extra.session.embed(embedder, [extra.input.query, *reply.questions])
+        extra.labels["question_cosines"] = cosines(vectors, 1 + len(reply.questions))
+
+
+async def find_reference_cosine(extra: ExtraLabels) -> None:
+    """Embed answer and reference in one request, and label the call with their cosine."""
+    embedder = extra.session.embedder
+    if embedder is None:
+        extra.reasons["reference_cosine"] = "no_embedder"
+        return
+    answer, reference = (extra.call.answer or "").strip(), (extra.call.reference or "").strip()
+    if answer and reference:
+        extra.labels["reference_cosine"] = cosines(await extra.session.embed(embedder, [answer, reference]), 2)[0]
+
+
+FAMILY: Final = LabelFamily(frozenset({"questions", "question_cosines", "noncommittal"}), find_questions)
+REFERENCE_FAMILY: Final = LabelFamily(frozenset({"reference_cosine"}), find_reference_cosine)

@@ -1,17 +1,15 @@
-"""What a server's error means: a reason, whether to come back and when, and which part of the request it rejects."""
+"""Meaning of a server's error: the reason, whether and when to retry, and which part of the request it rejects."""
 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from time import time
 from typing import Any, Final, cast
 
 from ragtrace.core.errors import JudgeError
+from ragtrace.core.retry_after import retry_after_seconds
 
 _SHOWN_CHARS: Final = 300
 _READ_CHARS: Final = 4_000
@@ -44,108 +42,91 @@ _TOO_LONG: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What stands in an error body, whichever of the known shapes it has."""
+class ErrorBody:
+    """Parts of an error body, whichever of the known shapes it has."""
 
     message: str
     param: str
-    """The part of the request that it names as the culprit; "" if none."""
+    """Parameter of the request that the server names as the culprit; "" if none."""
     code: str
     text: str
-    """All of it, in small letters."""
+    """The whole body in lower case."""
 
 
 class ServerError(JudgeError):
-    """The server answered, with an error."""
+    """Error that a server answered with."""
 
     def __init__(
-        self, reason: str, status: int, said: Said, *, retry_after: float | None = None, retryable: bool = False
+        self, reason: str, status: int, parts: ErrorBody, *, retry_after: float | None = None, retryable: bool = False
     ) -> None:
-        shown = " ".join(said.message.split())[:_SHOWN_CHARS]
+        shown = " ".join(parts.message.split())[:_SHOWN_CHARS]
         super().__init__(reason, f"HTTP {status}: {shown}", retry_after=retry_after, retryable=retryable)
-        self.status, self.said = status, said
+        self.status, self.parts = status, parts
 
 
 def server_error(status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
-    """What an answer with that *status* means."""
-    said = read_said(body)
-    after = retry_after(headers)
-    if any(word in said.text for word in _FILTERED) and status < 500:
-        return ServerError("content_filter", status, said)
-    if _TOO_LONG.search(said.text) and status in (400, 413, 422, 500):
-        return ServerError("truncated", status, said)
+    """Return the error that a response with *status* stands for."""
+    parts = read_error_body(body)
+    after = retry_after_seconds(headers)
+    if any(word in parts.text for word in _FILTERED) and status < 500:
+        return ServerError("content_filter", status, parts)
+    if _TOO_LONG.search(parts.text) and status in (400, 413, 422, 500):
+        return ServerError("truncated", status, parts)
     if status == 429:
-        for_good = said.code in _STAY_AWAY or any(word in said.text for word in _STAY_AWAY)
-        return ServerError("unavailable", status, said, retry_after=None if for_good else after, retryable=not for_good)
+        for_good = parts.code in _STAY_AWAY or any(word in parts.text for word in _STAY_AWAY)
+        return ServerError(
+            "unavailable", status, parts, retry_after=None if for_good else after, retryable=not for_good
+        )
     if status in (408, 409, 425) or status >= 500:
-        return ServerError("unavailable", status, said, retry_after=after, retryable=status != 501)
-    return ServerError("unavailable", status, said)
+        return ServerError("unavailable", status, parts, retry_after=after, retryable=status != 501)
+    return ServerError("unavailable", status, parts)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds in which the server wants to be left alone: `retry-after-ms`, or `retry-after` as seconds or as a date.
-
-    Azure and OpenAI send the first, RFC 9110 (section 10.2.3) defines the second. None: it does not say, or not
-    clearly.
-    """
-    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name, "")) * unit
-        except ValueError:
-            continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    try:
-        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time())
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-
-
-def read_said(body: bytes) -> Said:
-    """The parts of an error body."""
+def read_error_body(body: bytes) -> ErrorBody:
+    """Return the parts of an error body."""
     text = body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS]
     try:
         parsed: Any = json.loads(body[: 64 * _READ_CHARS])
     except (ValueError, RecursionError):
-        return Said(text, "", "", text.lower())
+        return ErrorBody(text, "", "", text.lower())
     outer = _first(parsed)
     inner: Any = outer.get("error", outer.get("detail", outer))
     fields = cast("dict[str, Any]", inner) if isinstance(inner, dict) else outer
     message = inner if isinstance(inner, str) else fields.get("message") or text
-    return Said(str(message)[:_READ_CHARS], _word(fields.get("param")), _word(fields.get("code")), text.lower())
+    return ErrorBody(str(message)[:_READ_CHARS], _word(fields.get("param")), _word(fields.get("code")), text.lower())
 
 
 def _first(parsed: object) -> dict[str, Any]:
-    """The object itself, or the first of a list, as Google's server sends it."""
+    """Return the object itself, or the first of a list, as Google's server sends it."""
     items = cast("list[object]", parsed) if isinstance(parsed, list) else [parsed]
     return cast("dict[str, Any]", items[0]) if items and isinstance(items[0], dict) else {}
 
 
 def _word(value: object) -> str:
-    """A field that may be missing, null, a number or the word "None"."""
+    """Return a field in lower case; "" if it is missing, null or the word "None"."""
     word = str(value)[:_SHOWN_CHARS].lower() if isinstance(value, (str, int)) else ""
     return "" if word in ("none", "null") else word
 
 
 def rejected(error: ServerError, sent: Collection[str]) -> str | None:
-    """Which of the top-level parts *sent* the server says it does not know or support; "stream": it only streams.
+    """Return the top-level parameter of *sent* that the server does not know or support.
 
-    None: its error is about something else.
+    "stream": the server only streams; None: its error is about something else.
     """
     if error.status not in _REJECTING | _PERHAPS_REJECTING or error.reason != "unavailable":
         return None
-    if "stream" not in sent and _STREAM_ONLY.search(error.said.text):
+    if "stream" not in sent and _STREAM_ONLY.search(error.parts.text):
         return "stream"
-    culprit = re.split(r"[.\[]", error.said.param.removeprefix("body."))[0]
+    culprit = re.split(r"[.\[]", error.parts.param.removeprefix("body."))[0]
     if culprit in sent and error.status in _REJECTING:
         return culprit
     if culprit and culprit not in ("json_schema", "json_object"):
         return None
-    return _first_named(error.said.text, sent) if _UNSUPPORTED.search(error.said.text) else None
+    return _first_named(error.parts.text, sent) if _UNSUPPORTED.search(error.parts.text) else None
 
 
 def _first_named(text: str, sent: Collection[str]) -> str | None:
-    """What is named first: the request, which some servers append, names everything."""
+    """Return the parameter named first: the request, which some servers append, names all of them."""
     found = {name: place for name in sent if (place := _place(text, name)) is not None}
     return min(found, key=found.__getitem__) if found else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import ssl
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
@@ -15,23 +15,23 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 MOST_REPLY_BYTES: Final = 2 * 2**20
-"""A longer reply is not read to its end."""
+"""Longest reply that is read to its end."""
 _MOST_PACKED_BYTES: Final = MOST_REPLY_BYTES // 32
-"""Of a reply that came compressed although we asked for none: it may be a bomb."""
+"""Longest compressed reply: none was asked for, and it may be a bomb."""
 
 
 Transport = Literal["auto", "aiohttp", "httpx"]
-"""What moves the bytes; aiohttp takes half the CPU time, and comes with `pip install openai[aiohttp]`."""
+"""HTTP library: aiohttp takes half the CPU time, and comes with `pip install openai[aiohttp]`."""
 
 
 class TooLongError(Exception):
-    """The server sent more than a reply can be."""
+    """The server sent more bytes than any reply has."""
 
 
 def new_http_client(base_url: str, transport: Transport = "auto") -> Any:
-    """A client of the HTTP library that the installed openai package is built on, over aiohttp where that is installed.
+    """Return a client of the HTTP library that the openai package is built on, over aiohttp where that is installed.
 
-    It has no time limits: who uses it sets one for the whole request.
+    The client has no time limits: `Wire` sets one for the whole request.
     """
     import openai
 
@@ -53,7 +53,7 @@ def unlogged() -> Generator[None, None, None]:
 
     Its warnings, and the requests of the application's own clients, are logged as ever.
     """
-    logging.getLogger(_library().__name__).addFilter(_loud_or_theirs)  # adding it again changes nothing
+    logging.getLogger(_library().__name__).addFilter(_passes)  # adding it again changes nothing
     token = _ours.set(True)
     try:
         yield
@@ -61,13 +61,13 @@ def unlogged() -> Generator[None, None, None]:
         _ours.reset(token)
 
 
-def _loud_or_theirs(record: logging.LogRecord) -> bool:
+def _passes(record: logging.LogRecord) -> bool:
     return record.levelno > logging.INFO or not _ours.get()
 
 
 @cache
 def has_aiohttp() -> bool:
-    """Whether the openai package can use aiohttp here."""
+    """Return whether the openai package can use aiohttp here."""
     import openai
 
     bases = getattr(getattr(openai, "DefaultAioHttpClient", object), "__mro__", ())  # older versions have none
@@ -76,18 +76,18 @@ def has_aiohttp() -> bool:
 
 @cache
 def load() -> None:
-    """Import now what the first request would: the HTTP library's transport and its use of the event loop.
+    """Import the modules that the first request would import: the HTTP library's transport and event loop backend.
 
     A fork copies the lock of a module that another thread is importing at that moment, held for ever: the child would
     hang at its first request.
     """
-    with suppress(Exception):  # whatever is wrong is said by the first request
+    with suppress(Exception):  # the first request reports what is wrong
         new_http_client("http://localhost")
     for name in ("httpcore._backends.anyio", "httpcore2._backends.anyio", "anyio._backends._asyncio"):
         with suppress(ImportError):
             import_module(name)
-    # Of the machine and the system, which the openai package tells its server. Python remembers both, and holds a lock
-    # while it finds them out for the first time.
+    # The openai package sends the machine and the system to its server. Python caches both, and holds a lock while it
+    # determines them for the first time.
     with suppress(Exception):
         platform.platform()
         platform.processor()
@@ -101,13 +101,13 @@ def new_request(like: Any, content: bytes) -> Any:
 
 
 def response_type() -> Any:
-    """The class of a raw response, for `client.post(cast_to=...)`."""
+    """Return the class of a raw response, for `client.post(cast_to=...)`."""
     return _library().Response
 
 
 @cache
 def _library() -> Any:
-    """httpx, or httpx2 from version 3 of the openai package on."""
+    """Return the module httpx, or httpx2 from version 3 of the openai package on."""
     import openai
 
     bases = openai.DefaultAsyncHttpxClient.__mro__
@@ -124,16 +124,16 @@ def _behind_proxy(base_url: str) -> bool:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Made once: reading the certificates takes 20 ms."""
+    """Return the TLS context of all connections; reading the certificates takes 20 ms."""
     context: ssl.SSLContext = _library().create_ssl_context()
     return context
 
 
 class _Lines:
-    """One connection pool for each request in flight, the one used last first.
+    """Transport with one connection pool for each request in flight; the pool used last is used first.
 
     A pool of httpx looks through all its connections for each other one at every request: the CPU time of a request
-    grows with the number in flight. A pool of one has nothing to look through.
+    grows with the number in flight. A pool of one connection has nothing to look through.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -148,7 +148,7 @@ class _Lines:
         except BaseException:
             self._idle.append(line)
             raise
-        response.stream = _stream_types()["released"](response.stream, lambda: self._idle.append(line))
+        response.stream = _stream_type()(response.stream, None, lambda: self._idle.append(line))
         return response
 
     def _new(self) -> Any:
@@ -171,23 +171,26 @@ class _Lines:
 
 async def _cap(response: Any) -> None:
     packed = response.headers.get("content-encoding", "identity") != "identity"
-    most = _MOST_PACKED_BYTES if packed else MOST_REPLY_BYTES
-    response.stream = _stream_types()["capped"](response.stream, most)
+    response.stream = _stream_type()(response.stream, _MOST_PACKED_BYTES if packed else MOST_REPLY_BYTES, None)
 
 
 @cache
-def _stream_types() -> dict[str, Any]:
-    """Made on first use: the library, whose base class they need, is imported no earlier."""
+def _stream_type() -> Any:
+    """Return the class of guarded streams; it is made on first use, because its base class belongs to the library."""
     library = _library()
 
-    class Released(library.AsyncByteStream):  # type: ignore[misc,name-defined,unused-ignore]
-        """Says when it was closed."""
+    class Guarded(library.AsyncByteStream):  # type: ignore[misc,name-defined,unused-ignore]
+        """Stream of a response that ends with an error beyond *most* bytes, and calls *closed* when it is closed."""
 
-        def __init__(self, stream: Any, closed: Any) -> None:
-            self._stream, self._closed = stream, closed
+        def __init__(self, stream: Any, most: int | None, closed: Callable[[], None] | None) -> None:
+            self._stream, self._left, self._closed = stream, most, closed
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             async for piece in self._stream:
+                if self._left is not None:
+                    self._left -= len(piece)
+                    if self._left < 0:
+                        raise TooLongError
                 yield piece
 
         async def aclose(self) -> None:
@@ -195,23 +198,7 @@ def _stream_types() -> dict[str, Any]:
                 await self._stream.aclose()
             finally:
                 closed, self._closed = self._closed, None
-                if closed is not None:  # it may be closed twice, and the line is given back once
+                if closed is not None:  # a stream may be closed twice, and the line is given back once
                     closed()
 
-    class Capped(library.AsyncByteStream):  # type: ignore[misc,name-defined,unused-ignore]
-        """Ends with an error beyond *most* bytes."""
-
-        def __init__(self, stream: Any, most: int) -> None:
-            self._stream, self._left = stream, most
-
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for piece in self._stream:
-                self._left -= len(piece)
-                if self._left < 0:
-                    raise TooLongError
-                yield piece
-
-        async def aclose(self) -> None:
-            await self._stream.aclose()
-
-    return {"released": Released, "capped": Capped}
+    return Guarded

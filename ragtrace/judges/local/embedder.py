@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ragtrace.judges.llm.chat_types import Embeddings
+    from ragtrace.judges.local.embeddings import Embeddings
 
 Vectors: TypeAlias = "Sequence[Sequence[float]] | NDArray[np.floating[Any]]"
 """(texts, d) numbers: lists, or an array."""
@@ -79,7 +79,7 @@ class OpenAIEmbedder:
             await transport.aclose()
 
     def _transport(self) -> Embeddings:
-        from ragtrace.judges.llm.chat_types import Embeddings
+        from ragtrace.judges.local.embeddings import Embeddings
 
         if self._embeddings is None:
             self._embeddings = Embeddings(

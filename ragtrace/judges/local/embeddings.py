@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import Price, cost_of_refusal, cost_of_reply, price_of, read_usage
-from ragtrace.judges.llm import response_format
 from ragtrace.judges.llm.completions import check_error, read_json
 from ragtrace.judges.llm.openai_client import Wire
+from ragtrace.judges.llm.response_format import TEXT, habits_of
 from ragtrace.judges.llm.server_errors import ServerError
 
 _AT_A_TIME: Final = 24
@@ -79,7 +79,7 @@ class Embeddings:
         await self._wire.aclose()
 
     async def _ask(self, texts: list[str]) -> tuple[dict[str, Any], Cost]:
-        known, vain = response_format.known(self.server, self.model), Cost()
+        known, vain = habits_of(self.server, self.model), Cost()
         for _ in range(_MOST_LESSONS):
             # base64 is a third of the digits, and read in a tenth of the time
             wanted: dict[str, object] = {"model": self.model, "input": texts, "encoding_format": "base64"}
@@ -95,7 +95,7 @@ class Embeddings:
                 return answer, vain + spent
             except ServerError as error:
                 vain += cost_of_refusal(self.price)
-                if _wanted_dimensions(error, body) or not known.learn(error, body, response_format.TEXT):
+                if _wanted_dimensions(error, body) or not known.learn(error, body, TEXT):
                     raise vain.on_error(error) from error.__cause__
             except JudgeError as error:
                 raise (vain + Cost(1)).on_error(error) from error.__cause__
@@ -104,7 +104,7 @@ class Embeddings:
 
 def _wanted_dimensions(error: ServerError, body: dict[str, object]) -> bool:
     """Vectors of another length than the user wants are no replacement."""
-    return "dimensions" in body and "dimension" in error.said.text
+    return "dimensions" in body and "dimension" in error.parts.text
 
 
 def read_vectors(answer: dict[str, Any], count: int) -> list[list[float]]:

@@ -10,7 +10,7 @@ from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.lexical.sentences import sentences
 from ragtrace.judges.llm.invisible_chars import without_hidden
-from ragtrace.judges.llm.jsonreading import parse_rating
+from ragtrace.judges.llm.json_reading import parse_rating
 
 Pair: TypeAlias = tuple[str, str]
 """Premise and hypothesis."""

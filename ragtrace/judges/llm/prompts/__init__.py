@@ -1,6 +1,6 @@
-"""The prompts: text files of one subject each, put together for each kind of request.
+"""Instructions of the prompts: text files of one subject each, joined for each kind of request.
 
-`VERSION` is part of every judge's version, and so of every score: it changes with any of these files.
+`VERSION` is part of every judge's version, and so of every score: it changes with any file of the main reply.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from importlib.resources import files
 from typing import Final, Literal, TypeAlias
 
 Kind: TypeAlias = Literal["full", "extract", "verify", "contradicted", "verdict"]
-"""What is asked for: everything; what needs no chunk; what needs the chunks; which chunks are denied; a single word."""
+"""What a request asks for: everything; what needs no chunk; what needs the chunks; which chunks the answer contradicts;
+a verdict in one word."""
 
 VERSION: Final = "2"
 
@@ -25,10 +26,15 @@ PARTS: Final[dict[Kind, str]] = {
 
 @cache
 def system_message(kind: Kind) -> str:
-    """The instructions for one kind of request: the same for every call, so that servers can keep them cached."""
-    return "\n".join(_read(name) for name in PARTS[kind].split())
+    """Return the instructions for one kind of request of the main reply: equal for all calls, so servers cache them."""
+    return "\n".join(f"{_read(name)}\n" for name in PARTS[kind].split())
 
 
 @cache
+def extra_instructions(name: str) -> str:
+    """Return the instructions for labels beside the main reply: `own/<name>.txt` below the common frame."""
+    return f"{_read('own/frame')}\n{_read(f'own/{name}')}"
+
+
 def _read(name: str) -> str:
-    return files(__name__).joinpath(f"{name}.txt").read_text(encoding="utf-8").rstrip("\n") + "\n"
+    return files(__name__).joinpath(*f"{name}.txt".split("/")).read_text(encoding="utf-8").strip()

@@ -1,13 +1,13 @@
-"""Reads a judge's reply: any JSON at all to labels and a list of defects. Never an exception, never a default.
+"""Reads the main reply: any JSON to labels and a list of defects. Never raises, and never fills in a default.
 
-What the code enumerated (sentences, chunks, citations, given statements) is looked up by id: an id without exactly one
-valid label is unjudged, an id that was not asked for is a defect and nothing else. What the model wrote (statements) is
-numbered by its place; an entry that cannot be read as a statement is an unjudged statement without a text.
+Items that the request enumerates (sentences, chunks, citations, given statements) are looked up by id: an id without
+exactly one valid label is unjudged, an id that is not in the request is a defect and nothing else. Statements that the
+model wrote are numbered by their place; an entry that is no statement is an unjudged statement without a text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeVar, cast
@@ -15,66 +15,69 @@ from typing import Final, TypeVar, cast
 from ragtrace.core.labels import AnswerLabel, CitationSupport, Relevance, SentenceRelevance, Support
 from ragtrace.judges.lexical.text import language
 from ragtrace.judges.llm.invisible_chars import without_hidden
-from ragtrace.judges.llm.prompt import Asked
-from ragtrace.judges.llm.prompt_input import Chunk, Unit
-from ragtrace.judges.llm.quotes import lacking, occurs, overlaps, said_by, too_short
-from ragtrace.judges.llm.schemas import (
+from ragtrace.judges.llm.main_prompt import (
     ANSWER_LABELS,
     CITATION_SUPPORTS,
     LEVELS,
+    NAMES,
     RELEVANCES,
+    SCHEMAS,
     SENTENCE_RELEVANCES,
     SUPPORTS,
-    YES_NO,
-    fields,
+    LabelTask,
 )
+from ragtrace.judges.llm.prompt import Prompt, user_message
+from ragtrace.judges.llm.prompt_input import Chunk, Unit
+from ragtrace.judges.llm.prompts import system_message
+from ragtrace.judges.llm.quotes import lacking, occurs, overlaps, said_by, too_short
+from ragtrace.judges.llm.schemas import YES_NO
 
 MOST_STATEMENTS: Final = 1_000
-"""A reply with more is no judgement of one answer."""
+"""Entries of a list; a longer one is no judgement of one answer."""
 _TEXT_CHARS: Final = 500
 _QUOTE_CHARS: Final = 1_000
 _SHOWN_CHARS: Final = 40
 _SAMPLE_CHARS: Final = 500
-"""Enough to tell a language."""
-_WITH_EVIDENCE: Final = ("supported", "partial", "contradicted")
+"""Characters that are enough to tell a language."""
 
 L = TypeVar("L")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a statement stands to the chunks."""
+    """Label of a statement: how the chunks support it, with the evidence."""
 
     support: Support | None
     evidence: tuple[int, ...] = ()
     """Ranks of chunks, best first."""
     quote: str | None = None
-    """Only one that occurs in a chunk named."""
+    """Words of a chunk that decide; None: they do not occur in a chunk that the model named."""
     unverified: bool = False
+    """Nothing shows the label: evidence is missing, or the quote does not occur where it should."""
 
 
 UNJUDGED: Final = Verdict(None)
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
-    """A statement that the model read out of the answer."""
+class ExtractedStatement:
+    """Statement that the model extracted from the answer, with its labels."""
 
     text: str
-    """"" if the entry was no statement: it counts as one that is unjudged."""
+    """"" if the entry was no statement: it counts as an unjudged one."""
     sentences: tuple[int, ...]
-    """Indices of its sentences, ascending."""
+    """Indices of the sentences that make the statement, ascending."""
     checkable: bool
     relevant: Relevance | None
     verdict: Verdict = UNJUDGED
 
 
 @dataclass(slots=True)
-class Reply:
-    """What a reply says of what was asked. A part that is None was missing or no list."""
+class MainReply:
+    """Labels in one main reply. A part that is None was missing or no list."""
 
     sentences: dict[str, SentenceRelevance | None] | None = None
-    statements: list[Stated] | None = None
+    statements: list[ExtractedStatement] | None = None
     given: dict[str, Verdict] = field(default_factory=dict[str, Verdict])
     contradicted: dict[str, bool | None] | None = None
     grades: dict[str, int | None] | None = None
@@ -82,22 +85,42 @@ class Reply:
     answer_rating: int | None = None
     answer_label: AnswerLabel | None = None
     defects: list[str] = field(default_factory=list[str])
-    """What breaks a rule that makes items unjudged: worth a repair."""
+    """Broken rules that make items unjudged: worth a repair."""
     unproven: list[str] = field(default_factory=list[str])
-    """Evidence that is missing or does not occur where it should: statements that are unverified."""
+    """Evidence that is missing or does not occur where it should, which makes statements unverified."""
 
 
-def read(data: object, asked: Asked) -> Reply:
-    """The labels in *data*, which may be anything that JSON can say."""
-    return _Reader(data if isinstance(data, dict) else {}, asked).reply  # pyright: ignore[reportUnknownArgumentType]
+def main_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[MainReply]:
+    """Return the prompt of *task*.
+
+    Args:
+        prove: whether missing evidence, or a quote that does not occur where it should, is a defect of the reply.
+    """
+
+    def read_reply(data: dict[str, object]) -> MainReply:
+        reply = read_main_reply(data, task)
+        if prove:
+            reply.defects += reply.unproven
+        return reply
+
+    message = user_message(task.data())
+    schema = SCHEMAS[task.kind]
+    return Prompt(NAMES[task.kind], system_message(task.kind), message, schema, read_reply, task.ample_tokens)
+
+
+def read_main_reply(data: object, task: LabelTask) -> MainReply:
+    """Return the labels in *data*, which may be anything that JSON can say."""
+    return _Reader(data if isinstance(data, dict) else {}, task).reply  # pyright: ignore[reportUnknownArgumentType]
 
 
 def uncovered(
-    sentences: Mapping[int, SentenceRelevance | None], statements: Sequence[Stated], label: AnswerLabel | None
+    sentences: Mapping[int, SentenceRelevance | None],
+    statements: Sequence[ExtractedStatement],
+    label: AnswerLabel | None,
 ) -> list[int]:
-    """Indices of the sentences that are not filler and that no statement covers.
+    """Return the indices of the sentences that are not filler and that no statement covers.
 
-    None in an answer that declines and states nothing: there was nothing to take out of it.
+    An answer that declines and states nothing has none: there was nothing to extract.
     """
     if label == "abstained" and not any(statement.checkable for statement in statements):
         return []
@@ -106,7 +129,7 @@ def uncovered(
 
 
 def omitted(
-    units: Sequence[Unit], sentences: Mapping[str, SentenceRelevance | None], statements: Sequence[Stated]
+    units: Sequence[Unit], sentences: Mapping[str, SentenceRelevance | None], statements: Sequence[ExtractedStatement]
 ) -> dict[int, list[str]]:
     """Return the numbers and names of the answer's sentences that no statement of the sentence has, by its index.
 
@@ -150,25 +173,25 @@ _language_of = lru_cache(maxsize=64)(language)
 
 
 class _Reader:
-    def __init__(self, data: Mapping[str, object], asked: Asked) -> None:
-        self._data, self._asked = data, asked
-        self._fields = fields(asked.kind)
-        self._chunks = {chunk.id: chunk for chunk in asked.chunks}
-        self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in asked.sentences}
-        self._said_by_query = said_by(asked.query)
+    def __init__(self, data: Mapping[str, object], task: LabelTask) -> None:
+        self._data, self._task = data, task
+        self._fields = task.fields
+        self._chunks = {chunk.id: chunk for chunk in task.chunks}
+        self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in task.sentences}
+        self._said_by_query = said_by(task.query)
         self._has_names, self._translates = True, False
-        if asked.kind in ("full", "verify"):
-            said = _language_of(_sample([*(unit.text for unit in asked.sentences), *(asked.given or {}).values()]))
-            read = _language_of(_sample(chunk.text for chunk in asked.chunks))
+        if task.kind in ("full", "verify"):
+            said = _language_of(_sample([*(unit.text for unit in task.sentences), *(task.given or {}).values()]))
+            read = _language_of(_sample(chunk.text for chunk in task.chunks))
             # Other words, and other forms of names, than the statements: only quotes and numbers can be compared.
             self._translates = bool(said and read and said != read)
             self._has_names = said != "de"
-        self.reply = reply = Reply()
+        self.reply = reply = MainReply()
         if "sentences" in self._fields:
             reply.sentences = self._labels("sentences", "relevant", SENTENCE_RELEVANCES, self._indices)
         if "citations" in self._fields:
-            asked_for = [cited.id for cited in asked.citations]
-            reply.citations = self._labels("citations", "support", CITATION_SUPPORTS, asked_for)
+            cited = [citation.id for citation in task.citations]
+            reply.citations = self._labels("citations", "support", CITATION_SUPPORTS, cited)
         if "chunks" in self._fields:
             self._read_chunks()
         if "answer_rating" in self._fields:
@@ -181,11 +204,11 @@ class _Reader:
     # --- labels by id ------------------------------------------------------------------------------------------------
 
     def _labels(self, part: str, name: str, allowed: tuple[L, ...], ids: Collection[str]) -> dict[str, L | None] | None:
-        """The label called *name* of every one of *ids*: None where there is none, an unknown one or two."""
+        """Return the label called *name* of each of *ids*; None where there is none, an unknown one or two."""
         items = self._items(part)
         if items is None:
-            for asked in ids:  # the number of defects tells which of two replies is better
-                self._defect(f"{part}: {asked} is missing")
+            for wanted in ids:  # the number of defects tells which of two replies is better
+                self._defect(f"{part}: {wanted} is missing")
             return None
         found: dict[str, L | None] = {}
         for index, item in items:
@@ -207,78 +230,80 @@ class _Reader:
         denied = self._labels("chunks", "contradicted", YES_NO, self._chunks)
         if denied is not None:
             self.reply.contradicted = {key: None if said is None else said == "yes" for key, said in denied.items()}
-        if self._asked.kind != "contradicted":
-            told = len(self.reply.defects)
+        if self._task.kind != "contradicted":
+            before = len(self.reply.defects)
             grades = self._labels("chunks", "grade", LEVELS, self._chunks)
             if grades is not None:
                 self.reply.grades = {key: None if level is None else int(level) for key, level in grades.items()}
             # The second pass finds the same wrong ids again.
-            known = set(self.reply.defects[:told])
-            self.reply.defects[told:] = [defect for defect in self.reply.defects[told:] if defect not in known]
+            known = set(self.reply.defects[:before])
+            self.reply.defects[before:] = [defect for defect in self.reply.defects[before:] if defect not in known]
 
     # --- statements --------------------------------------------------------------------------------------------------
 
     def _read_statements(self) -> None:
         items = self._items("statements")
-        given = self._asked.given or {}
-        stated: dict[str, Stated] | None = None if items is None or self._asked.kind == "verify" else {}
+        given = self._task.given or {}
+        statements: dict[str, ExtractedStatement] | None = None if items is None or self._task.kind == "verify" else {}
         seen: dict[str, Verdict] = {}
         for index, item in items or ():
             key, where = item.get("id"), f"statements[{index}]"
             if isinstance(key, str) and key in given:
                 self._add_given(seen, key, item, where)
-            elif stated is None:
+            elif statements is None:
                 self._defect(f"{where}: unknown id {_shown(key)}")
             else:
-                self._add_stated(stated, key if isinstance(key, str) else where, self._stated(item, where), where)
+                self._add_stated(statements, key if isinstance(key, str) else where, self._stated(item, where), where)
         for key in given:
             if key not in seen:
                 self._defect(f"statements: {key} is missing")
         self.reply.given = {key: seen.get(key, UNJUDGED) for key in given}
-        if stated is not None:
-            self.reply.statements = list(stated.values())
-        if self._asked.kind != "verify":
+        if statements is not None:
+            self.reply.statements = list(statements.values())
+        if self._task.kind != "verify":
             self._check_coverage()
 
     def _add_given(self, seen: dict[str, Verdict], key: str, item: Mapping[str, object], where: str) -> None:
-        told = len(self.reply.unproven)
-        verdict = self._verdict(item, where, (self._asked.given or {})[key])
-        if key in self._asked.controls:
-            del self.reply.unproven[told:]
+        before = len(self.reply.unproven)
+        verdict = self._verdict(item, where, (self._task.given or {})[key])
+        if key in self._task.gold_checks:
+            del self.reply.unproven[before:]
         if key in seen and seen[key].support != verdict.support:
             self._defect(f"statements: two different labels support for {key}")
             verdict = UNJUDGED
         seen[key] = verdict
 
-    def _add_stated(self, stated: dict[str, Stated], key: str, statement: Stated, where: str) -> None:
-        """The same statement twice counts once, with other labels it is unjudged; an id used twice numbers two."""
-        other = stated.get(key)
+    def _add_stated(
+        self, statements: dict[str, ExtractedStatement], key: str, statement: ExtractedStatement, where: str
+    ) -> None:
+        """Add *statement*; an equal one counts once, with other labels it is unjudged; an id used twice numbers two."""
+        other = statements.get(key)
         if other is None:
-            stated[key] = statement
+            statements[key] = statement
         elif (other.text, other.sentences) != (statement.text, statement.sentences):
             self._defect(f"{where}: id {_shown(key)} is used twice")
-            stated[f"{where} {key}"] = statement
+            statements[f"{where} {key}"] = statement
         elif _labels_of(other) != _labels_of(statement):
             self._defect(f"{where}: two different labels for {_shown(key)}")
-            stated[key] = Stated(statement.text, statement.sentences, checkable=True, relevant=None)
+            statements[key] = ExtractedStatement(statement.text, statement.sentences, checkable=True, relevant=None)
 
-    def _stated(self, item: Mapping[str, object], where: str) -> Stated:
+    def _stated(self, item: Mapping[str, object], where: str) -> ExtractedStatement:
         text = item.get("text")
         text = " ".join(without_hidden(text).split())[:_TEXT_CHARS] if isinstance(text, str) else ""
         if not text:
             self._defect(f"{where}.text is missing or empty")
-            return Stated("", (), checkable=True, relevant=None)
+            return ExtractedStatement("", (), checkable=True, relevant=None)
         sentences = sorted({self._indices[name] for name in self._known(item, "sentence_ids", self._indices, where)})
         if not sentences:
             self._defect(f"{where}.sentence_ids names no sentence")
             # Nothing shows that the answer says so.
-            return Stated(text, (), checkable=True, relevant=None)
+            return ExtractedStatement(text, (), checkable=True, relevant=None)
         checkable = self._label(item.get("checkable"), YES_NO, f"{where}.checkable")
         relevant: Relevance | None = self._label(item.get("relevant"), RELEVANCES, f"{where}.relevant")
         verdict = UNJUDGED
-        if self._asked.kind == "full" and checkable == "yes":
+        if self._task.kind == "full" and checkable == "yes":
             verdict = self._verdict(item, where, text)
-        return Stated(text, tuple(sentences), checkable != "no", relevant, verdict)
+        return ExtractedStatement(text, tuple(sentences), checkable != "no", relevant, verdict)
 
     def _verdict(self, item: Mapping[str, object], where: str, text: str) -> Verdict:
         support: Support | None = self._label(item.get("support"), SUPPORTS, f"{where}.support")
@@ -315,15 +340,15 @@ class _Reader:
         statements = self.reply.statements or ()
         for index in uncovered(relevance, statements, self.reply.answer_label):
             self._defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
-        for index, absent in omitted(self._asked.sentences, labels, statements).items():
+        for index, absent in omitted(self._task.sentences, labels, statements).items():
             self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {_shown(absent[0])}")
 
     # --- shapes ------------------------------------------------------------------------------------------------------
 
     def _items(self, part: str) -> list[tuple[int, Mapping[str, object]]] | None:
-        """The entries of the list called *part*, with their places; None if there is no such list, or it is endless.
+        """Return the entries of the list *part*, with their places; None if there is no such list, or it is endless.
 
-        An entry that is no object is a defect, and an empty one.
+        An entry that is no object is a defect, and an empty object.
         """
         value = self._data.get(part)
         if not isinstance(value, list):
@@ -333,18 +358,14 @@ class _Reader:
         if len(items) > MOST_STATEMENTS:
             self._defect(f"{part} has {len(items)} items, more than {MOST_STATEMENTS}")
             return None
-        return list(self._objects(part, items))
-
-    def _objects(self, part: str, items: list[object]) -> Iterator[tuple[int, Mapping[str, object]]]:
         for index, item in enumerate(items):
-            if isinstance(item, dict):
-                yield index, cast("dict[str, object]", item)
-            else:
+            if not isinstance(item, dict):
                 self._defect(f"{part}[{index}] is no object")
-                yield index, {}
+        objects = [cast("dict[str, object]", item) if isinstance(item, dict) else {} for item in items]
+        return list(enumerate(objects))
 
     def _known(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:
-        """Those of the ids called *name* that exist."""
+        """Return the ids in the list called *name* that are among *ids*."""
         value = item.get(name)
         if not isinstance(value, list):
             self._defect(f"{where}.{name} is missing or no list")
@@ -369,17 +390,17 @@ class _Reader:
         self.reply.defects.append(text)
 
 
-def _labels_of(statement: Stated) -> tuple[bool, Relevance | None, Support | None]:
+def _labels_of(statement: ExtractedStatement) -> tuple[bool, Relevance | None, Support | None]:
     return statement.checkable, statement.relevant, statement.verdict.support
 
 
 def _source(quote: str, chunks: Sequence[Chunk]) -> Chunk | None:
-    """The first of *chunks* in which *quote* occurs."""
+    """Return the first of *chunks* in which *quote* occurs."""
     return next((chunk for chunk in chunks if quote and occurs(quote, chunk.folded)), None)
 
 
 def _shown(value: object) -> str:
-    """*value* for a list of defects: short, and on one line."""
+    """Return *value* for a list of defects: short, and on one line."""
     if not isinstance(value, str):
         return "nothing" if value is None else f"a {type(value).__name__}"
     return repr(without_hidden(value[:_SHOWN_CHARS]))

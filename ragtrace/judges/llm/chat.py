@@ -1,0 +1,381 @@
+"""`Chat`: sends a `Prompt` to a model and returns its labels, whatever the server can do.
+
+A request takes the highest level of `response_format` that the server accepts. The reply is read strictly, and asked
+for once more if it has defects. The answer, or the error, carries the cost of all requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, Final, Generic, NamedTuple, cast
+
+from ragtrace.core.cost import Cost, record_cost
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of
+from ragtrace.judges.llm.completions import Choice, Completion, TokenChoice, read_completion
+from ragtrace.judges.llm.json_reading import ReadingError, read_object
+from ragtrace.judges.llm.openai_client import Wire
+from ragtrace.judges.llm.prompt import Prompt, R
+from ragtrace.judges.llm.response_format import (
+    JSON,
+    SCHEMA,
+    TEXT,
+    TOKENS_NAMES,
+    Message,
+    ServerHabits,
+    habits_of,
+    missing_keys,
+    repair_messages,
+    request_messages,
+    response_format,
+)
+from ragtrace.judges.llm.schemas import one_of, record
+from ragtrace.judges.llm.server_errors import ServerError
+from ragtrace.judges.llm.transport import Transport
+
+_MOST_LESSONS: Final = 12
+"""Requests that one prompt may take to learn what a server rejects."""
+_TOP_LOGPROBS: Final = 20
+_PATH: Final = "/chat/completions"
+_MOST_CHARS_A_TOKEN: Final = 7.0
+"""Of prose and JSON in any language; English has 4 to 5. With more, the server did not read all of the request."""
+_SMALLEST_WINDOW: Final = 256
+"""Tokens; a server that counts fewer leaves out those that it has cached."""
+_FEWEST_CHARS_A_TOKEN: Final = 0.5
+"""Of any reply; one that was cut off with fewer spent its tokens on reasoning that is not shown."""
+_AMPLE_FOR_TEXT: Final = 2_000
+"""Tokens of a verdict in words, with the reasoning before it."""
+_log: Final = logging.getLogger("ragtrace")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[R]):
+    """The model's reply to a prompt: its labels, and how they were obtained."""
+
+    reply: R
+    """The last reply that could be read; it may have defects that a repair did not mend."""
+    text: str
+    """The reply as the model wrote it."""
+    level: int
+    """Level of the response format, 1 to 3."""
+    model: str
+    """Name of the model, as the server calls it."""
+    cost: Cost
+    tokens: tuple[TokenChoice, ...] | None = None
+    """The tokens of `text`, where they were wanted and the server gives them."""
+    samples: tuple[R, ...] = ()
+    """All replies without defects, `reply` among them if it has none."""
+    defects: tuple[str, ...] = ()
+    """Defects of `reply`."""
+    input_truncated: bool = False
+    """The server counted far fewer tokens of a request than its text has: it seems to have read only a part."""
+
+
+class Chat:
+    """A model behind an OpenAI-compatible server.
+
+    Args:
+        model: its name, as the server knows it; Azure: the name of the deployment.
+        base_url: up to and including "/v1"; default: the environment variable OPENAI_BASE_URL, or OpenAI.
+        api_key: default: the environment variable OPENAI_API_KEY; servers other than OpenAI's may need none.
+        timeout: seconds for one request.
+        price: US dollars for a million tokens; default: the list price, where it is known.
+        lowest_rung: lowest level of the response format that it may use: 1, 2 or 3.
+        client: an `openai.AsyncOpenAI` or `AsyncAzureOpenAI` to use instead of one of our own. It must be used on one
+            event loop only, and `Chat` does not close it.
+        max_tokens: most tokens of a reply; None: as many as an honest reply to the prompt can have.
+        extra_body: further parts of every request, as the server knows them.
+        transport: HTTP library: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
+
+    Raises:
+        SettingsError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float = 60.0,
+        price: Price | None = None,
+        lowest_rung: int = TEXT,
+        client: object | None = None,
+        max_tokens: int | None = None,
+        extra_body: Mapping[str, object] | None = None,
+        transport: Transport = "auto",
+    ) -> None:
+        if lowest_rung not in (SCHEMA, JSON, TEXT):
+            raise SettingsError(f"lowest_rung must be 1, 2 or 3, got {lowest_rung!r}")
+        if max_tokens is not None and max_tokens < 1:
+            raise SettingsError(f"max_tokens must be at least 1, got {max_tokens!r}; None: no limit")
+        check_price(price)
+        self.model, self._price = model, price
+        self.lowest_level, self.max_tokens, self.extra_body = lowest_rung, max_tokens, dict(extra_body or {})
+        self.wire = Wire(base_url=base_url, api_key=api_key, timeout=timeout, client=client, transport=transport)
+
+    @property
+    def server(self) -> str:
+        """Base URL of the server."""
+        return self.wire.server
+
+    @property
+    def price(self) -> Price | None:
+        """US dollars for a million tokens; None: not known."""
+        return self._price or price_of(self.model, self.server)
+
+    @property
+    def habits(self) -> ServerHabits:
+        """What this process has learned of the model on its server."""
+        return habits_of(self.server, self.model)
+
+    async def ask(self, prompt: Prompt[R]) -> Answer[R]:
+        """Return the model's reply to *prompt*, after at most one more request for a reply that has defects.
+
+        Raises:
+            JudgeError: "refused", "content_filter", "truncated", "unparsable", "ambiguous", "unavailable" or "timeout";
+                with the cost of all requests.
+        """
+        exchange = _Exchange(self, prompt)
+        try:
+            return await exchange.answer()
+        except JudgeError as error:
+            raise exchange.cost.on_error(error) from error.__cause__
+
+    async def text(self, system: str, user: str) -> tuple[str, Cost]:
+        """Return the model's reply in its own words, for models that write no JSON; and what it cost.
+
+        Raises:
+            JudgeError: as `ask`.
+        """
+        exchange = _Exchange(self, Prompt("", system, user, {}, _AnyObject, _AMPLE_FOR_TEXT))
+        try:
+            completion, _ = await exchange.complete(TEXT)
+            completion.choices[0].check()
+        except JudgeError as error:
+            raise exchange.cost.on_error(error) from error.__cause__
+        return completion.choices[0].text, exchange.cost
+
+    async def probe(self) -> str:
+        """Send a tiny request, and return a sentence that says who answered, how and when.
+
+        Raises:
+            JudgeError: as `ask`.
+        """
+        began = monotonic()
+        answer = await self.ask(_PROBE)
+        price = "price known" if self.price else "price not known: pass price="
+        took = f"{monotonic() - began:.2f} s"
+        return f"{answer.model or self.model} at {self.server} answered in {took}, {self.habits}; {price}"
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self.wire.aclose()
+
+
+class _AnyObject(NamedTuple):
+    """A reply of which nothing is checked but that it is an object."""
+
+    data: dict[str, Any]
+
+    @property
+    def defects(self) -> list[str]:
+        return [] if self.data.get("ok") == "yes" else ['"ok" must be "yes"']
+
+
+_PROBE: Final = Prompt(
+    name="ragtrace_probe",
+    system='This tests a connection. Reply with the JSON object {"ok": "yes"}.',
+    user='{"test": true}',
+    schema=record(ok=one_of(["yes"])),
+    read=_AnyObject,
+)
+
+
+@dataclass(slots=True)
+class _Reading(Generic[R]):
+    """One reply of the model and what could be read of it."""
+
+    choice: Choice
+    data: dict[str, Any] | None
+    """The JSON object; None: there is none."""
+    reply: R | None
+    defects: list[str]
+    error: ReadingError | None = None
+
+
+class _Exchange(Generic[R]):
+    """The requests that one prompt takes, and their cost."""
+
+    def __init__(self, chat: Chat, prompt: Prompt[R]) -> None:
+        self._chat, self._prompt = chat, prompt
+        self._price = chat.price
+        self._model = ""
+        self._input_truncated = False
+        self.cost = Cost()
+
+    async def answer(self) -> Answer[R]:
+        """Return the best of all replies; ask for a repair if none is without defects."""
+        completion, level = await self.complete(SCHEMA)
+        readings = await self._read_all(completion)
+        best = next((reading for reading in readings if not reading.defects), readings[0])
+        if best.defects:
+            best, level = await self._repair(best, level)
+        required: Any = self._prompt.schema.get("required", ())
+        alien = best.data is None or (required and len(missing_keys(self._prompt.schema, best.data)) == len(required))
+        if best.reply is None or alien:
+            raise best.error or JudgeError("unparsable", "; ".join(best.defects)[:200], retryable=False)
+        good = tuple(one.reply for one in readings if one.reply is not None and not one.defects)
+        return Answer(
+            reply=best.reply,
+            text=best.choice.text,
+            level=level,
+            model=self._model or self._chat.model,
+            cost=self.cost,
+            tokens=best.choice.tokens,
+            samples=good or (() if best.defects else (best.reply,)),
+            defects=tuple(best.defects),
+            input_truncated=self._input_truncated,
+        )
+
+    async def _read_all(self, completion: Completion) -> list[_Reading[R]]:
+        """Read all samples; ask for them one by one where the server does not give several at a time."""
+        wanted = self._prompt.samples
+        choices = list(completion.choices[:wanted])
+        if len(choices) < wanted:
+            rest = [self.complete(SCHEMA, samples=1) for _ in range(wanted - len(choices))]
+            done = await asyncio.gather(*rest, return_exceptions=True)
+            choices += [one[0].choices[0] for one in done if not isinstance(one, BaseException)]
+        whole = choices if len(choices) == 1 else [choice for choice in choices if choice.problem() is None]
+        return [self._read(choice) for choice in whole or choices[:1]]
+
+    def _read(self, choice: Choice) -> _Reading[R]:
+        choice.check()
+        try:
+            data = read_object(choice.text)
+        except ReadingError as error:
+            return _Reading(choice, None, None, [error.detail], error)
+        reply = self._prompt.read(data)
+        lacks = [f"the key {key!r} is missing" for key in missing_keys(self._prompt.schema, data)]
+        return _Reading(choice, data, reply, [*lacks, *reply.defects])
+
+    async def _repair(self, first: _Reading[R], level: int) -> tuple[_Reading[R], int]:
+        """Ask again, listing the defects of the *first* reply; return that reply if it has fewer than the second."""
+        # The server did not keep to the schema: no object, or a part of it is missing. The model never saw the schema.
+        ignored = level == SCHEMA < self._chat.lowest_level and self._breaks_schema(first)
+        lower = JSON if ignored else level
+        try:
+            completion, level = await self.complete(lower, samples=1, repair=first)
+            second = self._read(completion.choices[0])
+        except JudgeError:
+            if first.data is None:
+                raise
+            return first, level
+        if first.data is not None and (second.data is None or len(second.defects) > len(first.defects)):
+            return first, level
+        if ignored and second.data is not None and not self._breaks_schema(second):
+            self._chat.habits.level = max(self._chat.habits.level, lower)
+        return second, level
+
+    def _breaks_schema(self, reading: _Reading[R]) -> bool:
+        return reading.data is None or bool(missing_keys(self._prompt.schema, reading.data))
+
+    async def complete(
+        self, highest: int, *, samples: int | None = None, repair: _Reading[R] | None = None
+    ) -> tuple[Completion, int]:
+        """Return the server's answer and the level of the request; retry while errors say what to leave out.
+
+        Args:
+            highest: level to begin with, unless the server is known to need a lower one.
+            repair: the reply to correct; None: this is the first request.
+        """
+        chat, prompt = self._chat, self._prompt
+        ample = prompt.ample_tokens
+        if chat.max_tokens or chat.habits.reasons or chat.extra_body.keys() & TOKENS_NAMES:
+            ample = None  # the user set a limit, or there is none
+        for _ in range(_MOST_LESSONS):
+            habits = chat.habits
+            level = max(highest, min(habits.level, chat.lowest_level))
+            messages = request_messages(prompt.system, prompt.user, prompt.schema, level)
+            if repair is not None:
+                messages = repair_messages(messages, repair.choice.text, repair.defects)
+            body = self._body(messages, level, habits, samples or prompt.samples, ample)
+            try:
+                completion = await self._post(body)
+            except ServerError as error:
+                if ample is not None and error.reason == "truncated":
+                    ample = None  # a small context window has no room for the request and such a reply
+                elif not habits.learn(error, body, chat.lowest_level):
+                    raise
+                continue
+            if ample is None or not _spent_on_reasoning(completion, ample, in_json=bool(prompt.schema)):
+                return completion, level
+            ample, habits.reasons = None, True
+        raise JudgeError("unavailable", f"{chat.server} rejects every request, each for another part of it")
+
+    def _body(
+        self, messages: Sequence[Message], level: int, habits: ServerHabits, samples: int, ample: int | None
+    ) -> dict[str, object]:
+        chat, prompt = self._chat, self._prompt
+        body: dict[str, object] = {"model": chat.model, "messages": messages, "temperature": prompt.temperature}
+        wanted = response_format(prompt.name, prompt.schema, level)
+        if wanted is not None:
+            body["response_format"] = wanted
+        most = chat.max_tokens or ample
+        if most is not None and habits.tokens_name is not None:
+            body[habits.tokens_name] = most
+        if prompt.logprobs:
+            body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
+        if samples > 1:
+            body["n"] = samples
+        if habits.streams:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        body |= chat.extra_body
+        return {name: value for name, value in body.items() if name not in habits.dropped}
+
+    async def _post(self, body: dict[str, object]) -> Completion:
+        record_cost(Cost(1))  # at once: a request that is cancelled while it waits cannot be recorded later
+        try:
+            completion = read_completion(await self._chat.wire.post(_PATH, body))
+        except JudgeError as error:
+            # A reply that was read in part, or came too late, may have been charged for all the same.
+            self.cost += cost_of_refusal(self._price) if isinstance(error, ServerError) else Cost(1)
+            raise
+        cost = cost_of_reply(completion.usage, self._price)
+        record_cost(replace(cost, n_calls=0))
+        self.cost += cost
+        self._model = completion.model or self._model
+        chars = sum(len(message["content"]) for message in cast("list[Message]", body["messages"]))
+        read = completion.usage.input_tokens if completion.usage is not None else 0
+        if _SMALLEST_WINDOW <= read < chars / _MOST_CHARS_A_TOKEN:
+            self._input_truncated = True
+            self._warn_of_small_window(read, chars)
+        return completion
+
+    def _warn_of_small_window(self, read: int, chars: int) -> None:
+        chat = self._chat
+        if not chat.habits.cuts_input:
+            chat.habits.cuts_input = True
+            _log.warning(
+                "judge %s at %s counted %d tokens of a request of %d characters: it seems to read only a part of it. "
+                "Its scores carry the attribute judge_input_truncated; enlarge its context window (Ollama: "
+                "OLLAMA_CONTEXT_LENGTH=16384), or lower max_input_chars=",
+                *(chat.model, chat.server, read, chars),
+            )
+
+
+def _spent_on_reasoning(completion: Completion, ample: int, *, in_json: bool) -> bool:
+    """Return whether a reply that was cut off at *ample* tokens spent them on reasoning, shown or not."""
+    choice = completion.choices[0]
+    if choice.finish not in ("length", "max_tokens"):
+        return False
+    begun = choice.text.lstrip()[:1]
+    if completion.usage is not None and completion.usage.reasoning_tokens:
+        return True
+    if begun in ("<", "[") or (in_json and begun not in ("", "{", "`")):
+        return True
+    return len(choice.text) < _FEWEST_CHARS_A_TOKEN * ample

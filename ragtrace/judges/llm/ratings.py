@@ -1,0 +1,324 @@
+"""Ratings along a user's own criteria (`g_eval`): the mean of several replies, or weighted by token probability."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from weakref import WeakKeyDictionary
+
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.labels import Rating, RatingMethod
+from ragtrace.core.types import RagCall
+from ragtrace.judges.llm.chat import Answer
+from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily, note, one_line, shown
+from ragtrace.judges.llm.prompt import listed
+from ragtrace.judges.llm.prompts import extra_instructions
+from ragtrace.judges.llm.schemas import one_of, record, text, texts
+
+SAMPLING_TEMPERATURE: Final = 1.0
+LEAST_PROBABILITY: Final = 0.01
+"""Probability below which a candidate for the rating's token is left out."""
+_ROUNDING: Final = 0.01
+"""How far the probabilities of a server that rounds may sum to more than 1."""
+_DECODER: Final = json.JSONDecoder()
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_MOST_STARTS: Final = 20
+_FEWEST_STEPS: Final = 2
+_MOST_STEPS: Final = 6
+_STEPS: Final = record(steps=texts())
+_MOST_REMEMBERED: Final = 256
+_DESCRIBED: Final = {
+    "query": "query: what the user asked (elsewhere called input)",
+    "answer": "answer: what is rated (actual output)",
+    "contexts": "contexts: the passages retrieved for the query (retrieval context)",
+    "reference": "reference: a right answer (expected output)",
+    "turns": "turns: the conversation so far",
+}
+
+
+@runtime_checkable
+class Rated(Protocol):
+    """A metric that is a rating: what `ragtrace.g_eval` makes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def criteria(self) -> str | None: ...
+    @property
+    def steps(self) -> tuple[str, ...]: ...
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+    @property
+    def low(self) -> int: ...
+    @property
+    def high(self) -> int: ...
+    @property
+    def method(self) -> RatingMethod: ...
+    @property
+    def samples(self) -> int: ...
+    def lacks(self, call: RagCall) -> str:
+        """Return why *call* cannot be rated; "" if it can."""
+        ...
+
+
+class RatingReply(NamedTuple):
+    """A rating and its reason, as the model gave them."""
+
+    score: int | None
+    reason: str
+    defects: list[str]
+
+
+def read_rating(data: Mapping[str, Any], low: int, high: int) -> RatingReply:
+    """Return the rating in a reply, which may be any JSON object: only the strings "low".."high" are one."""
+    defects: list[str] = []
+    given: object = data.get("score")
+    scale = {str(number): number for number in range(low, high + 1)}
+    score = scale.get(given) if isinstance(given, str) else None
+    if score is None:
+        note(defects, f'score must be a string from "{low}" to "{high}", got {shown(given)}')
+    return RatingReply(score, one_line(data.get("reason")), defects)
+
+
+class StepsReply(NamedTuple):
+    """Evaluation steps that the model wrote for criteria."""
+
+    steps: tuple[str, ...]
+    defects: list[str]
+
+
+def read_steps(data: Mapping[str, Any]) -> StepsReply:
+    """Return the steps in a reply, which may be any JSON object."""
+    given: object = data.get("steps")
+    items = cast("list[object]", given) if isinstance(given, list) else []
+    steps = tuple(step for step in map(one_line, items[:_MOST_STEPS]) if step)
+    return StepsReply(steps, [] if len(steps) >= _FEWEST_STEPS else ["steps must be a list of 3 or 4 sentences"])
+
+
+class StepCache:
+    """Evaluation steps written for criteria, kept so that all calls are rated along the same ones."""
+
+    def __init__(self) -> None:
+        self._steps: OrderedDict[tuple[object, ...], tuple[str, ...]] = OrderedDict()
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    async def steps_of(self, extra: ExtraLabels, metric: Rated) -> tuple[str, ...]:
+        """Return the steps of *metric*; they are written at its first call, for which others wait."""
+        if metric.steps:
+            return metric.steps
+        key = (extra.session.model, metric.criteria, metric.fields)
+        async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if key not in self._steps:
+                # Another event loop may have been faster: the first steps stay.
+                self._steps.setdefault(key, await self._write(extra, metric))
+                while len(self._steps) > _MOST_REMEMBERED:
+                    self._steps.popitem(last=False)
+            return self._steps[key]
+
+    async def _write(self, extra: ExtraLabels, metric: Rated) -> tuple[str, ...]:
+        # The criteria are the developer's own words, not a stranger's: they are instruction, and stand with it.
+        system = "\n".join([extra_instructions("steps"), "Criteria:", metric.criteria or "", *_fields(metric)])
+        steps, defects = (await extra.ask("steps", {}, _STEPS, read_steps, system=system)).reply
+        if defects:
+            raise JudgeError("unparsable", "no steps were written for the criteria", retryable=False)
+        return steps
+
+
+_step_cache: Final = StepCache()
+
+
+async def find_ratings(extra: ExtraLabels) -> None:
+    """Rate the call by every g_eval metric; one that fails leaves the others their ratings."""
+    metrics = [metric for metric in extra.metrics if isinstance(metric, Rated) and not metric.lacks(extra.call)]
+    ratings: dict[str, Rating] = {}
+    extra.labels["ratings"] = ratings
+    failures: list[JudgeError] = []
+    outcomes = await asyncio.gather(*(_rate(extra, metric) for metric in metrics), return_exceptions=True)
+    for metric, outcome in zip(metrics, outcomes, strict=True):
+        if isinstance(outcome, Rating):
+            ratings[metric.name] = outcome
+        elif isinstance(outcome, JudgeError):
+            failures.append(outcome)
+            extra.reasons[f"ratings.{metric.name}"] = outcome.reason
+        else:
+            raise outcome
+    if failures and not ratings:
+        raise failures[0]
+
+
+async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
+    steps = await _step_cache.steps_of(extra, metric)
+    scale = [str(number) for number in range(metric.low, metric.high + 1)]
+    lines = [extra_instructions("rating"), *_fields(metric), "Steps:"]
+    lines += [*(f"{number}. {step}" for number, step in enumerate(steps, 1))]
+    if metric.criteria:
+        lines += ["Criteria:", metric.criteria]
+    lines.append(f"Scale: whole numbers from {metric.low} to {metric.high}.")
+    sampled = metric.method == "samples"
+    answer = await extra.ask(
+        "rating",
+        {field: _field(extra, field) for field in metric.fields},
+        record(reason=text(), score=one_of(scale)),
+        partial(read_rating, low=metric.low, high=metric.high),
+        system="\n".join(lines),
+        logprobs=metric.method == "logprobs",
+        temperature=SAMPLING_TEMPERATURE if sampled else 0.0,
+        samples=metric.samples if sampled else 1,
+    )
+    if sampled:
+        return _mean(answer.samples, metric.samples)
+    if answer.reply.score is None:
+        raise JudgeError("unparsable", "; ".join(answer.reply.defects), retryable=False)
+    weighted = _weighted(answer, metric) if metric.method == "logprobs" else None
+    return weighted or Rating(float(answer.reply.score), "single", answer.reply.reason)
+
+
+def _weighted(answer: Answer[RatingReply], metric: Rated) -> Rating | None:
+    """Return the mean weighted by probability, where the server tells it for a single token."""
+    if not answer.tokens:
+        return None
+    alternatives = [{token.text: token.logprob, **dict(token.top)} if token.top else {} for token in answer.tokens]
+    tokens = [token.text for token in answer.tokens]
+    value = expected(answer.text, tokens, alternatives, "score", metric.low, metric.high)
+    return None if value is None else Rating(value, "logprobs", answer.reply.reason)
+
+
+def _mean(replies: Sequence[RatingReply], wanted: int) -> Rating:
+    """Return the mean over the replies that have a rating, as long as few of *wanted* have none."""
+    scores = [reply.score for reply in replies if reply.score is not None]
+    if not scores or wanted - len(scores) > MOST_UNJUDGED * wanted:
+        seen = f"{len(scores)} of {wanted} replies have a rating"
+        raise JudgeError("too_many_unjudged", seen, retryable=False)
+    return Rating(math.fsum(scores) / len(scores), "samples", replies[0].reason, len(scores))
+
+
+def _fields(metric: Rated) -> list[str]:
+    return ["Fields of the data:", *(f"- {_DESCRIBED[field]}" for field in metric.fields)]
+
+
+def _field(extra: ExtraLabels, field: str) -> object:
+    if field == "query":
+        return extra.input.query
+    if field == "contexts":
+        return listed({chunk.id: chunk.text for chunk in extra.input.chunks})
+    if field == "turns":
+        return [{"role": turn.role, "text": extra.shown("turn", turn.text)} for turn in extra.call.turns or ()]
+    return extra.shown(field, extra.call.answer if field == "answer" else extra.call.reference)
+
+
+FAMILY: Final = LabelFamily(frozenset({"ratings"}), find_ratings)
+
+
+# --- weighting by token probability ----------------------------------------------------------------------------------
+
+
+def weighted(
+    candidates: Iterable[tuple[str, float]], low: int, high: int, before: str = "", after: str = ""
+) -> float | None:
+    """Return sum(s p) / sum(p) over the candidates that are exactly a label of the scale, with p >= 0.01.
+
+    Args:
+        candidates: distinct texts, each with the natural logarithm of its probability.
+        before: what stands in front of the label in every candidate.
+        after: what stands behind it.
+
+    Returns:
+        None if there is no such candidate; if the probabilities are none (not a number, above 1, summing to more); or
+        if a candidate with p >= 0.01 is the beginning of another label, as of a tokenizer that splits digits: what
+        would have followed is not known.
+
+    Source: Liu et al. 2023, "G-Eval", arXiv:2303.16634, section 2.3.
+    """
+    logprobs = dict(candidates)
+    if not all(logprob <= 0 for logprob in logprobs.values()):
+        return None
+    if math.fsum(map(math.exp, logprobs.values())) > 1 + _ROUNDING:
+        return None
+    labels = {f"{before}{score}{after}": score for score in range(low, high + 1)}
+    likely = {text: p for text, logprob in logprobs.items() if (p := math.exp(logprob)) >= LEAST_PROBABILITY}
+    if any(label != text and label.startswith(text) for text in likely for label in labels):
+        return None
+    scores = {labels[text]: p for text, p in likely.items() if text in labels}
+    total = math.fsum(scores.values())
+    return math.fsum(score * p for score, p in scores.items()) / total if total else None
+
+
+def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str, str] | None:
+    """Return the token that holds the value of *field*, a top-level string of the JSON object that *text* ends with.
+
+    The place in the JSON decides, not equal text: a number in the reason before it is not taken.
+
+    Returns:
+        Index of the token, and what it has before and after the value's own characters; None: the value is spread
+        over several tokens, or the tokens are not those of *text*.
+    """
+    start = "".join(tokens).find(text) if text else -1
+    span = value_span(text, field)
+    if start < 0 or span is None:
+        return None
+    first, last = span[0] + start, span[1] + start
+    at = 0
+    for index, token in enumerate(tokens):
+        if at <= first and last <= at + len(token):
+            return index, token[: first - at], token[last - at :]
+        at += len(token)
+    return None
+
+
+def value_span(text: str, field: str) -> tuple[int, int] | None:
+    """Return the range of the string value of *field* in *text*, without its quotes; None: there is none."""
+    for start in islice((match.start() for match in re.finditer(r"\{", text)), _MOST_STARTS):
+        span = _span_in_object(text, start, field)
+        if span is not None:
+            return span
+    return None
+
+
+def _span_in_object(text: str, start: int, field: str) -> tuple[int, int] | None:
+    """Return the range of the value in the object at *start*, which must end *text* but for a closing fence."""
+    try:
+        if text[_DECODER.raw_decode(text, start)[1] :].strip().strip("`"):
+            return None
+        at = _skip(text, start + 1)
+        while text[at] != "}":
+            name, at = _DECODER.raw_decode(text, at)
+            at = _skip(text, _skip(text, at) + 1)
+            value, end = _DECODER.raw_decode(text, at)
+            if name == field:
+                return (at + 1, end - 1) if isinstance(value, str) and text[at + 1 : end - 1] == value else None
+            at = _skip(text, end)
+            at = _skip(text, at + 1) if text[at] == "," else at
+    except (ValueError, IndexError, RecursionError):
+        pass
+    return None
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def expected(
+    text: str, tokens: Sequence[str], alternatives: Sequence[Mapping[str, float]], field: str, low: int, high: int
+) -> float | None:
+    """Return the weighted rating at *field*; None if it is not known.
+
+    Args:
+        tokens: the tokens written, in order.
+        alternatives: for each of them, what could have stood there, with the logarithm of its probability.
+    """
+    found = score_token(text, tokens, field)
+    if found is None:
+        return None
+    index, before, after = found
+    # A reply that its own distribution holds for unlikely was not drawn from that distribution.
+    if alternatives[index].get(tokens[index], -math.inf) < math.log(LEAST_PROBABILITY):
+        return None
+    return weighted(alternatives[index].items(), low, high, before, after)
