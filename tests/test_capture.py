@@ -27,6 +27,7 @@ from ragtrace.capture import (
 )
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
+from tests.support.ids import readable
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +136,7 @@ def test_text_is_found_under_the_usual_keys(key: str) -> None:
         wrapt.ObjectProxy(["a", "b"]),
         [wrapt.ObjectProxy(Passage("a")), wrapt.ObjectProxy({"text": "b"})],
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_documents_are_found_in_any_wrapping(value: object) -> None:
     """Every shape that retrievers return gives the same two texts in the same order."""
@@ -153,7 +154,7 @@ def test_a_joined_context_is_one_document() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [[], (), {"documents": []}, {"documents": [[]], "ids": [[]]}, {"hits": {"hits": []}}, [[]]], ids=repr
+    "value", [[], (), {"documents": []}, {"documents": [[]], "ids": [[]]}, {"hits": {"hits": []}}, [[]]], ids=readable
 )
 def test_empty_is_understood(value: object) -> None:
     """Nothing retrieved is (), not None."""
@@ -363,7 +364,7 @@ class Envelope(BaseModel):
         WithProperty("yes"),
         wrapt.ObjectProxy(SimpleNamespace(answer="yes")),
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_an_answer_is_found_in_any_wrapping(value: object) -> None:
     """Every shape that generators return gives the same answer."""
@@ -407,7 +408,7 @@ class HttpResponse:
         iter("a"),
         {"error": {"message": "no"}},
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_what_is_no_answer_is_none(value: object) -> None:
     """Documents, HTTP responses and things unknown are no answers."""
@@ -446,7 +447,7 @@ def test_an_empty_answer_is_an_answer() -> None:
         SimpleNamespace(answer="yes", documents=[Passage("a")]),
         AnswerModel(answer="yes", sources=[Passage("a")]),
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_documents_beside_the_answer_are_taken_along(value: object) -> None:
     """An answer that brings its documents gives them."""
@@ -515,7 +516,7 @@ class AskRequest:
         AskRequest("why?"),
         SimpleNamespace(text="why?"),
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_the_question_is_found_in_any_wrapping(value: object) -> None:
     """Every shape in which a question comes gives the same question."""
@@ -525,7 +526,7 @@ def test_the_question_is_found_in_any_wrapping(value: object) -> None:
 @pytest.mark.parametrize(
     "value",
     [None, 5, object(), {}, [], ["a", "b"], [{"role": "assistant", "content": "x"}], [{"text": "a"}], {"query": 5}],
-    ids=repr,
+    ids=readable,
 )
 def test_what_is_no_question_is_none(value: object) -> None:
     """A list of texts may be anything, and an assistant's turn is not the user's."""
@@ -594,7 +595,7 @@ def test_block_events() -> None:
         [b"data: a\n\n", b"data: b\n\n"],
         [": ping\n\n", "data: a\r\n\r\n"],
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_framing_for_transport_is_no_answer(pieces: list[object]) -> None:
     """Server-sent events carry the answer, they are not it."""

@@ -18,6 +18,7 @@ from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
+from tests.support.ids import readable
 from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, WaitingJudge
 
 CALL = RagCall(query="where?", contexts=(Document("Paris is a big city."), Document("Mars.")), answer=ANSWER)
@@ -86,7 +87,7 @@ def test_what_judging_cost_is_kept() -> None:
         (SystemExit(3), "unavailable", True),
         (KeyboardInterrupt(), "unavailable", True),
     ],
-    ids=repr,
+    ids=readable,
 )
 def test_a_judge_that_raises_leaves_a_reason(error: BaseException, reason: str, counted: bool) -> None:
     """On every metric; what it did not foresee is also counted as a fault."""
@@ -96,7 +97,7 @@ def test_a_judge_that_raises_leaves_a_reason(error: BaseException, reason: str, 
     assert faults.counts() == ({"judge fake": 1} if counted else {})
 
 
-@pytest.mark.parametrize("rubbish", [None, 0.5, "faithful", {"claims": []}, [], object()], ids=repr)
+@pytest.mark.parametrize("rubbish", [None, 0.5, "faithful", {"claims": []}, [], object()], ids=readable)
 def test_a_judge_that_returns_rubbish_is_unparsable(rubbish: Any) -> None:
     """Never taken for a judgement."""
     evaluation = run(FakeJudge(rubbish))
@@ -124,7 +125,7 @@ def test_a_judge_may_be_a_plain_function() -> None:
         Judgement(consistency=7.0, answer_label="answered", claims=()),
         Judgement(consistency="high", claims=(None,)),  # type: ignore[arg-type]
     ],
-    ids=lambda judgement: repr(judgement)[:60],
+    ids=readable,
 )
 def test_labels_that_make_no_sense_never_become_a_number_out_of_range(judgement: Judgement) -> None:
     """Each metric gives a finite number within its range, or a reason."""
@@ -199,7 +200,9 @@ def test_a_metric_that_raises_leaves_the_others_alone() -> None:
     assert faults.counts() == {"metric custom": 1}
 
 
-@pytest.mark.parametrize("rubbish", [None, 0.5, True, "high", float("nan"), {"score": 1}, Score, object()], ids=repr)
+@pytest.mark.parametrize(
+    "rubbish", [None, 0.5, True, "high", float("nan"), {"score": 1}, Score, object()], ids=readable
+)
 def test_a_metric_that_returns_rubbish_is_an_error(rubbish: object) -> None:
     """Not even a bare number is taken for a score."""
     result = run(FakeJudge(HALF), Custom(lambda: rubbish)).results["custom"]
@@ -222,7 +225,7 @@ def test_a_score_out_of_its_range_is_unscored(value: float) -> None:
     assert (result.reason, result.explanation) == ("out_of_range", f"{value!r} is outside [0, 1]")
 
 
-@pytest.mark.parametrize("value", [1, True, numpy.float32(0.25), numpy.int64(1), numpy.float64(0.5)], ids=repr)
+@pytest.mark.parametrize("value", [1, True, numpy.float32(0.25), numpy.int64(1), numpy.float64(0.5)], ids=readable)
 def test_every_number_goes_out_as_a_double(value: Any) -> None:
     """An int or a numpy number is no attribute of type double, and might be refused."""
     result = run(FakeJudge(HALF), Custom(lambda: Score(value))).results["custom"]

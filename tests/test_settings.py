@@ -16,6 +16,7 @@ from ragtrace.core.settings import CONTENT_MODES, CONTENT_VARIABLE, Settings, re
 from ragtrace.core.types import Judgement
 from ragtrace.runtime import current
 from ragtrace.testing import Captured, FakeJudge
+from tests.support.ids import readable
 from tests.support.watched import ask, watch
 
 
@@ -133,7 +134,7 @@ BAD_VALUES: list[tuple[dict[str, Any], dict[str, str], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("keywords", "environ", "said"), BAD_VALUES, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("keywords", "environ", "said"), BAD_VALUES, ids=readable)
 def test_a_bad_value_stops_configure_and_starts_nothing(
     keywords: dict[str, Any], environ: Mapping[str, str], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
