@@ -193,7 +193,7 @@ def test_a_part_without_a_before_is_no_change(path: Path) -> None:
     assert found.headline is not None
     (part,) = found.headline.by_workflow
     assert part.moved is not None
-    assert (part.moved.change, wording.change_with_interval(part.moved.change)) == (None, "not known")
+    assert (part.moved.change, wording.format_change(part.moved.change)) == (None, "not known")
 
 
 def test_models_are_not_compared_with_themselves(path: Path) -> None:
@@ -214,7 +214,7 @@ def test_the_last_hour_says_whether_it_still_goes_on(path: Path) -> None:
     found = build_report(ReportRequest(str(path), TODAY, made_at=NOW))
     assert found.latest is not None
     assert (found.latest.judged, found.latest.estimate.value) == (20, 0.0)
-    assert wording.latest(found) == "Now: the last hour"
+    assert wording.latest_label(found) == "Now: the last hour"
     assert all("Now: the last hour" in text for text in (render_html(found), render_terminal(found)))
 
 
@@ -225,7 +225,7 @@ def test_the_report_says_what_it_compares_with(path: Path) -> None:
         fill(path, calls(300, start, Simulated(0.1, 0.5), int(start) % 7), source)
     found = build_report(ReportRequest(str(path), TODAY))
     assert found.headline is not None
-    assert wording.compared_with(found, found.headline) == "release 1.3 before, 1.4 after; both scored by judge@2"
+    assert wording.comparison_basis(found, found.headline) == "release 1.3 before, 1.4 after; both scored by judge@2"
     assert "share of the statements in an answer that no retrieved chunk supports" in render_html(found)
 
 
@@ -460,11 +460,11 @@ def test_answers_without_any_context_have_a_line_of_their_own(path: Path) -> Non
     ]
     fill(path, offered, source)
     found = build_report(ReportRequest(str(path), TODAY))
-    assert wording.without_context(found).startswith("Answers given without any context: 10.0% (")
-    assert wording.without_context(found) in render_html(found)
+    assert wording.without_context_sentence(found).startswith("Answers given without any context: 10.0% (")
+    assert wording.without_context_sentence(found) in render_html(found)
     assert "Answers given without any context: 10.0%" in render_markdown(found).replace("\\", "")
     assert "Answers given without any context: 10.0%" in render_terminal(found)
-    assert wording.without_context(regression(path.with_name("other.db"))) == ""
+    assert wording.without_context_sentence(regression(path.with_name("other.db"))) == ""
 
 
 def test_calls_that_a_rule_always_has_judged_are_a_group_of_their_own(path: Path) -> None:
@@ -712,4 +712,4 @@ def test_without_jinja2_the_html_form_says_what_to_install(
 )
 def test_money_that_is_not_known_is_not_shown_as_none(usd: float, unpriced: int, told: str) -> None:
     """0.0000 USD would be a figure that nobody has computed."""
-    assert wording.cost(EvaluatorCost("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == told
+    assert wording.format_cost(EvaluatorCost("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == told

@@ -293,9 +293,9 @@ def test_printable_text_is_one_bounded_line_without_credentials() -> None:
 @pytest.mark.parametrize("hidden", ["\u200f", "\u061c", "\u2028", "\u2029", "\U000e0041", "\u202e", "\x1b"])
 def test_the_terminal_report_shows_no_character_that_turns_or_hides_text(hidden: str) -> None:
     """It shows a replacement character there; joiners that scripts are written with stay."""
-    assert wording.clean(f"a{hidden}b") == "a\ufffdb"
+    assert wording.replace_control_characters(f"a{hidden}b") == "a\ufffdb"
     assert (
-        wording.clean("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645")
+        wording.replace_control_characters("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645")
         == "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
     )
 

@@ -69,14 +69,14 @@ class Journal:
         self._reader.close()
         self._file.close()
 
-    def has(self, number: int, key: bytes) -> bool:
+    def has_line(self, number: int, key: bytes) -> bool:
         """Return whether line *number* has been judged and described the same call then."""
         if number >= len(self._offsets) or self._offsets[number] == _NOWHERE or self._keys[number] != _short(key):
             return False
         self._current[number] = True
         return True
 
-    def twin(self, key: bytes) -> ScoreRow | None:
+    def row_of_same_call(self, key: bytes) -> ScoreRow | None:
         """Return the row of another line that describes the same call; None if there is none."""
         number = self._lines_by_key.get(_short(key))
         if number is None:

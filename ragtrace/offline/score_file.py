@@ -16,7 +16,7 @@ from ragtrace.offline.call_file import BadLine, CallFile, CallLine
 from ragtrace.offline.evaluator import CONCURRENCY, RETRYABLE, TIMEOUT_S, OfflineEvaluator
 from ragtrace.offline.journal import Journal
 from ragtrace.offline.progress import Progress, show_progress
-from ragtrace.offline.score_rows import FORMS, ScoreRow, copy_row, row_cost, row_of, row_values
+from ragtrace.offline.score_rows import FORMS, ScoreRow, copy_row, row_cost, row_values, score_row
 from ragtrace.offline.summary import Summary, SummaryBuilder
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.sync_bridge import unwatched
@@ -161,12 +161,12 @@ class _Run:
         if isinstance(line, BadLine):
             self._complaints.bad_line(line)
             return
-        if self._journal.has(line.number, line.key):
+        if self._journal.has_line(line.number, line.key):
             self.resumed += 1
             return
         while line.key in self._judging:
             await self._judging[line.key].wait()
-        twin = self._journal.twin(line.key)
+        twin = self._journal.row_of_same_call(line.key)
         if twin is None:
             await self._judge(evaluator, line)
         else:
@@ -177,7 +177,7 @@ class _Run:
         try:
             evaluation = await evaluator.evaluate_patiently(line.call)
             # No await between the judge's answer and the journal, so that what is paid for is kept.
-            self._add(line, row_of(line.number, line.id, evaluation), again=evaluation.error in RETRYABLE)
+            self._add(line, score_row(line.number, line.id, evaluation), again=evaluation.error in RETRYABLE)
         finally:
             del self._judging[line.key]
             done.set()

@@ -29,7 +29,7 @@ _COSTS: Final = ("cached", "n_calls", "input_tokens", "output_tokens", "cost_usd
 # --- evaluation to row ------------------------------------------------------------------------------------------------
 
 
-def row_of(number: int, name: str | int | float | None, evaluation: Evaluation) -> ScoreRow:
+def score_row(number: int, name: str | int | float | None, evaluation: Evaluation) -> ScoreRow:
     """Return the row of line *number*, whose `id` is *name*."""
     results = evaluation.results.values()
     # The results of one evaluation share their claims.
@@ -100,8 +100,8 @@ def _claim_fields(claim: Claim) -> ScoreRow:
 # --- row to evaluation ------------------------------------------------------------------------------------------------
 
 
-def evaluation_of(row: Mapping[str, Any]) -> Evaluation:
-    """Return the evaluation that `row_of` made *row* of, except for what a row does not keep."""
+def evaluation_from_row(row: Mapping[str, Any]) -> Evaluation:
+    """Return the evaluation that `score_row` made *row* of, except for what a row does not keep."""
     name, _, version = str(row["judge"]).partition("@")
     claims = tuple(_claim_of(claim) for claim in row.get("unsupported") or ())
     results = {metric: _result_of(metric, result, claims) for metric, result in row["results"].items()}

@@ -22,7 +22,7 @@ from ragtrace.report.model import (
     TimelinePoint,
 )
 from ragtrace.report.series import ScoreSeries
-from ragtrace.report.wording import span
+from ragtrace.report.wording import format_length
 
 if TYPE_CHECKING:
     from ragtrace.history.reading import Ints
@@ -57,7 +57,7 @@ def compared_groups(columns: Columns, compare: str, period: Period) -> ComparedG
     if compare == "none":
         return None
     if compare == "previous":
-        length = span(period.end - period.start)
+        length = format_length(period.end - period.start)
         return ComparedGroups("periods", f"the {length} before", f"these {length}", ~within, within)
     releases = {number: source.release for number, source in columns.sources.items()}
     models = dict(enumerate(columns.models))

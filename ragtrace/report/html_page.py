@@ -63,7 +63,7 @@ def render_html(report: Report) -> str:
 
 def _without_control_characters(value: object) -> object:
     if isinstance(value, str) and not hasattr(value, "__html__"):  # else it is markup of the template itself
-        return wording.clean(value)
+        return wording.replace_control_characters(value)
     return value
 
 
@@ -75,18 +75,20 @@ def _figures(report: Report) -> list[tuple[str, str, str]]:
 
     def figure(name: str, estimate: Estimate, more: str = "") -> tuple[str, str, str]:
         name = name[:1].upper() + name[1:] if " " in name else name
-        return name, wording.percent(estimate.value), wording.interval(estimate) + more
+        return name, wording.format_share(estimate.value), wording.format_interval(estimate) + more
 
     if row and groups and row.change and row.before and row.after:
-        difference = "Difference", wording.points(row.change.value), wording.change_interval(row.change)
+        difference = "Difference", wording.format_points(row.change.value), wording.format_change_interval(row.change)
         figures = [figure(groups.after, row.after), figure(groups.before, row.before), difference]
     else:
         figures = [figure("This time", item.overall)]
     if report.recent is not None and report.recent.after.value is not None:
-        figures.append(figure(f"The last {wording.span(report.period.end - report.recent.since)}", report.recent.after))
+        figures.append(
+            figure(f"The last {wording.format_length(report.period.end - report.recent.since)}", report.recent.after)
+        )
     if report.latest is not None:
         more = f", {report.latest.judged:,} calls scored"
-        figures.append(figure(wording.latest(report), report.latest.estimate, more))
+        figures.append(figure(wording.latest_label(report), report.latest.estimate, more))
     return figures
 
 
@@ -97,15 +99,15 @@ def _legend(report: Report) -> str:
         return ""
     text = "Line: estimate over time. Band: its 95% interval."
     if row is not None and row.before is not None and row.before.value is not None and report.comparison is not None:
-        text += f" Broken line in a grey band: {report.comparison.before}, {wording.with_interval(row.before)}"
-        text += f" ({wording.compared_with(report, item)})."
+        text += f" Broken line in a grey band: {report.comparison.before}, {wording.format_estimate(row.before)}"
+        text += f" ({wording.comparison_basis(report, item)})."
     if report.rollouts:
         text += " Dotted upright lines: the first call of a release."
     if counts := [point.judged for point in item.timeline]:
         width = sorted(point.period.end - point.period.start for point in item.timeline)[len(counts) // 2]
-        each = wording.span(width).removeprefix("1 ")
+        each = wording.format_length(width).removeprefix("1 ")
         text += f" Bars: scored calls per {each}, {min(counts):,} to {max(counts):,}."
-    return f"{text} {wording.judged(item)}."
+    return f"{text} {wording.judged_calls(item)}."
 
 
 def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:

@@ -24,7 +24,7 @@ def render_markdown(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Return *text* as one line of Markdown that shows it and does nothing else."""
-    line = " ".join(wording.clean(text).split())
+    line = " ".join(wording.replace_control_characters(text).split())
     line = "".join(_ENTITIES.get(char, char) for char in _FIGURE.sub("", _SPECIAL.sub(r"\\\1", line)))
     # Bare addresses become links in many dialects even where their colon is escaped.
     return re.sub(r"(?i)\b(https?|ftp|www)(?=\\[:.])", lambda found: f"{found[1]}&#8203;", line)
@@ -35,10 +35,10 @@ def _lines(report: Report) -> Iterator[str]:
     yield f"# {escaped(verdict.title)}\n"
     sentences = [
         f"{verdict.detail}.",
-        f"{wording.meaning(item.metric)}." if item is not None and wording.meaning(item.metric) else "",
-        wording.without_context(report),
-        wording.latest_with_interval(report),
-        wording.subject(report),
+        f"{wording.metric_meaning(item.metric)}." if item is not None and wording.metric_meaning(item.metric) else "",
+        wording.without_context_sentence(report),
+        wording.latest_sentence(report),
+        wording.subject_line(report),
     ]
     yield from (f"{escaped(sentence)}\n" for sentence in sentences if sentence)
     yield from (f"> {escaped(note)}\n" for note in report.notes)
@@ -47,14 +47,14 @@ def _lines(report: Report) -> Iterator[str]:
         for table in breakdown_tables(report, item):
             yield from _table(table)
         points = [
-            (wording.moment(point.period.start), wording.with_interval(point.estimate), f"{point.judged:,}")
+            (wording.format_time(point.period.start), wording.format_estimate(point.estimate), f"{point.judged:,}")
             for point in item.timeline
         ]
         head = ("From", "Estimate (95% interval)", "Scored")
-        yield from _table(Table(f"{wording.title(item.metric)} over time", head, points))
+        yield from _table(Table(f"{wording.metric_title(item.metric)} over time", head, points))
     if report.problems:
         yield "## The worst answers\n"
-        yield f"Bold words are {wording.marked(report)}.\n"
+        yield f"Bold words are {wording.meaning_of_marks(report)}.\n"
     for number, answer in enumerate(report.problems, start=1):
         yield from _worst_answer(number, answer)
     for table in closing_tables(report):
@@ -74,15 +74,15 @@ def _table(table: Table) -> Iterator[str]:
 
 def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[str]:
     yield f"### {number}\\. {escaped(answer.query) or 'question not known'}\n"
-    yield f"{escaped(wording.score(answer))}; {escaped(', '.join(wording.origin(answer)))}\n"
+    yield f"{escaped(wording.format_score(answer))}; {escaped(', '.join(wording.origin_of(answer)))}\n"
     pieces = [
         f"**{escaped(piece)}**" if marked else _escaped_with_ends(piece)
         for piece, marked in wording.answer_pieces(answer)
     ]
     yield f"Answer: {''.join(pieces) or 'not kept'}\n"
     for rank, chunk in enumerate(answer.passages or (), start=1):
-        held = f" ({wording.held_against(answer)})" if chunk.held_against else ""
-        yield f"- chunk {rank}{held}: {escaped(wording.shortened(chunk.text, _CHUNK_CHARS))}"
+        held = f" ({wording.relation_to_marks(answer)})" if chunk.held_against else ""
+        yield f"- chunk {rank}{held}: {escaped(wording.shorten(chunk.text, _CHUNK_CHARS))}"
     yield ""
 
 

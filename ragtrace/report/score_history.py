@@ -15,7 +15,7 @@ from ragtrace.history.source import Source
 from ragtrace.history.writing import Writer
 from ragtrace.metrics import registry
 from ragtrace.offline.call_file import CallFile, CallLine
-from ragtrace.offline.score_rows import ScoreRow, evaluation_of, row_values
+from ragtrace.offline.score_rows import ScoreRow, evaluation_from_row, row_values
 
 _BATCH: Final = 500
 _MOST_BYTES: Final = 1 << 40
@@ -37,7 +37,7 @@ def write_history(scores: Path, calls: Path | None, path: str, at: float) -> Non
     with closing(Writer(path, _source(scores), most_bytes=_MOST_BYTES, texts=calls is not None)) as writer:
         batch: list[Offered] = []
         for row, call in _rows_with_calls(scores, calls):
-            batch.append(Offered(call, (evaluation_of(row),), None, at))
+            batch.append(Offered(call, (evaluation_from_row(row),), None, at))
             if len(batch) >= _BATCH:
                 writer.write(batch)
                 batch = []

@@ -25,17 +25,17 @@ def metrics_table(report: Report) -> Table:
     groups = report.comparison
     if groups is None or not report.changes:
         rows = [
-            (wording.by_evaluator(item), wording.with_interval(item.overall))
+            (wording.metric_by_evaluator(item), wording.format_estimate(item.overall))
             for item in report.measured
             if item.overall
         ]
         return Table("Estimates", ("Metric", "Estimate (95% interval)"), rows)
     changes = [
         (
-            wording.by_evaluator(row),
-            wording.with_interval(row.before),
-            wording.with_interval(row.after),
-            wording.change_with_interval(row.change, row.reason),
+            wording.metric_by_evaluator(row),
+            wording.format_estimate(row.before),
+            wording.format_estimate(row.after),
+            wording.format_change(row.change, row.reason),
         )
         for row in groups.rows
     ]
@@ -47,15 +47,15 @@ def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
     tables: list[Table] = []
     for kind, breakdown in (("workflow", item.by_workflow), ("model", item.by_model)):
         shown, overall = breakdown[: wording.MOST_SHOWN_ROWS], report.compared(item)
-        heading, more = f"{wording.title(item.metric)} by {kind}", wording.left_out(breakdown)
+        heading, more = f"{wording.metric_title(item.metric)} by {kind}", wording.hidden_rows(breakdown)
         if any(row.moved for row in shown):
             changes = [
                 (
-                    wording.name(row.name),
-                    wording.percent(row.moved.before.value if row.moved else None),
-                    wording.percent(row.moved.after.value if row.moved else None),
-                    wording.change_with_interval(row.moved.change if row.moved else None),
-                    wording.contribution(row, overall) or "-",
+                    wording.display_name(row.name),
+                    wording.format_share(row.moved.before.value if row.moved else None),
+                    wording.format_share(row.moved.after.value if row.moved else None),
+                    wording.format_change(row.moved.change if row.moved else None),
+                    wording.format_contribution(row, overall) or "-",
                 )
                 for row in shown
             ]
@@ -63,7 +63,12 @@ def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
             tables.append(Table(heading, head, changes, more))
         elif shown:
             rows = [
-                (wording.name(row.name), wording.with_interval(row.estimate), f"{row.calls:,}", f"{row.judged:,}")
+                (
+                    wording.display_name(row.name),
+                    wording.format_estimate(row.estimate),
+                    f"{row.calls:,}",
+                    f"{row.judged:,}",
+                )
                 for row in shown
             ]
             tables.append(Table(heading, (kind.title(), "Estimate (95% interval)", "Calls", "Scored"), rows, more))
@@ -74,15 +79,15 @@ def closing_tables(report: Report) -> list[Table]:
     """Return how the scores are spread, what is unscored and why, and what judging cost."""
     spread = [
         (
-            wording.by_evaluator(item),
-            *map(wording.number, (box.low, box.first, box.median, box.third, box.high, box.mean)),
+            wording.metric_by_evaluator(item),
+            *map(wording.format_number, (box.low, box.first, box.median, box.third, box.high, box.mean)),
             f"{box.n:,}",
         )
         for item in report.measured
         if (box := item.box) is not None
     ]
     unscored = [
-        (wording.by_evaluator(item), wording.reason(reason), f"{count:,}")
+        (wording.metric_by_evaluator(item), wording.reason_in_words(reason), f"{count:,}")
         for item in report.measured
         for reason, count in item.unscored.items()
     ]
@@ -90,7 +95,7 @@ def closing_tables(report: Report) -> list[Table]:
         (
             each.evaluator,
             *(f"{n:,}" for n in (each.looked_at, each.failed, each.requests, each.input_tokens, each.output_tokens)),
-            wording.cost(each),
+            wording.format_cost(each),
         )
         for each in report.spent
     ]

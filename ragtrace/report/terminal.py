@@ -53,12 +53,12 @@ def render_terminal(report: Report, *, width: int = _WIDEST, colour: bool = Fals
 def _parts(report: Report) -> Iterator[RenderableType]:
     verdict, item = wording.verdict(report), report.headline
     yield _text(verdict.title, _STYLES[verdict.tone])
-    for sentence in (verdict.detail, wording.latest_with_interval(report), wording.without_context(report)):
+    for sentence in (verdict.detail, wording.latest_sentence(report), wording.without_context_sentence(report)):
         if sentence:
             yield _text(f"{sentence}.")
-    if item is not None and wording.meaning(item.metric):
-        yield _text(f"{wording.meaning(item.metric)}.", "dim")
-    yield _text(wording.subject(report), "dim")
+    if item is not None and wording.metric_meaning(item.metric):
+        yield _text(f"{wording.metric_meaning(item.metric)}.", "dim")
+    yield _text(wording.subject_line(report), "dim")
     yield from (_text(f"Note: {note}") for note in report.notes)
     if item is not None:
         yield from _timeline(item, report.rollouts)
@@ -67,7 +67,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         yield from _table(table)
     if report.problems:
         yield ""
-        yield _text(f"The worst answers; [[words]] are {wording.marked(report)}", "bold")
+        yield _text(f"The worst answers; [[words]] are {wording.meaning_of_marks(report)}", "bold")
     for number, answer in enumerate(report.problems, start=1):
         yield from _worst_answer(number, answer)
     for table in closing_tables(report):
@@ -79,7 +79,7 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", wording.clean(text))
+    return re.sub(r"\s+", " ", wording.replace_control_characters(text))
 
 
 def _timeline(item: MetricReport, rollouts: Sequence[Rollout]) -> Iterator[RenderableType]:
@@ -93,14 +93,16 @@ def _timeline(item: MetricReport, rollouts: Sequence[Rollout]) -> Iterator[Rende
         share = 0.0 if value is None or high <= low else (value - low) / (high - low)
         bars += _NO_ESTIMATE if value is None else _BLOCKS[round((len(_BLOCKS) - 1) * max(0.0, min(1.0, share)))]
     first, last = item.timeline[0].period.start, item.timeline[-1].period.end
-    lines = [_text(bars), _text(wording.between(first, last), "dim")]
+    lines = [_text(bars), _text(wording.format_period(first, last), "dim")]
     lines += [
-        _text(f"{wording.moment(rollout.at)}: release {wording.name(rollout.release)}", "dim")
+        _text(f"{wording.format_time(rollout.at)}: release {wording.display_name(rollout.release)}", "dim")
         for rollout in rollouts
         if first < rollout.at < last
     ]
     yield ""
-    yield _text(f"{wording.title(item.metric)} over time, {wording.percent(low)} to {wording.percent(high)}:")
+    yield _text(
+        f"{wording.metric_title(item.metric)} over time, {wording.format_share(low)} to {wording.format_share(high)}:"
+    )
     yield Padding(Group(*lines), (0, 0, 0, 2))
 
 
@@ -121,7 +123,7 @@ def _table(table: Table) -> Iterator[RenderableType]:
 
 def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[RenderableType]:
     yield ""
-    yield _text(f"{number}. {answer.query or '(the question is not known)'}  ({wording.score(answer)})")
+    yield _text(f"{number}. {answer.query or '(the question is not known)'}  ({wording.format_score(answer)})")
     text = _text("answer: ")
     pieces = wording.answer_pieces(answer)
     for piece, marked in pieces:
@@ -129,7 +131,7 @@ def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[RenderableType]:
         text.append(f"[[{line}]]" if marked else line, "bold underline red" if marked else "")
     lines = [text if pieces else _text("answer: not kept")]
     for rank, chunk in enumerate(answer.passages or (), start=1):
-        held = f" ({wording.held_against(answer)})" if chunk.held_against else ""
-        lines.append(_text(f"chunk {rank}{held}: {wording.shortened(chunk.text, _CHUNK_CHARS)}"))
-    lines.append(_text(", ".join(wording.origin(answer)), "dim"))
+        held = f" ({wording.relation_to_marks(answer)})" if chunk.held_against else ""
+        lines.append(_text(f"chunk {rank}{held}: {wording.shorten(chunk.text, _CHUNK_CHARS)}"))
+    lines.append(_text(", ".join(wording.origin_of(answer)), "dim"))
     yield Padding(Group(*lines), (0, 0, 0, 3))

@@ -73,7 +73,7 @@ _CONTROL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The first sentence of a report."""
+    """Headline of a report with its details and its tone."""
 
     title: str
     detail: str
@@ -90,28 +90,34 @@ def verdict(report: Report) -> Verdict:
     if report.recent is None or compared.tone != "quiet" or report.recent.change.direction == "unclear":
         return compared
     recent = report.recent
-    last = f"the last {span(report.period.end - recent.since)}"
+    last = f"the last {format_length(report.period.end - recent.since)}"
     last += "" if _ends_now(report) else " of this time"
-    detail = f"{percent(recent.after.value)} against {percent(recent.before.value)} earlier in this time; the "
-    detail += f"difference is {_with_confidence(recent.change)}"
+    detail = f"{format_share(recent.after.value)} against {format_share(recent.before.value)} earlier in this time; "
+    detail += f"the difference is {_with_confidence(recent.change)}"
     row = report.compared(item)
     if row is not None and row.change is not None:
-        change = f"{points(row.change.value)} ({change_interval(row.change)})"
+        change = f"{format_points(row.change.value)} ({format_change_interval(row.change)})"
         detail += f". Over all of this time: no clear change, {change}"
-    return Verdict(f"{title(item.metric)} went {_direction(recent.change)} in {last}", detail, _tone(recent.change))
+    return Verdict(
+        f"{metric_title(item.metric)} went {_direction(recent.change)} in {last}", detail, _tone(recent.change)
+    )
 
 
 def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
-    name, row, groups = title(item.metric), report.compared(item), report.comparison
+    name, row, groups = metric_title(item.metric), report.compared(item), report.comparison
     if groups is None or row is None or row.change is None or row.before is None or row.after is None:
         why = "" if row is None or groups is None else f"; no comparison with {groups.before}: {row.reason}"
         value = None if item.overall is None else item.overall.value
-        return Verdict(f"{name} is {percent(value)}", f"95% interval {interval(item.overall)}{why}", "quiet")
-    moved = f"from {percent(row.before.value)} ({groups.before}) to {percent(row.after.value)} ({groups.after})"
+        return Verdict(
+            f"{name} is {format_share(value)}", f"95% interval {format_interval(item.overall)}{why}", "quiet"
+        )
+    moved = (
+        f"from {format_share(row.before.value)} ({groups.before}) to {format_share(row.after.value)} ({groups.after})"
+    )
     detail = f"{moved}; the difference is {_with_confidence(row.change)}"
     if row.change.direction == "unclear":
         return Verdict(f"No clear change in {name.lower()}", f"{detail}: it may be chance", "quiet")
-    size = points(row.change.value).lstrip("+\u2212")
+    size = format_points(row.change.value).lstrip("+\u2212")
     return Verdict(f"{name} went {_direction(row.change)} by {size}", detail, _tone(row.change))
 
 
@@ -124,7 +130,8 @@ def _direction(change: Change) -> str:
 
 
 def _with_confidence(change: Change) -> str:
-    return f"{points(change.value)}, with 95% confidence between {_signed(change.low)} and {points(change.high)}"
+    ends = f"{_signed(change.low)} and {format_points(change.high)}"
+    return f"{format_points(change.value)}, with 95% confidence between {ends}"
 
 
 def _ends_now(report: Report) -> bool:
@@ -134,46 +141,46 @@ def _ends_now(report: Report) -> bool:
 # --- metrics and estimates --------------------------------------------------------------------------------------------
 
 
-def title(metric: str) -> str:
+def metric_title(metric: str) -> str:
     """Return the name of *metric* as a heading."""
     if metric in _TITLES:
         return _TITLES[metric]
-    words = shortened(metric, _NAME_CHARS).replace("_", " ").strip()
+    words = shorten(metric, _NAME_CHARS).replace("_", " ").strip()
     return words[:1].upper() + words[1:] or "(no name)"
 
 
-def by_evaluator(item: MetricReport | MetricComparison) -> str:
+def metric_by_evaluator(item: MetricReport | MetricComparison) -> str:
     """Return the title of a metric with its evaluator."""
-    return f"{title(item.metric)} by {item.evaluator}"
+    return f"{metric_title(item.metric)} by {item.evaluator}"
 
 
-def meaning(metric: str) -> str:
+def metric_meaning(metric: str) -> str:
     """Return the title of *metric* with its definition in one line; empty if none is known."""
-    return f"{title(metric)}: {_MEANINGS[metric]}" if metric in _MEANINGS else ""
+    return f"{metric_title(metric)}: {_MEANINGS[metric]}" if metric in _MEANINGS else ""
 
 
-def percent(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """Format a share; with two decimals where one would round it to almost nothing."""
     if value is None:
         return "-"
     return f"{100 * value:.2f}%" if 0 < value < _TWO_DECIMALS_BELOW else f"{100 * value:.1f}%"
 
 
-def interval(estimate: Estimate | None) -> str:
+def format_interval(estimate: Estimate | None) -> str:
     """Format the 95 % interval of an estimate."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
-    return f"{percent(estimate.low)} to {percent(estimate.high)}"
+    return f"{format_share(estimate.low)} to {format_share(estimate.high)}"
 
 
-def with_interval(estimate: Estimate | None) -> str:
+def format_estimate(estimate: Estimate | None) -> str:
     """Format an estimate with its 95 % interval."""
     if estimate is None or estimate.value is None:
-        return "-" if estimate is None else f"unknown ({reason(estimate.reason or '')})"
-    return f"{percent(estimate.value)} ({interval(estimate)})"
+        return "-" if estimate is None else f"unknown ({reason_in_words(estimate.reason or '')})"
+    return f"{format_share(estimate.value)} ({format_interval(estimate)})"
 
 
-def points(value: float) -> str:
+def format_points(value: float) -> str:
     """Format a difference of two shares in percentage points, with its sign."""
     return f"{_signed(value)} points"
 
@@ -183,67 +190,69 @@ def _signed(value: float) -> str:
     return f"{100 * value:+.{decimals}f}".replace("-", "\u2212")  # a minus as wide as the plus
 
 
-def change_interval(change: Change) -> str:
+def format_change_interval(change: Change) -> str:
     """Format the 95 % interval of a change, in percentage points without the unit."""
     return f"{_signed(change.low)} to {_signed(change.high)}"
 
 
-def change_with_interval(change: Change | None, missing: str = "not known") -> str:
+def format_change(change: Change | None, missing: str = "not known") -> str:
     """Format a change with its 95 % interval; *missing* if there is none."""
-    return missing if change is None else f"{points(change.value)} ({change_interval(change)})"
+    return missing if change is None else f"{format_points(change.value)} ({format_change_interval(change)})"
 
 
-def contribution(row: BreakdownRow, overall: MetricComparison | None) -> str:
+def format_contribution(row: BreakdownRow, overall: MetricComparison | None) -> str:
     """Say how many points of the overall change come from *row*; empty if that is not known."""
     if row.moved is None or row.moved.share is None or overall is None or overall.change is None:
         return ""
-    return f"{_signed(row.moved.share * overall.change.value)} of {points(overall.change.value)}"
+    return f"{_signed(row.moved.share * overall.change.value)} of {format_points(overall.change.value)}"
 
 
-def latest(report: Report) -> str:
-    """Return the name of the newest part of the period; empty if nothing was judged in it."""
+def latest_label(report: Report) -> str:
+    """Return the label of the newest part of the period; empty if nothing was judged in it."""
     if report.latest is None:
         return ""
-    length = span(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
+    length = format_length(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
     return f"{'Now' if _ends_now(report) else 'At the end'}: the last {length}"
 
 
-def latest_with_interval(report: Report) -> str:
+def latest_sentence(report: Report) -> str:
     """Return a sentence on the newest part of the period; empty if nothing was judged in it."""
     if report.latest is None:
         return ""
-    return f"{latest(report)} {with_interval(report.latest.estimate)}, {report.latest.judged:,} calls scored"
+    return f"{latest_label(report)} {format_estimate(report.latest.estimate)}, {report.latest.judged:,} calls scored"
 
 
-def without_context(report: Report) -> str:
+def without_context_sentence(report: Report) -> str:
     """Return the share of answers given although retrieval returned nothing; empty if it is not known.
 
     The report has a line of its own for it, because it is the plainest sign of a broken retriever.
     """
     for item in report.measured:
         if item.metric == "answered_without_context" and item.overall is not None and item.overall.value is not None:
-            return f"Answers given without any context: {with_interval(item.overall)} of {item.judged:,}"
+            return f"Answers given without any context: {format_estimate(item.overall)} of {item.judged:,}"
     return ""
 
 
-def compared_with(report: Report, item: MetricReport) -> str:
+def comparison_basis(report: Report, item: MetricReport) -> str:
     """Return the releases and the evaluator that the figures before and after rest on."""
     groups = report.comparison
-    judge = f"both scored by {clean(item.evaluator)}"
+    judge = f"both scored by {replace_control_characters(item.evaluator)}"
     if groups is None or groups.kind == "releases" or not groups.releases_before or not groups.releases_after:
         return judge
-    before, after = (listed(each).replace(", ", " and ") for each in (groups.releases_before, groups.releases_after))
+    before, after = (
+        join_names(each).replace(", ", " and ") for each in (groups.releases_before, groups.releases_after)
+    )
     return f"release {before} before, {after} after; {judge}"
 
 
-def judged(item: MetricReport) -> str:
-    """Return how many calls a figure rests on."""
+def judged_calls(item: MetricReport) -> str:
+    """Return how many calls a metric was scored on, and by which evaluator."""
     of = "" if item.overall is None else f" of {item.overall.n:,}"
-    return f"{item.judged:,}{of} calls scored by {clean(item.evaluator)}"
+    return f"{item.judged:,}{of} calls scored by {replace_control_characters(item.evaluator)}"
 
 
-def left_out(rows: Sequence[BreakdownRow]) -> str:
-    """Return how many *rows* are not shown; empty if all are."""
+def hidden_rows(rows: Sequence[BreakdownRow]) -> str:
+    """Return how many rows of a breakdown are not shown; empty if all are."""
     rest = rows[MOST_SHOWN_ROWS:]
     return f"{len(rest):,} more, with {sum(row.calls for row in rest):,} calls" if rest else ""
 
@@ -251,7 +260,7 @@ def left_out(rows: Sequence[BreakdownRow]) -> str:
 # --- names, numbers and times -----------------------------------------------------------------------------------------
 
 
-def span(seconds: float) -> str:
+def format_length(seconds: float) -> str:
     """Format a length of time in the largest unit that fits."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length or (unit == "hours" and seconds >= length):
@@ -259,56 +268,56 @@ def span(seconds: float) -> str:
     return "second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
 
 
-def moment(at: float) -> str:
+def format_time(at: float) -> str:
     """Format a time to the minute, in UTC."""
     return datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def between(start: float, end: float) -> str:
+def format_period(start: float, end: float) -> str:
     """Format a period, in UTC."""
-    first, last = moment(start), moment(end)
+    first, last = format_time(start), format_time(end)
     return f"{first[:-4]} to {last[11:] if first[:10] == last[:10] else last}"
 
 
-def subject(report: Report) -> str:
+def subject_line(report: Report) -> str:
     """Return calls, period, services, releases and workflow of the report on one line."""
-    parts = [f"{report.calls:,} calls", between(report.period.start, report.period.end)]
+    parts = [f"{report.calls:,} calls", format_period(report.period.start, report.period.end)]
     if report.services:
-        parts.append(listed(report.services))
+        parts.append(join_names(report.services))
     if report.releases:
-        parts.append(f"release {listed(report.releases)}")
+        parts.append(f"release {join_names(report.releases)}")
     if report.workflow is not None:
-        parts.append(f"workflow {name(report.workflow)} only")
+        parts.append(f"workflow {display_name(report.workflow)} only")
     return " \u00b7 ".join(parts)
 
 
-def name(text: str) -> str:
+def display_name(text: str) -> str:
     """Return the name of a workflow, model or release, shortened and without control characters."""
-    return shortened(text, _NAME_CHARS) or "(no name)"
+    return shorten(text, _NAME_CHARS) or "(no name)"
 
 
-def listed(names: tuple[str, ...], most: int = 4) -> str:
+def join_names(names: tuple[str, ...], most: int = 4) -> str:
     """Join the first *most* names with commas and count the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(name, names[:most])) + more
+    return ", ".join(map(display_name, names[:most])) + more
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a score that need not be a share."""
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def reason(code: str) -> str:
+def reason_in_words(code: str) -> str:
     """Return an unscored reason in words."""
-    return clean(code).replace("_", " ")
+    return replace_control_characters(code).replace("_", " ")
 
 
-def decisions(report: Report) -> str:
+def sampling_decisions(report: Report) -> str:
     """Return how many calls the judge saw or did not see, and why."""
     return "; ".join(f"{count:,} {DECISIONS.get(reason, reason)}" for reason, count in report.decisions.items())
 
 
-def cost(spent: EvaluatorCost) -> str:
+def format_cost(spent: EvaluatorCost) -> str:
     """Format the money an evaluator took, and say for how many calls the price is not known."""
     if not spent.requests:
         return "free" if not spent.cost_usd else f"{spent.cost_usd:.4f} USD"
@@ -319,12 +328,12 @@ def cost(spent: EvaluatorCost) -> str:
     return f"{spent.cost_usd:,.4f} USD" + (f" and {spent.unpriced:,} calls at no known price" if spent.unpriced else "")
 
 
-def score(answer: WorstAnswer) -> str:
+def format_score(answer: WorstAnswer) -> str:
     """Return the metric and score of one of the worst answers."""
-    return f"{title(answer.metric)} {100 * answer.score:.3g}%"
+    return f"{metric_title(answer.metric)} {100 * answer.score:.3g}%"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format seconds, or milliseconds below one second."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
@@ -332,14 +341,14 @@ def duration(seconds: float) -> str:
 # --- texts of calls ---------------------------------------------------------------------------------------------------
 
 
-def clean(text: str) -> str:
+def replace_control_characters(text: str) -> str:
     """Replace the characters of *text* that control a terminal or turn text around with U+FFFD."""
     return _CONTROL.sub("\ufffd", text)
 
 
-def shortened(text: str, most: int = CHUNK_CHARS) -> str:
+def shorten(text: str, most: int = CHUNK_CHARS) -> str:
     """Cut *text* to *most* characters and clean it."""
-    return clean(text if len(text) <= most else f"{text[:most]} ...")
+    return replace_control_characters(text if len(text) <= most else f"{text[:most]} ...")
 
 
 def answer_pieces(answer: WorstAnswer) -> list[tuple[str, bool]]:
@@ -353,11 +362,11 @@ def answer_pieces(answer: WorstAnswer) -> list[tuple[str, bool]]:
             pieces += [(text[copied : max(first, start)], False), (text[max(first, start) : min(last, end)], True)]
             copied = min(last, end)
     pieces += [(text[copied:end], False), (" ..." * (end < len(text)), False)]
-    return [(clean(piece), marked) for piece, marked in pieces if piece]
+    return [(replace_control_characters(piece), marked) for piece, marked in pieces if piece]
 
 
-def marked(report: Report) -> str:
-    """Say what the marked words of the worst answers are."""
+def meaning_of_marks(report: Report) -> str:
+    """Say what the marks in the worst answers mean."""
     compared = {answer.compared for answer in report.problems if answer.marks}
     if compared == {True}:
         return "in no retrieved chunk; words alone were compared, so they may be a true paraphrase"
@@ -365,19 +374,19 @@ def marked(report: Report) -> str:
     return f"supported by no retrieved chunk{others}"
 
 
-def held_against(answer: WorstAnswer) -> str:
-    """Say how a chunk relates to the marked words that were compared with it."""
+def relation_to_marks(answer: WorstAnswer) -> str:
+    """Say how a retrieved chunk relates to the marked words that were compared with it."""
     return "does not have the marked words" if answer.compared else "does not support the marked words"
 
 
-def origin(answer: WorstAnswer) -> list[str]:
+def origin_of(answer: WorstAnswer) -> list[str]:
     """Return time, workflow, model, release, evaluator, trace and repetitions of one of the worst answers."""
     return [
-        moment(answer.at),
-        *(name(each) for each in (answer.workflow, answer.model) if each),
-        *([f"release {name(answer.release)}"] if answer.release else []),
-        name(answer.evaluator),
-        *([f"trace {clean(answer.trace_id)}"] if answer.trace_id else []),
+        format_time(answer.at),
+        *(display_name(each) for each in (answer.workflow, answer.model) if each),
+        *([f"release {display_name(answer.release)}"] if answer.release else []),
+        display_name(answer.evaluator),
+        *([f"trace {replace_control_characters(answer.trace_id)}"] if answer.trace_id else []),
         *([f"the same question and answer in {answer.repeats} of the {answer.among:,} worst calls"]
           if answer.repeats > 1 else []),
     ]  # fmt: skip
