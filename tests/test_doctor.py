@@ -33,12 +33,12 @@ from ragtrace.pipeline.recent_outcomes import Fate
 from ragtrace.system.faults import faults
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from ragtrace.testing import FakeJudge
-from ragtrace_exporters.sinks.datadog import DatadogScores
-from ragtrace_exporters.sinks.http import JsonClient
-from ragtrace_exporters.sinks.langfuse import LangfuseScores
-from ragtrace_exporters.sinks.mlflow import MlflowScores
-from ragtrace_exporters.sinks.opik import OpikScores
-from ragtrace_exporters.sinks.phoenix import PhoenixScores
+from ragtrace_exporters.datadog import DatadogScores
+from ragtrace_exporters.langfuse import LangfuseScores
+from ragtrace_exporters.mlflow import MlflowScores
+from ragtrace_exporters.opik import OpikScores
+from ragtrace_exporters.phoenix import PhoenixScores
+from ragtrace_exporters.score_api import JsonClient
 from tests.support import watched
 from tests.support.otlp import GrpcReceiver, HttpReceiver
 from tests.support.scored import EVERY

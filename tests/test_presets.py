@@ -16,6 +16,7 @@ import ragtrace
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
+from ragtrace_exporters.preset import Preset
 from tests.support.application import QUESTION, ask
 from tests.support.backends import Backend
 
@@ -179,7 +180,6 @@ def _endpoints(name: str, environ: Mapping[str, str]) -> list[Endpoint]:
 def test_a_call_goes_where_the_backend_takes_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`configure(exporter=name)` sends the signals that the backend takes, to its paths and with its headers."""
     expected = PRESETS[name]
-    monkeypatch.setattr("ragtrace_exporters.datadog._site", lambda _: "invalid")
     with Backend() as server:
         for variable, value in _environ(expected, server.url).items():
             monkeypatch.setenv(variable, value)
@@ -212,7 +212,8 @@ def test_doctor_can_ask_where_a_preset_sends(name: str) -> None:
     found = _endpoints(name, _environ(expected, "http://localhost:1"))
     assert {endpoint.signal for endpoint in found} == expected.signals
     assert SECRET not in repr(found)
-    assert SECRET not in repr(import_module(f"ragtrace_exporters.{name}")._preset(_environ(expected, "http://x")))
+    preset: Preset = getattr(import_module(f"ragtrace_exporters.{name}"), name)
+    assert SECRET not in repr(preset.read(_environ(expected, "http://x")))
 
 
 @pytest.mark.parametrize("name", CLOUD)

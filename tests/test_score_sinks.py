@@ -12,12 +12,12 @@ from uuid import UUID
 import pytest
 
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
-from ragtrace_exporters.sinks.datadog import DatadogScores, label_of
-from ragtrace_exporters.sinks.http import JsonClient
-from ragtrace_exporters.sinks.langfuse import LangfuseScores
-from ragtrace_exporters.sinks.mlflow import MlflowScores
-from ragtrace_exporters.sinks.opik import OpikScores, opik_id
-from ragtrace_exporters.sinks.phoenix import PhoenixScores
+from ragtrace_exporters.datadog import DatadogScores, label_of
+from ragtrace_exporters.langfuse import LangfuseScores
+from ragtrace_exporters.mlflow import MlflowScores
+from ragtrace_exporters.opik import OpikScores, opik_id
+from ragtrace_exporters.phoenix import PhoenixScores
+from ragtrace_exporters.score_api import JsonClient
 from tests.support.backends import Answer, Backend, Datadog, Langfuse, Opik, Request
 from tests.support.posting import SPAN, TRACE
 

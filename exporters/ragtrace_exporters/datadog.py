@@ -9,42 +9,89 @@ Sources: docs.datadoghq.com/llm_observability/instrumentation/otel_instrumentati
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Signals
-from ragtrace_exporters.preset import Preset, client, required, text
-from ragtrace_exporters.sinks.datadog import DatadogScores
+from ragtrace.core.score_sink import Refusal, ScoreRecord
+from ragtrace_exporters.preset import Backend, client, preset, required, text
+from ragtrace_exporters.score_api import JsonClient, ScoreApi, all_of
+
+_LABEL_CHARS: Final = 200
 
 
-def datadog(environ: Mapping[str, str]) -> Signals:
-    """Traces and scores for Datadog.
-
-    Raises:
-        SettingsError: a variable is missing or has a value that cannot be used.
-    """
-    api = client(environ, f"https://api.{_site(environ)}", {"dd-api-key": _key(environ)})
-    return _preset(environ).signals_of(environ, DatadogScores(api, text(environ, "DD_LLMOBS_ML_APP")))
-
-
-def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Where the traces go."""
-    return _preset(environ).endpoints_of(environ)
-
-
-def _preset(environ: Mapping[str, str]) -> Preset:
-    return Preset(
-        f"https://otlp.{_site(environ)}", {"dd-api-key": _key(environ), "dd-otlp-source": "llmobs"}, where=("DD_SITE",)
-    )
-
-
-def _key(environ: Mapping[str, str]) -> str:
-    return required(environ, "datadog", "DD_API_KEY", advice="copy it from the settings of the organization")
-
-
-def _site(environ: Mapping[str, str]) -> str:
+@preset("DD_SITE")
+def datadog(environ: Mapping[str, str]) -> Backend:
+    """Send traces and scores to Datadog."""
+    key = required(environ, "datadog", "DD_API_KEY", advice="copy it from the settings of the organization")
     site = text(environ, "DD_SITE") or "datadoghq.com"
     if not re.fullmatch(r"[a-z0-9.-]+", site):
         raise SettingsError(f"DD_SITE must be the name of a site, got {site!r}; write datadoghq.eu, for example")
-    return site
+    api = client(environ, f"https://api.{site}", {"dd-api-key": key})
+    scores = DatadogScores(api, text(environ, "DD_LLMOBS_ML_APP"))
+    return Backend(f"https://otlp.{site}", {"dd-api-key": key, "dd-otlp-source": "llmobs"}, scores=scores)
+
+
+endpoints = datadog.endpoints
+
+
+class DatadogScores(ScoreApi):
+    """Score sink that posts evaluations of spans, several a request.
+
+    `POST /api/intake/llm-obs/v2/eval-metric`. For spans that came by OTLP the ids are decimal strings and the tag
+    `source:otel` is needed; a label starts with a letter and has only ASCII letters, digits and underscores, at most
+    200. The API takes no id, so a score whose answer was lost may be kept twice: its tag `score_id` tells. Sources:
+    docs.datadoghq.com/llm_observability/instrumentation/otel_instrumentation, .../instrumentation/api (Evaluations
+    API), .../evaluations/external_evaluations.
+
+    Args:
+        application: name of the LLM application; "" for the name of the service.
+    """
+
+    name, most_at_once = "datadog", 100
+    probe_path = "/api/v1/validate"
+
+    def __init__(self, client: JsonClient, application: str = "") -> None:
+        super().__init__(client)
+        self._application = application
+
+    def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
+        """Post all scores in one request."""
+        metrics = [_metric(score, self._application or score.service or "ragtrace") for score in scores]
+        body = {"data": {"type": "evaluation_metric", "attributes": {"metrics": metrics}}}
+        reply = self._client.send("POST", "/api/intake/llm-obs/v2/eval-metric", timeout, body)
+        return {} if reply.ok else all_of(scores, self._client.refusal(reply))
+
+
+def _metric(score: ScoreRecord, application: str) -> dict[str, Any]:
+    metric: dict[str, Any] = {
+        "join_on": {"span": {"span_id": str(score.span_id), "trace_id": str(score.trace_id)}},
+        "ml_app": application,
+        "timestamp_ms": score.time_ns // 1_000_000,
+        "metric_type": "score",
+        "label": label_of(score.name),
+        "score_value": score.value,
+        "tags": _tags(score),
+    }
+    if score.explanation:
+        metric["reasoning"] = score.explanation
+    return metric
+
+
+def _tags(score: ScoreRecord) -> list[str]:
+    tags = {
+        "source": "otel",
+        "score_id": score.id,
+        "evaluator": score.evaluator,
+        "annotator": score.annotator,
+        "probability": f"{score.probability:g}",
+        "label": score.label or "",
+        "workflow": score.workflow,
+    }
+    return [f"{key}:{value}" for key, value in tags.items() if value]
+
+
+def label_of(name: str) -> str:
+    """Return *name* in the characters that a label may have."""
+    label = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return (label if label[:1].isalpha() else f"m_{label}")[:_LABEL_CHARS]

@@ -11,34 +11,18 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Final
 
-from ragtrace.core.endpoints import Endpoint
-from ragtrace.core.types import Signals
-from ragtrace_exporters.preset import ALL, Preset, required, url
+from ragtrace_exporters.preset import ALL, Backend, preset, required, url
 
 _ADVICE: Final = "copy it from the OpenTelemetry tile of your stack"
 
 
-def grafana_cloud(environ: Mapping[str, str]) -> Signals:
-    """Traces, metrics and events for Grafana Cloud.
-
-    Raises:
-        SettingsError: a variable is missing or has a value that cannot be used.
-    """
-    return _preset(environ).signals_of(environ)
-
-
-def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Where the signals go."""
-    return _preset(environ).endpoints_of(environ)
-
-
-def _preset(environ: Mapping[str, str]) -> Preset:
+@preset("GRAFANA_CLOUD_OTLP_ENDPOINT")
+def grafana_cloud(environ: Mapping[str, str]) -> Backend:
+    """Send traces, metrics and events to Grafana Cloud."""
     base = url(environ, "GRAFANA_CLOUD_OTLP_ENDPOINT", advice=_ADVICE)
     instance = required(environ, "grafana_cloud", "GRAFANA_CLOUD_INSTANCE_ID", advice=_ADVICE)
     key = required(environ, "grafana_cloud", "GRAFANA_CLOUD_API_KEY", advice=_ADVICE)
-    return Preset(
-        base,
-        {"Authorization": f"Basic {b64encode(f'{instance}:{key}'.encode()).decode()}"},
-        ALL,
-        where=("GRAFANA_CLOUD_OTLP_ENDPOINT",),
-    )
+    return Backend(base, {"Authorization": f"Basic {b64encode(f'{instance}:{key}'.encode()).decode()}"}, ALL)
+
+
+endpoints = grafana_cloud.endpoints

@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
 from ragtrace.system.faults import hide_credentials, printable, say
+from ragtrace.system.retry_after import seconds_until_retry
 from ragtrace_exporters.wire import SDK_ENCODER, encode
 
 if TYPE_CHECKING:
@@ -209,13 +210,6 @@ class HttpSpanExporter(SpanExporter):
 
 
 def _pause(answer: Response | None, tries: int) -> float:
-    """Seconds until the next try: as the server wants it, else twice as long each time."""
-    named = None if answer is None else answer.headers.get("Retry-After")
-    try:
-        return max(0.0, float(named)) if named is not None else _grown(tries)
-    except ValueError:  # a date
-        return _grown(tries)
-
-
-def _grown(tries: int) -> float:
-    return float(2 ** (tries - 1) * random.uniform(1 - _JITTER, 1 + _JITTER))
+    """Return the seconds until the next try: the server's Retry-After, else twice as long each time."""
+    wanted = None if answer is None else seconds_until_retry(answer.headers.get("Retry-After"))
+    return float(2 ** (tries - 1) * random.uniform(1 - _JITTER, 1 + _JITTER)) if wanted is None else wanted

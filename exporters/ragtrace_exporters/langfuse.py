@@ -8,55 +8,87 @@ takes neither metrics nor logs, and OTLP over HTTP only. Source: langfuse.com/in
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any
 
 from ragtrace.core import semconv
-from ragtrace.core.endpoints import Endpoint
-from ragtrace.core.types import Signals
-from ragtrace_exporters.preset import OPENINFERENCE, Preset, client, required, text, url
-from ragtrace_exporters.sinks.langfuse import LangfuseScores
+from ragtrace.core.score_sink import Refusal, ScoreRecord
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, client, preset, required, text, url
+from ragtrace_exporters.score_api import JsonClient, ScoreApi, metadata_of, post_each
 
 
-def langfuse(environ: Mapping[str, str]) -> Signals:
-    """Traces and scores for Langfuse.
-
-    Raises:
-        SettingsError: a variable is missing or has a value that cannot be used.
-    """
-    scores = LangfuseScores(client(environ, _base(environ), _credentials(environ)), _environment(environ))
-    return _preset(environ).signals_of(environ, scores)
-
-
-def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Where the traces go."""
-    return _preset(environ).endpoints_of(environ)
-
-
-def _preset(environ: Mapping[str, str]) -> Preset:
-    environment = _environment(environ)
-    # Without the version, traces are shown some ten minutes later.
-    headers = {**_credentials(environ), "x-langfuse-ingestion-version": "4"}
-    resource = {semconv.LANGFUSE_ENVIRONMENT: environment} if environment else {}
-    return Preset(
-        f"{_base(environ)}/api/public/otel",
-        headers,
-        dialects=(*OPENINFERENCE, "langfuse"),
-        resource=resource,
-        where=("LANGFUSE_HOST", "LANGFUSE_BASE_URL"),
-    )
-
-
-def _base(environ: Mapping[str, str]) -> str:
-    return url(environ, "LANGFUSE_HOST", "LANGFUSE_BASE_URL", default="https://cloud.langfuse.com")
-
-
-def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
+@preset("LANGFUSE_HOST", "LANGFUSE_BASE_URL")
+def langfuse(environ: Mapping[str, str]) -> Backend:
+    """Send traces and scores to Langfuse."""
+    base = url(environ, "LANGFUSE_HOST", "LANGFUSE_BASE_URL", default="https://cloud.langfuse.com")
+    environment = text(environ, "LANGFUSE_TRACING_ENVIRONMENT")
     advice = "copy it from the settings of the project"
-    public, secret = (
-        required(environ, "langfuse", name, advice=advice) for name in ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
+    public = required(environ, "langfuse", "LANGFUSE_PUBLIC_KEY", advice=advice)
+    secret = required(environ, "langfuse", "LANGFUSE_SECRET_KEY", advice=advice)
+    credentials = {"authorization": f"Basic {b64encode(f'{public}:{secret}'.encode()).decode()}"}
+    return Backend(
+        f"{base}/api/public/otel",
+        # Without the version, traces are shown some ten minutes later.
+        {**credentials, "x-langfuse-ingestion-version": "4"},
+        dialects=(*OPENINFERENCE, "langfuse"),
+        resource={semconv.LANGFUSE_ENVIRONMENT: environment} if environment else {},
+        scores=LangfuseScores(client(environ, base, credentials), environment),
     )
-    return {"authorization": f"Basic {b64encode(f'{public}:{secret}'.encode()).decode()}"}
 
 
-def _environment(environ: Mapping[str, str]) -> str:
-    return text(environ, "LANGFUSE_TRACING_ENVIRONMENT")
+endpoints = langfuse.endpoints
+
+
+class LangfuseScores(ScoreApi):
+    """Score sink that posts numeric scores of observations, and the headline scores once more as scores of the trace.
+
+    `POST /api/public/scores`, one a request, with our id as the score's; it may come before its trace does. Sources:
+    langfuse.com/docs/evaluation/evaluation-methods/scores-via-sdk, and fern/apis/server/definition/scores.yml of
+    langfuse/langfuse. That a repeated id replaces the score is Langfuse's word for it, not observed.
+
+    Args:
+        environment: the environment that the traces are shown in; "" for the default one.
+    """
+
+    name, most_at_once = "langfuse", 20
+    probe_path = "/api/public/projects"
+
+    def __init__(self, client: JsonClient, environment: str = "") -> None:
+        super().__init__(client)
+        self._environment = environment
+
+    def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
+        """Post one score after the other, until one finds the server busy."""
+        return post_each(scores, timeout, self._post)
+
+    def _post(self, score: ScoreRecord, timeout: float) -> Refusal | None:
+        body = _score(score)
+        if self._environment:
+            body["environment"] = self._environment
+        bodies = [body]
+        if score.headline:  # once more, as a score of the trace
+            of_trace = {key: value for key, value in body.items() if key != "observationId"}
+            bodies.append({**of_trace, "id": f"{score.id}-trace"})
+        deadline = monotonic() + timeout
+        for each in bodies:
+            reply = self._client.send("POST", "/api/public/scores", deadline - monotonic(), each)
+            if not reply.ok:
+                return self._client.refusal(reply)
+        return None
+
+
+def _score(score: ScoreRecord) -> dict[str, Any]:
+    metadata = {**metadata_of(score), "annotator": score.annotator, **({"label": score.label} if score.label else {})}
+    body: dict[str, Any] = {
+        "id": score.id,
+        "traceId": f"{score.trace_id:032x}",
+        "observationId": f"{score.span_id:016x}",
+        "name": score.name,
+        "value": score.value,
+        "dataType": "NUMERIC",
+        "metadata": metadata,
+    }
+    if score.explanation:
+        body["comment"] = score.explanation
+    return body

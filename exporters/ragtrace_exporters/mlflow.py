@@ -8,31 +8,20 @@ only. Sources: mlflow.org/docs/latest/genai/tracing/opentelemetry; observed with
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.types import Signals
-from ragtrace_exporters.preset import OPENINFERENCE, Preset, client, text, url
-from ragtrace_exporters.sinks.mlflow import MlflowScores
+from ragtrace.core.score_sink import Refusal, ScoreRecord
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, client, preset, text, url
+from ragtrace_exporters.score_api import UNKNOWN_TRACE, Reply, ScoreApi, metadata_of, post_each
+
+_SOURCE: Final = {"LLM": "LLM_JUDGE", "CODE": "CODE", "HUMAN": "HUMAN"}
 
 
-def mlflow(environ: Mapping[str, str]) -> Signals:
-    """Traces and scores for MLflow.
-
-    Raises:
-        SettingsError: a variable is missing or has a value that cannot be used.
-    """
-    preset = _preset(environ)
-    return preset.signals_of(environ, MlflowScores(client(environ, preset.base, _credentials(environ))))
-
-
-def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Where the traces go."""
-    return _preset(environ).endpoints_of(environ)
-
-
-def _preset(environ: Mapping[str, str]) -> Preset:
+@preset("MLFLOW_TRACKING_URI")
+def mlflow(environ: Mapping[str, str]) -> Backend:
+    """Send traces and scores to MLflow."""
     base = url(environ, "MLFLOW_TRACKING_URI", advice="write for instance http://localhost:5000")
     experiment, name = text(environ, "MLFLOW_EXPERIMENT_ID"), text(environ, "MLFLOW_EXPERIMENT_NAME")
     if name and not experiment:
@@ -40,15 +29,72 @@ def _preset(environ: Mapping[str, str]) -> Preset:
             f"exporter 'mlflow' needs the number of an experiment, got only its name {name!r} (from "
             "MLFLOW_EXPERIMENT_NAME); set MLFLOW_EXPERIMENT_ID to what `mlflow experiments search` shows"
         )
-    headers = {"x-mlflow-experiment-id": experiment or "0", **_credentials(environ)}
-    return Preset(base, headers, dialects=OPENINFERENCE, where=("MLFLOW_TRACKING_URI",))
-
-
-def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
     token, user = text(environ, "MLFLOW_TRACKING_TOKEN"), text(environ, "MLFLOW_TRACKING_USERNAME")
-    if token:
-        return {"authorization": f"Bearer {token}"}
-    if not user:
-        return {}
-    pair = f"{user}:{text(environ, 'MLFLOW_TRACKING_PASSWORD')}".encode()
-    return {"authorization": f"Basic {b64encode(pair).decode()}"}
+    pair = b64encode(f"{user}:{text(environ, 'MLFLOW_TRACKING_PASSWORD')}".encode()).decode()
+    credentials = f"Bearer {token}" if token else f"Basic {pair}" if user else ""
+    api_headers = {"authorization": credentials} if credentials else {}
+    headers = {"x-mlflow-experiment-id": experiment or "0", **api_headers}
+    return Backend(base, headers, dialects=OPENINFERENCE, scores=MlflowScores(client(environ, base, api_headers)))
+
+
+endpoints = mlflow.endpoints
+
+
+class MlflowScores(ScoreApi):
+    """Score sink that posts assessments of traces.
+
+    `POST /api/3.0/mlflow/traces/{trace}/assessments`, one a request. A trace that has not arrived yet is a 404: the
+    score waits for it. An assessment goes by an id that we give, so a repeat breaks a constraint of the database and
+    adds nothing. Source: MLflow's tracking server (3.17.2: mlflow/protos/assessments.proto, mlflow/store/tracking/
+    sqlalchemy_store.py, `create_assessment`; also observed).
+    """
+
+    name, most_at_once = "mlflow", 20
+    first_after_s = 6.0
+    """Spans go out every five seconds, and before them there is nothing to attach an assessment to."""
+    probe_path, probe_query = "/api/2.0/mlflow/experiments/search", {"max_results": "1"}
+
+    def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
+        """Post one score after the other; of an unknown trace, only the first."""
+        return post_each(scores, timeout, self._post)
+
+    def _post(self, score: ScoreRecord, timeout: float) -> Refusal | None:
+        path = f"/api/3.0/mlflow/traces/{_trace(score)}/assessments"
+        reply = self._client.send("POST", path, timeout, {"assessment": _assessment(score)})
+        if reply.ok:
+            return None
+        if reply.status == 404 and "RESOURCE_DOES_NOT_EXIST" in reply.text:
+            return UNKNOWN_TRACE
+        if self._is_there(score, reply, timeout):
+            return None
+        return self._client.refusal(reply)
+
+    def _is_there(self, score: ScoreRecord, reply: Reply, timeout: float) -> bool:
+        """Return whether the server failed because it has this assessment already."""
+        if reply.status < 400 or "constraint" not in reply.text.lower():
+            return False
+        path = f"/api/3.0/mlflow/traces/{_trace(score)}/assessments/{_id(score)}"
+        return self._client.send("GET", path, timeout).ok
+
+
+def _trace(score: ScoreRecord) -> str:
+    return f"tr-{score.trace_id:032x}"
+
+
+def _id(score: ScoreRecord) -> str:
+    return f"a-{score.id}"
+
+
+def _assessment(score: ScoreRecord) -> dict[str, Any]:
+    metadata = {key: str(value) for key, value in metadata_of(score).items()}
+    assessment = {
+        "assessment_id": _id(score),
+        "assessment_name": score.name,
+        "trace_id": _trace(score),
+        "span_id": f"{score.span_id:016x}",
+        "source": {"source_type": _SOURCE[score.annotator], "source_id": score.evaluator},
+        "feedback": {"value": score.value},
+        "rationale": score.explanation,
+        "metadata": {**metadata, **({"label": score.label} if score.label else {})},
+    }
+    return {key: value for key, value in assessment.items() if value is not None}

@@ -10,29 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragtrace.core.endpoints import Endpoint
-from ragtrace.core.types import Signals
-from ragtrace_exporters.preset import ALL, Preset, required, url
+from ragtrace_exporters.preset import ALL, Backend, preset, required, url
 
 
-def newrelic(environ: Mapping[str, str]) -> Signals:
-    """Traces, metrics and events for New Relic.
-
-    Raises:
-        SettingsError: a variable is missing or has a value that cannot be used.
-    """
-    return _preset(environ).signals_of(environ)
-
-
-def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Where the signals go."""
-    return _preset(environ).endpoints_of(environ)
-
-
-def _preset(environ: Mapping[str, str]) -> Preset:
+@preset("NEW_RELIC_OTLP_ENDPOINT")
+def newrelic(environ: Mapping[str, str]) -> Backend:
+    """Send traces, metrics and events to New Relic."""
     advice = "copy a key of type INGEST - LICENSE from the account's API keys"
     key = required(environ, "newrelic", "NEW_RELIC_LICENSE_KEY", advice=advice)
     near = "https://otlp.eu01.nr-data.net" if key.lower().startswith("eu") else "https://otlp.nr-data.net"
-    return Preset(
-        url(environ, "NEW_RELIC_OTLP_ENDPOINT", default=near), {"api-key": key}, ALL, where=("NEW_RELIC_OTLP_ENDPOINT",)
-    )
+    return Backend(url(environ, "NEW_RELIC_OTLP_ENDPOINT", default=near), {"api-key": key}, ALL)
+
+
+endpoints = newrelic.endpoints

@@ -1,4 +1,4 @@
-"""What the presets share: a backend's OTLP endpoint and headers, as the standard variables would say it.
+"""Form of a preset: a function that reads a backend's own variables and describes where and how it takes OTLP.
 
 A preset fills in the signals that its backend takes. A signal that has an endpoint of its own in the environment
 (`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, for instance) goes there, also one that the backend does not take, and one whose
@@ -7,8 +7,9 @@ A preset fills in the signals that its backend takes. A signal that has an endpo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import update_wrapper
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -17,7 +18,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_sink import ScoreSink
 from ragtrace.core.types import Signals
 from ragtrace_exporters import otlp
-from ragtrace_exporters.sinks.http import JsonClient
+from ragtrace_exporters.score_api import JsonClient
 
 TRACES: Final = ("traces",)
 ALL: Final = ("traces", "metrics", "logs")
@@ -25,39 +26,22 @@ OPENINFERENCE: Final = ("otel", "openinference")
 
 
 @dataclass(frozen=True, slots=True)
-class Preset:
-    """Where and how a backend takes OTLP over HTTP."""
+class Backend:
+    """Address of a backend that takes OTLP over HTTP, and what it takes."""
 
     base: str
-    """URL; the path of a signal, `/v1/traces` for instance, comes behind it."""
+    """URL that the path of a signal follows, `/v1/traces` for instance."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     signals: tuple[str, ...] = TRACES
     signal_headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]], repr=False)
     """More headers for one of the signals."""
     dialects: tuple[str, ...] = ()
     resource: Mapping[str, str] = field(default_factory=dict[str, str])
-    where: tuple[str, ...] = ()
-    """The variables that say where the backend is; the first one that is set counts."""
+    scores: ScoreSink | None = None
+    """Sink for the scores where the backend does not read them from OTLP."""
 
-    def signals_of(self, environ: Mapping[str, str], scores: ScoreSink | None = None) -> Signals:
-        """Exporters of the signals that the backend takes, and *scores* beside them.
-
-        Raises:
-            SettingsError: a standard variable has a value that cannot be used.
-        """
-        signals = otlp.otlp(self._as_variables(environ))
-        if text(environ, "OTEL_SDK_DISABLED").lower() == "true":
-            return signals
-        return replace(signals, scores=scores, dialects=self.dialects, resource=self.resource)
-
-    def endpoints_of(self, environ: Mapping[str, str]) -> list[Endpoint]:
-        """Where each signal goes, with the variable of the preset that says so."""
-        named = next((name for name in self.where if text(environ, name)), "")
-        origin = named or f"the default of {self.where[0]}"
-        found = otlp.endpoints(self._as_variables(environ))
-        return [each if text(environ, each.origin) else replace(each, origin=origin) for each in found]
-
-    def _as_variables(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+    def as_variables(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+        """Return *environ* with the standard variables that make `otlp` send to this backend."""
         said = dict(environ)
         # The common ones are for any other backend: they neither lead these signals astray nor give it their keys.
         for part in ("ENDPOINT", "HEADERS", "PROTOCOL"):
@@ -66,32 +50,63 @@ class Preset:
             own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
             placed = bool(text(environ, f"{own}_ENDPOINT"))
             if signal in self.signals:
-                said[f"{own}_HEADERS"] = self._headers_of(signal, text(environ, f"{own}_HEADERS"))
+                headers = {**self.headers, **self.signal_headers.get(signal, {})}
+                pairs = [f"{name}={quote(value, safe='')}" for name, value in headers.items()]
+                said[f"{own}_HEADERS"] = ",".join([*pairs, *filter(None, [text(environ, f"{own}_HEADERS")])])
                 if not placed:
                     said |= {f"{own}_ENDPOINT": f"{self.base}/v1/{signal}", f"{own}_PROTOCOL": "http/protobuf"}
             elif not placed:
                 said[f"OTEL_{signal.upper()}_EXPORTER"] = "none"
         return said
 
-    def _headers_of(self, signal: str, more: str) -> str:
-        headers = {**self.headers, **self.signal_headers.get(signal, {})}
-        pairs = [f"{name}={quote(value, safe='')}" for name, value in headers.items()]
-        return ",".join([*pairs, *filter(None, [more])])
+
+class Preset:
+    """Entry point of a backend: returns the exporters of the signals that the backend takes, and its score sink.
+
+    Raises:
+        SettingsError: when called, a variable is missing or has a value that cannot be used.
+    """
+
+    def __init__(self, read: Callable[[Mapping[str, str]], Backend], where: tuple[str, ...]) -> None:
+        self.read, self._where = read, where
+        update_wrapper(self, read)  # `ragtrace exporters` shows its docstring and module
+
+    def __call__(self, environ: Mapping[str, str]) -> Signals:
+        backend = self.read(environ)
+        signals = otlp.otlp(backend.as_variables(environ))
+        if text(environ, "OTEL_SDK_DISABLED").lower() == "true":
+            return signals
+        return replace(signals, scores=backend.scores, dialects=backend.dialects, resource=backend.resource)
+
+    def endpoints(self, environ: Mapping[str, str]) -> list[Endpoint]:
+        """Return where each signal goes, with the variable of the preset that says so."""
+        named = next((name for name in self._where if text(environ, name)), f"the default of {self._where[0]}")
+        found = otlp.endpoints(self.read(environ).as_variables(environ))
+        return [each if text(environ, each.origin) else replace(each, origin=named) for each in found]
+
+
+def preset(*where: str) -> Callable[[Callable[[Mapping[str, str]], Backend]], Preset]:
+    """Return a decorator that makes a preset of a function from the environment to a `Backend`.
+
+    Args:
+        where: the variables that say where the backend is; the first one that is set counts.
+    """
+    return lambda read: Preset(read, where)
 
 
 def client(environ: Mapping[str, str], base: str, headers: Mapping[str, str]) -> JsonClient:
-    """A client for the backend's own API, which trusts the authorities that the exporter of its spans trusts."""
+    """Return a client for the backend's own API that trusts the authorities that the exporter of its spans trusts."""
     own, common = (text(environ, f"OTEL_EXPORTER_OTLP_{part}CERTIFICATE") for part in ("TRACES_", ""))
     return JsonClient(base, headers, own or common or None)
 
 
 def text(environ: Mapping[str, str], *variables: str) -> str:
-    """The first of *variables* that is set, without surrounding blanks; "" if none is."""
+    """Return the first of *variables* that is set, without surrounding blanks; "" if none is."""
     return next((value for name in variables if (value := environ.get(name, "").strip())), "")
 
 
 def required(environ: Mapping[str, str], backend: str, *variables: str, advice: str) -> str:
-    """The same, for a value that the backend cannot do without.
+    """Return the first of *variables* that is set, which the backend cannot do without.
 
     Raises:
         SettingsError: none of them is set.
@@ -110,7 +125,7 @@ def required(environ: Mapping[str, str], backend: str, *variables: str, advice: 
 
 
 def url(environ: Mapping[str, str], *variables: str, default: str = "", advice: str = "") -> str:
-    """A base URL out of the first of *variables* that is set, without a final slash.
+    """Return a base URL from the first of *variables* that is set, without a final slash.
 
     Raises:
         SettingsError: it is not an HTTP URL, or none is set and there is no *default*.

@@ -9,36 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ragtrace.core import semconv
-from ragtrace.core.endpoints import Endpoint
-from ragtrace.core.types import Signals
-from ragtrace_exporters.preset import OPENINFERENCE, Preset, required, url
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, preset, required, url
 
 
-def weave(environ: Mapping[str, str]) -> Signals:
-    """Traces for Weave.
-
-    Raises:
-        SettingsError: a variable is missing or has a value that cannot be used.
-    """
-    return _preset(environ).signals_of(environ)
-
-
-def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Where the traces go."""
-    return _preset(environ).endpoints_of(environ)
-
-
-def _preset(environ: Mapping[str, str]) -> Preset:
+@preset("WF_TRACE_SERVER_URL")
+def weave(environ: Mapping[str, str]) -> Backend:
+    """Send traces to Weave."""
     base = url(environ, "WF_TRACE_SERVER_URL", default="https://trace.wandb.ai")
     key = required(environ, "weave", "WANDB_API_KEY", advice="copy it from wandb.ai/authorize")
     resource = {
         semconv.WANDB_ENTITY: required(environ, "weave", "WANDB_ENTITY", advice="write the name of your team"),
         semconv.WANDB_PROJECT: required(environ, "weave", "WANDB_PROJECT", advice="write the name of your project"),
     }
-    return Preset(
-        f"{base}/otel",
-        {"wandb-api-key": key},
-        dialects=OPENINFERENCE,
-        resource=resource,
-        where=("WF_TRACE_SERVER_URL",),
-    )
+    return Backend(f"{base}/otel", {"wandb-api-key": key}, dialects=OPENINFERENCE, resource=resource)
+
+
+endpoints = weave.endpoints

@@ -16,9 +16,9 @@ import pytest
 
 import ragtrace
 from ragtrace.core.score_sink import ScoreRecord
-from ragtrace_exporters.sinks.http import JsonClient
-from ragtrace_exporters.sinks.mlflow import MlflowScores
-from ragtrace_exporters.sinks.phoenix import PhoenixScores
+from ragtrace_exporters.mlflow import MlflowScores
+from ragtrace_exporters.phoenix import PhoenixScores
+from ragtrace_exporters.score_api import JsonClient
 from tests.support.application import INVENTED, PASSAGES, QUESTION, ask
 from tests.support.services import Phoenix, mlflow, phoenix
 

@@ -1,25 +1,27 @@
-"""JSON over HTTP for the sinks, and what an answer means for the scores that were sent.
+"""Score sinks on the own API of a backend: JSON over HTTP, and what an answer means for the scores that were sent.
 
-By requests, which the OTLP exporter brings anyway: connections are kept, and proxies and certificate authorities are
-found in the same variables as for the spans that go to the same backend.
+Requests are made by the library requests, which the OTLP exporter brings anyway: connections are kept, and proxies and
+certificate authorities are found in the same variables as for the spans that go to the same backend.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
-from time import time
-from typing import TYPE_CHECKING, Any, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.system import preload
+from ragtrace.system.retry_after import seconds_until_retry
 
 if TYPE_CHECKING:
-    from requests import PreparedRequest, Response, Session
+    from requests import PreparedRequest, Session
 
+UNKNOWN_TRACE: Final = Refusal("unknown_trace", again=True, detail="the trace has not arrived")
+OUT_OF_TIME: Final = Refusal("unavailable", again=True, detail="out of time")
 _SHOWN_CHARS: Final = 200
 _LATER: Final = frozenset({408, 425, 429, 502, 503, 504})
 _SHORTEST_SECRET: Final = 6
@@ -27,22 +29,22 @@ _SHORTEST_SECRET: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a server answered; status 0: nothing."""
+    """Answer of a server; status 0: there was none."""
 
     status: int
     text: str = ""
-    """Of the body; without an answer, why there is none."""
+    """Text of the body; without an answer, why there is none."""
     after_s: float | None = None
-    """Its Retry-After."""
+    """Seconds of its Retry-After."""
 
     @property
     def ok(self) -> bool:
-        """Whether it did as it was told."""
+        """Whether the server did what was asked."""
         return 200 <= self.status < 300
 
 
 class JsonClient:
-    """Sends JSON to one server. For one thread; a forked child gets connections of its own.
+    """Client of the JSON API of one server, for one thread; a forked child gets connections of its own.
 
     Args:
         base: URL without a final slash.
@@ -57,7 +59,7 @@ class JsonClient:
         self._pid = 0
 
     def send(self, method: str, path: str, timeout: float, body: object = None, **query: str) -> Reply:
-        """One request; never raises."""
+        """Make one request and return the answer; never raises."""
         from requests import RequestException
 
         try:
@@ -69,17 +71,17 @@ class JsonClient:
                 timeout=max(0.01, timeout),
                 allow_redirects=False,  # the key is for this server alone
             )
-            return Reply(answer.status_code, answer.text, _told(answer))
+            return Reply(answer.status_code, answer.text, seconds_until_retry(answer.headers.get("Retry-After")))
         except (RequestException, ValueError) as error:  # a value that is no JSON or no header is a ValueError
             return Reply(0, f"{type(error).__name__}: {error}")
 
     @property
     def where(self) -> str:
-        """Of the server."""
+        """URL of the server."""
         return self._base
 
     def probe(self, path: str, timeout: float, **query: str) -> Refusal | None:
-        """Whether reading *path* does; over a connection of its own, as it may be asked for from any thread."""
+        """Return None if GET *path* succeeds, else why not; over another connection, so that any thread may call it."""
         other = JsonClient(self._base, self._headers, self._certificate)
         reply = other.send("GET", path, timeout, **query)
         # Of a failed connection, what it came from is the end of a long story.
@@ -98,7 +100,7 @@ class JsonClient:
         return self._session
 
     def refusal(self, reply: Reply) -> Refusal:
-        """What a *reply* that is not ok means for the scores that were sent."""
+        """Return what a *reply* that is not ok means for the scores that were sent."""
         detail = self.shown(reply)
         if reply.status == 0 or reply.status in _LATER:
             return Refusal("unavailable", again=True, busy=True, after_s=reply.after_s, detail=detail)
@@ -109,7 +111,7 @@ class JsonClient:
         return Refusal("too_large" if reply.status == 413 else "refused", detail=detail)
 
     def shown(self, reply: Reply) -> str:
-        """A *reply* for the log, without anything that we sent as a header."""
+        """Return a *reply* for the log, without anything that was sent as a header."""
         text = " ".join(reply.text.split())
         for value in self._headers.values():
             for secret in value.split():
@@ -119,13 +121,65 @@ class JsonClient:
         return f"{status}{text[:_SHOWN_CHARS]}".strip()
 
 
+class ScoreApi:
+    """Base of the score sinks: the client of the backend's API, its address, and a probe of it.
+
+    Args:
+        client: client of the API, with the headers that authenticate.
+    """
+
+    name: ClassVar[str]
+    most_at_once: ClassVar[int]
+    """How many scores one call of `post` may be given."""
+    probe_path: ClassVar[str]
+    """Path that answers a GET if the address and the key are right."""
+    probe_query: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, client: JsonClient) -> None:
+        self._client = client
+
+    @property
+    def where(self) -> str:
+        """URL of the API."""
+        return self._client.where
+
+    def probe(self, timeout: float) -> Refusal | None:
+        """Return None if the API takes our key, else why not."""
+        return self._client.probe(self.probe_path, timeout, **self.probe_query)
+
+
+def post_each(
+    scores: Sequence[ScoreRecord], timeout: float, post: Callable[[ScoreRecord, float], Refusal | None]
+) -> dict[str, Refusal]:
+    """Post one score after the other and return the refusals, by id.
+
+    Once the server is busy, it is not asked for the other scores; of a trace that it does not know, not for its others.
+    """
+    deadline, busy = monotonic() + timeout, False
+    refusals, unknown = dict[str, Refusal](), set[int]()
+    refusal: Refusal | None = None
+    for score in scores:
+        left = deadline - monotonic()
+        if score.trace_id in unknown:
+            refusals[score.id] = UNKNOWN_TRACE
+            continue
+        if not busy:
+            refusal = post(score, left) if left > 0 else OUT_OF_TIME
+        if refusal is not None:
+            refusals[score.id] = refusal
+            busy = refusal.busy
+            if refusal is UNKNOWN_TRACE:
+                unknown.add(score.trace_id)
+    return refusals
+
+
 def all_of(scores: Iterable[ScoreRecord], refusal: Refusal) -> dict[str, Refusal]:
-    """The same *refusal* for all *scores*."""
+    """Return *refusal* for each of *scores*, by id."""
     return {score.id: refusal for score in scores}
 
 
 def metadata_of(score: ScoreRecord) -> dict[str, Any]:
-    """What a backend may keep beside a score to tell where it comes from."""
+    """Return what a backend may keep beside a score, to show where the score comes from."""
     metadata = {
         "score_id": score.id,
         "evaluator": score.evaluator,
@@ -138,17 +192,3 @@ def metadata_of(score: ScoreRecord) -> dict[str, Any]:
 
 def _as_it_is(request: PreparedRequest) -> PreparedRequest:
     return request
-
-
-def _told(answer: Response) -> float | None:
-    named = answer.headers.get("Retry-After")
-    if named is None:
-        return None
-    try:
-        return max(0.0, float(named))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(named).timestamp() - time())
-    except (TypeError, ValueError):
-        return None
