@@ -4,17 +4,113 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from grafana_foundation_sdk.builders import dashboard, stat, text
+from grafana_foundation_sdk.builders import (
+    common,
+    dashboard,
+    heatmap,
+    prometheus,
+    stat,
+    statetimeline,
+    table,
+    text,
+    timeseries,
+)
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common as units
 from grafana_foundation_sdk.models import dashboard as model
+from grafana_foundation_sdk.models import heatmap as heatmap_model
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from exporters.make_kits import operation, quality
-from exporters.make_kits.names import ALERT_STATE, CALLS, EVALUATOR, JOB, METRIC, MOMENTS, OUTCOME, SCORE, WORKFLOW
-from exporters.make_kits.panels import FULL, HERE, SERVICE, SOURCE, Panel, query
-from exporters.make_kits.rules import ACTIVE, FRESH, Timing
+from exporters.make_kits.rules import (
+    ACTIVE,
+    ALERT_STATE,
+    BREAKER,
+    BY,
+    CACHED,
+    CALLS,
+    EVALUATOR,
+    FRESH,
+    HELD,
+    JOB,
+    JUDGE_COST,
+    JUDGE_SECONDS,
+    JUDGE_STATE,
+    JUDGE_TOKENS,
+    JUDGED,
+    LEAST,
+    METRIC,
+    MOMENTS,
+    MOST,
+    OPERATION_SECONDS,
+    OUTCOME,
+    QUEUE,
+    REASON,
+    SCORE,
+    SCORES,
+    WEEK,
+    WORKFLOW,
+    WORKFLOW_SECONDS,
+    Timing,
+)
 from ragtrace.core import semconv
 from ragtrace_exporters.openmetrics.naming import label_name
+
+Panel = Any
+SOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+HERE: Final = f'{JOB}=~"$service", {WORKFLOW}=~"$workflow"'
+SERVICE: Final = f'{JOB}=~"$service"'
+RATE: Final = "[$__rate_interval]"
+CALLS_A_SECOND: Final = "suffix: calls/s"
+FULL, HALF, THIRD = 24, 12, 8
+
+
+def query(expr: str, legend: str = "", *, ref: str = "A", exemplars: bool = False) -> prometheus.Dataquery:
+    """A query over the time shown."""
+    found = prometheus.Dataquery().expr(expr).legend_format(legend or "__auto").ref_id(ref).datasource(SOURCE)
+    return found.exemplar(exemplars).range()
+
+
+def at_once(expr: str, ref: str) -> prometheus.Dataquery:
+    """A query of the moment, for a table."""
+    found = prometheus.Dataquery().expr(expr).legend_format("__auto").ref_id(ref).datasource(SOURCE)
+    return found.instant().format(PromQueryFormat.TABLE)
+
+
+def legend(*calculated: str) -> common.VizLegendOptions:
+    """A legend below the picture, with a figure for each series if asked."""
+    found = common.VizLegendOptions().display_mode(units.LegendDisplayMode.LIST).show_legend(True)
+    return found.placement(units.LegendPlacement.BOTTOM).calcs(list(calculated))
+
+
+def lines(
+    title: str, description: str, *queries: prometheus.Dataquery, unit: str = "short", span: int = THIRD
+) -> Panel:
+    """Series over time, from 0 on."""
+    panel = timeseries.Panel().title(title).description(description).datasource(SOURCE).unit(unit)
+    panel = panel.span(span).height(8).line_width(2).fill_opacity(8).min(0).show_points(units.VisibilityMode.NEVER)
+    panel = panel.legend(legend()).tooltip(
+        common.VizTooltipOptions().mode(units.TooltipDisplayMode.MULTI).sort(units.SortOrder.DESCENDING)
+    )
+    for each in queries:
+        panel = panel.with_target(each)
+    return panel
+
+
+def stacked(title: str, description: str, *queries: prometheus.Dataquery, unit: str) -> Panel:
+    """Series over time, one upon the other."""
+    panel = lines(title, description, *queries, unit=unit, span=HALF).fill_opacity(40).line_width(1)
+    return panel.stacking(common.StackingConfig().mode(units.StackingMode.NORMAL).group("A"))
+
+
+def style(**properties: object) -> list[model.DynamicConfigValue]:
+    """Properties of one series; `__` stands for a dot."""
+    return [model.DynamicConfigValue(id_val=key.replace("__", "."), value=value) for key, value in properties.items()]
+
+
+def fixed(colour: str) -> dict[str, str]:
+    """A colour whatever the value is."""
+    return {"mode": "fixed", "fixedColor": colour}
+
 
 _READ_ME: Final = """\
 The **hallucination rate** is the share of answers in which a judge found anything that the retrieved passages do not \
@@ -91,7 +187,7 @@ def _overview() -> list[Panel]:
     )
     named = units.BigValueTextMode.VALUE_AND_NAME
     return [
-        quality.now(),
+        estimates_now(),
         spiking.thresholds(limits).color_mode(units.BigValueColorMode.VALUE).text_mode(named),
         scored.color_mode(units.BigValueColorMode.NONE).text_mode(named),
     ]
@@ -105,6 +201,348 @@ def _marks() -> list[dashboard.AnnotationQuery]:
         dashboard.AnnotationQuery().name(name).expr(expr).datasource(SOURCE).enable(True).icon_color(colour)
         for (name, expr), colour in zip(asked.items(), ("red", "orange"), strict=True)
     ]
+
+
+_SHOWN: Final = f'{HERE}, {METRIC}=~"hallucinated|consistency|answered_without_context|$metric"'
+_PERCENT: Final = {"unit": "percentunit", "decimals": 1}
+_STATES: Final = (
+    ("ok", "green"),
+    ("pending", "light-yellow"),
+    ("recovering", "yellow"),
+    ("no baseline", "light-blue"),
+    ("no data", "blue"),
+    ("judge failing", "purple"),
+    ("firing", "orange"),
+    ("spiking", "red"),
+)
+"""What a row of the alerts can show, the worst last; the number of a state is its place, from 1."""
+_CODE: Final = {name: number for number, (name, _) in enumerate(_STATES, start=1)}
+
+
+def estimates_now() -> Panel:
+    """Every estimate of the moment in figures."""
+    value = f"ragtrace:${{window}}:value{{{_SHOWN}}}"
+    counted = f"round(sum by ({BY}) (increase({SCORES}{{{_SHOWN}}}[${{window}}]))) and on ({BY}) {value}"
+    objective = f"sum by ({BY}) (0 * {value}) + on ({METRIC}) group_left () ({MOST} or {LEAST})"
+    columns = {
+        "estimate": f"sum by ({BY}) ({value})",
+        "95 % low": f"sum by ({BY}) (ragtrace:${{window}}:low{{{_SHOWN}}})",
+        "95 % high": f"sum by ({BY}) (ragtrace:${{window}}:high{{{_SHOWN}}})",
+        "objective": objective,
+        "scored calls": counted,
+    }
+    panel = table.Panel().title("Now: last $window, with 95 % intervals").datasource(SOURCE).span(14).height(6)
+    panel = panel.description(
+        "Estimates for all calls of the window. The truth is between low and high in 95 of 100 cases. objective: at most "
+        "for hallucinated, the share of bad answers; at least for faithfulness. scored calls: how many the figure rests "
+        "on; calls without a verdict are not among them. Empty: nothing was scored in this window."
+    ).no_value("nothing scored")
+    names = {f"Value #{chr(65 + number)}": name for number, name in enumerate(columns)}
+    names |= {JOB: "service", METRIC: "metric", WORKFLOW: "workflow", EVALUATOR: "scored by"}
+    for number, (name, expr) in enumerate(columns.items()):
+        panel = panel.with_target(at_once(expr, chr(65 + number)))
+        unit = _PERCENT if name != "scored calls" else {"unit": "short", "decimals": 0}
+        panel = panel.override_by_name(name, style(**unit))
+    order = [METRIC, *(f"Value #{chr(65 + number)}" for number in range(len(columns))), WORKFLOW, EVALUATOR, JOB]
+    organized = {
+        "excludeByName": {"Time": True},
+        "indexByName": {name: number for number, name in enumerate(order)},
+        "renameByName": names,
+    }
+    panel = panel.with_transformation(model.DataTransformerConfig(id_val="merge", options={}))
+    return panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=organized))
+
+
+def _of(metric: str, end: str) -> str:
+    return f'ragtrace:${{window}}:{end}{{{HERE}, {METRIC}="{metric}"}}'
+
+
+def _with_interval(
+    metric: str, title: str, description: str, objective: str, *, compared_with: str = "objective"
+) -> Panel:
+    """Return a mean with its band, and what it is compared with as a dashed line; the newest figures in the legend."""
+    panel = lines(
+        title,
+        f"{description} Over the last $window at every moment, so a change shows in full only after $window. Shaded: a "
+        "spike, by the Prometheus rules or by the application's own alert.",
+        query(_of(metric, "value"), "mean"),
+        query(_of(metric, "low"), "95 % low", ref="B"),
+        query(_of(metric, "high"), "95 % high", ref="C"),
+        query(objective, compared_with, ref="D"),
+        unit="percentunit",
+    ).legend(legend("lastNotNull"))
+    band = {"custom__lineWidth": 0, "color": fixed("blue")}
+    above = {"custom__fillBelowTo": "95 % low", "custom__fillOpacity": 25, **band}
+    dashes = {"custom__lineStyle": {"fill": "dash", "dash": [8, 8]}, "custom__lineWidth": 1, "custom__fillOpacity": 0}
+    panel = panel.override_by_name("mean", style(color=fixed("blue"), custom__fillOpacity=0))
+    panel = panel.override_by_name("95 % high", style(**above))
+    panel = panel.override_by_name("95 % low", style(custom__fillOpacity=0, **band))
+    return panel.override_by_name(compared_with, style(color=fixed("red"), **dashes))
+
+
+def workflow_panels() -> list[Panel]:
+    """Return the four panels of a workflow; each axis is as long as its data, from its good end."""
+    hallucinated = _with_interval(
+        "hallucinated",
+        "Hallucination rate in $workflow",
+        "Share of the answers with at least one statement that no retrieved passage supports, by the verdicts of the "
+        "configured judge; empty without one. Low is good: bad is a band wholly above the objective.",
+        f'{MOST}{{{METRIC}="hallucinated"}}',
+    )
+    consistency = _with_interval(
+        "consistency",
+        "Consistency in $workflow, against its past week",
+        "How far the words of answers agree with the retrieved passages, on every call, without a judge. The scale "
+        "belongs to the application: compare with the same hours of its past week (broken line), not with 100 %.",
+        f'{WEEK.format("mean")}{{{HERE}, {METRIC}="consistency"}}',
+        compared_with="same hours of the past week",
+    )
+    without_context = _with_interval(
+        "answered_without_context",
+        "Answers without any context in $workflow",
+        "Share of the answers that were given although retrieval returned nothing: the plainest sign of an ungrounded "
+        "answer and of a broken retriever. Low is good.",
+        f'{MOST}{{{METRIC}="answered_without_context"}}',
+    )
+    chosen = _with_interval(
+        "$metric",
+        "Chosen metric: $metric in $workflow",
+        "The metric chosen above, scored by $evaluator; suspicious, for one, is the share of answers that agree less with "
+        "their passages than 95 % of the application's baseline. An objective is drawn if the rules have one.",
+        f'{MOST}{{{METRIC}="$metric"}} or {LEAST}{{{METRIC}="$metric"}}',
+    )
+    panels = [
+        hallucinated.max(None).axis_soft_max(0.1),
+        consistency.min(None).axis_soft_min(0.6).axis_soft_max(1),
+        without_context.max(None).axis_soft_max(0.05),
+        chosen.min(None).axis_soft_max(0.1),
+    ]
+    return [panel.span(HALF) for panel in panels]
+
+
+def distribution() -> Panel:
+    """Single scores, with the way to their traces."""
+    counted = f'sum by (le) (increase({SCORE}{{{HERE}, {METRIC}="$metric", {EVALUATOR}="$evaluator"}}{RATE}))'
+    colour = heatmap.HeatmapColorOptions().scheme("Blues").mode(heatmap_model.HeatmapColorMode.SCHEME).steps(32)
+    panel = heatmap.Panel().title("Distribution of scores: $metric by $evaluator").datasource(SOURCE).span(14).height(9)
+    panel = panel.description(
+        "How many scored calls got which score: a row is a range of scores, a stronger colour is more calls (scale below). "
+        "A mean hides whether many answers are a little worse or a few are entirely wrong; here it shows. A diamond is "
+        "one call: click it to open its trace (the data source needs a link for exemplars, see the kit). Each row keeps "
+        "only its last call, so that rare scores have as many diamonds as frequent ones: count colours, not diamonds."
+    )
+    panel = panel.calculate(False).color(colour).exemplars_color("rgba(255,120,10,0.9)").show_legend()
+    return panel.with_target(query(counted, "{{le}}", exemplars=True).format(PromQueryFormat.HEATMAP))
+
+
+def alert_states(timing: Timing) -> Panel:
+    """One row an alert, coloured by its state."""
+    panel = statetimeline.Panel().title("Alerts and their states").datasource(SOURCE).span(10).height(9)
+    by_value = dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS)
+    panel = panel.merge_values(True).show_value(units.VisibilityMode.AUTO).legend(legend()).no_value("none")
+    panel = panel.row_height(0.8).fill_opacity(80).color_scheme(by_value).mappings([_mapping()])
+    panel = panel.description(
+        f"A row is an alert. Rules look at a window (in brackets), so they lag behind: a spike of a rule begins when the "
+        f"interval of the last {timing.spike} is wholly worse than the objective and ends when the mean of {timing.spike} "
+        f"is back; a slow burn is the same over {timing.slow}, and may follow a spike that is long over. The rows "
+        "*application* are alerts that the application was configured with: each has its condition for a name, and goes call by call. Losses: calls dropped, or scores that "
+        "a backend did not take. Blank: there was nothing to judge by, which is neither good nor bad."
+    )
+    for number, (name, expr) in enumerate(_rows(timing)):
+        panel = panel.with_target(query(expr, name, ref=chr(65 + number)))
+    return panel
+
+
+def _mapping() -> model.ValueMap:
+    shown = enumerate(_STATES, start=1)
+    return model.ValueMap(
+        options={
+            str(number): model.ValueMappingResult(text=name, color=colour, index=number)
+            for number, (name, colour) in shown
+        }
+    )
+
+
+def _rows(timing: Timing) -> list[tuple[str, str]]:
+    name, workflow, of_model = (
+        label_name(each) for each in (semconv.ALERT_NAME, semconv.WORKFLOW_NAME, semconv.REQUEST_MODEL)
+    )
+    estimated = "group(ragtrace:{}:value{{" + HERE + "}})"
+    asked = f"group({CALLS}{{{SERVICE}}})"
+    return [
+        (
+            f"application: {{{{{name}}}}} {{{{{workflow}}}}} {{{{{of_model}}}}}",
+            f"max by ({name}, {workflow}, {of_model}) ({_own()})",
+        ),
+        (f"rule: spike ({timing.spike})", _rule("RagtraceSpike", "spiking", estimated.format(timing.spike), HERE)),
+        (f"rule: slow burn ({timing.slow})", _rule("RagtraceSlowBurn", "firing", estimated.format(timing.slow), HERE)),
+        (f"rule: no data ({timing.quiet})", _rule("RagtraceNoData", "no data", f"group({FRESH}{{{HERE}}})", HERE)),
+        (f"rule: judge failing ({timing.trouble})", _rule("RagtraceJudgeFailing", "judge failing", asked, SERVICE)),
+        (f"circuit breaker: {{{{{EVALUATOR}}}}}", _breakers()),
+        (
+            f"rule: losses ({timing.trouble})",
+            _rule("RagtraceCallsDropped|RagtraceScoresNotPosted", "firing", asked, SERVICE),
+        ),
+    ]
+
+
+def _rule(alert: str, state: str, looked: str, where: str) -> str:
+    """The number of a rule's state: fine only while *looked* says that it had something to look at."""
+    found = f'max(ALERTS{{alertname=~"{alert}", alertstate="{{}}", {where}}})'
+    firing, pending = found.replace("{}", "firing"), found.replace("{}", "pending")
+    return f"{firing} * {_CODE[state]} or {pending} * {_CODE['pending']} or {looked}"
+
+
+def _own() -> str:
+    state = label_name(semconv.ALERT_STATE)
+    codes = {name.replace(" ", "_"): number for name, number in _CODE.items() if name not in ("pending", "firing")}
+    each = (f'({ALERT_STATE}{{{SERVICE}, {state}="{name}"}} == 1) * {number}' for name, number in codes.items())
+    return " or ".join(each)
+
+
+def _breakers() -> str:
+    shown = {"closed": "ok", "half_open": "recovering", "open": "judge failing"}
+    each = (f'({JUDGE_STATE}{{{SERVICE}, {BREAKER}="{state}"}} == 1) * {_CODE[name]}' for state, name in shown.items())
+    return f"max by ({EVALUATOR}) ({' or '.join(each)})"
+
+
+_WHO = f"{{{{{EVALUATOR}}}}}"
+_ONE = f'{SERVICE}, {EVALUATOR}="$evaluator"'
+
+
+def call_panels() -> list[Panel]:
+    """What became of the calls, for one evaluator at a time: two evaluators look at the same calls."""
+    ours = f'{HERE}, {EVALUATOR}="$evaluator"'
+    offered = f'{CALLS}{{{ours}, {OUTCOME}="offered"}}'
+    fates = f'{CALLS}{{{ours}, {OUTCOME}!="offered"}}'
+    reasons = f'{CALLS}{{{ours}, {REASON}!="", {REASON}!="not_sampled"}}'
+    renamed = f"sum by ({REASON}, {OUTCOME}) (rate({reasons}{RATE}))"
+    renamed = f'label_replace({renamed}, "{OUTCOME}", "scored, no verdict", "{OUTCOME}", "scored")'
+    renamed = f'label_replace({renamed}, "{OUTCOME}", "left out", "{OUTCOME}", "sampled_out")'
+    by_outcome = stacked(
+        "Calls by outcome: $evaluator",
+        "What became of every call for the evaluator chosen above; the line is all calls, which the colours add up to. "
+        "scored: decided. sampled_out: left out on purpose, the rest stands for it. partial, failed: the judge gave few "
+        "or no scores. dropped: lost for want of room. All evaluators see the same calls: do not add them up.",
+        query(f"sum by ({OUTCOME}) (rate({fates}{RATE}))", f"{{{{{OUTCOME}}}}}"),
+        query(f"sum(rate({offered}{RATE}))", "all calls", ref="B"),
+        unit=CALLS_A_SECOND,
+    )
+    alone = style(
+        custom__stacking={"mode": "none", "group": "B"},
+        custom__fillOpacity=0,
+        custom__lineWidth=2,
+        color=fixed("text"),
+    )
+    colours = {"scored": "green", "sampled_out": "blue", "partial": "yellow", "failed": "red", "dropped": "purple"}
+    for outcome, colour in colours.items():
+        by_outcome = by_outcome.override_by_name(outcome, style(color=fixed(colour)))
+    why = lines(
+        "No score, by reason: $evaluator",
+        "Why calls have no score, those aside that were not drawn (not_sampled: sampled_out beside this). failed: the "
+        "judge's failures, such as timeout. left out: by policy, such as budget. scored, no verdict: looked at, but "
+        "the metrics do not apply (abstained: the answer declines; no_claims: it states nothing). None of these calls is "
+        "in an estimate, neither as good nor as bad.",
+        query(renamed, f"{{{{{OUTCOME}}}}}: {{{{{REASON}}}}}"),
+        unit=CALLS_A_SECOND,
+        span=12,
+    )
+    return [by_outcome.override_by_name("all calls", alone), why]
+
+
+def judge_panels() -> list[Panel]:
+    """Time, work, tokens, money and failures."""
+    kind = label_name(semconv.TOKEN_TYPE)
+    failed = f'sum by ({EVALUATOR}, {REASON}) (rate({CALLS}{{{SERVICE}, {OUTCOME}="failed"}}{RATE}))'
+    cost = f"sum by ({EVALUATOR}) (rate({JUDGE_COST}{{{SERVICE}}}{RATE})) * 3600"
+    return [
+        lines(
+            "Time to judge a call: $evaluator",
+            "Median and p95 (95 of 100 calls take no longer) of calls that were really judged, not from memory; under 10 ms "
+            "it is not resolved. A gap: nothing was judged. None of it is on the application's time.",
+            query(_judging(0.5), "median", exemplars=True),
+            query(_judging(0.95), "p95", ref="B"),
+            unit="s",
+            span=5,
+        ),
+        lines(
+            "Judged: $evaluator",
+            "Calls a second that the evaluator judged. from memory: the same question, passages and answer had been "
+            "judged before, so that nobody was asked: no time, no tokens, no cost.",
+            *_judged(),
+            unit=CALLS_A_SECOND,
+            span=5,
+        ),
+        lines(
+            "Judge tokens per minute",
+            "Tokens that the judge read (input) and wrote (output), at the rate of the moment. 0: nobody was asked, see "
+            "the panel before. No line: no judge that counts tokens.",
+            query(f"60 * sum by ({EVALUATOR}, {kind}) (rate({JUDGE_TOKENS}{{{SERVICE}}}{RATE}))",
+                  f"{_WHO} {{{{{kind}}}}}"),
+            span=5,
+        ),
+        lines(
+            "Judge cost per hour",
+            "At the rate of the moment, in US dollars, by the prices that ragtrace was given.",
+            query(cost, _WHO),
+            unit="currencyUSD",
+            span=4,
+        ),
+        lines(
+            "Judge failures per second",
+            "Calls a second without a score because the judge failed, by reason. No line: no failure since the start.",
+            query(failed, f"{_WHO} {{{{{REASON}}}}}"),
+            span=5,
+        ),
+    ]  # fmt: skip
+
+
+def _judging(share: float) -> str:
+    asked = f'{JUDGE_SECONDS}{{{_ONE}, {CACHED}=""}}'
+    return f"histogram_quantile({share}, sum by (le) (rate({asked}{RATE})))"
+
+
+def _judged() -> list[prometheus.Dataquery]:
+    def counted(matcher: str) -> str:
+        return f"sum(rate({JUDGED}{{{_ONE}{matcher}}}{RATE}))"
+
+    fresh, again = counted(f', {CACHED}=""'), counted(f', {CACHED}!=""')
+    return [query(fresh, "judged"), query(f"{again} or 0 * {counted('')}", "from memory", ref="B")]
+
+
+def application_panels() -> list[Panel]:
+    """What users wait for, and what waits for scores."""
+    kind = label_name(semconv.OPERATION_NAME)
+    whole = f"sum by (le, {WORKFLOW}) (rate({WORKFLOW_SECONDS}_bucket{{{HERE}}}{RATE}))"
+    return [
+        lines(
+            "Mean answer time, and of its steps",
+            "Mean of the whole call, by workflow, and of one retrieval and one generation (chat). Means, so that steps "
+            "add up to the whole where each runs once and one after the other; the rest is the application's own.",
+            query(_mean(WORKFLOW_SECONDS, WORKFLOW, HERE), f"{{{{{WORKFLOW}}}}} (whole)", exemplars=True),
+            query(_mean(OPERATION_SECONDS, kind, SERVICE), f"one {{{{{kind}}}}}", ref="B"),
+            unit="s",
+        ),
+        lines(
+            "Answer time: p95, no finer than 10 ms",
+            "95 of 100 calls of the workflow take no longer. Read off the histogram's buckets, so it is exact to a bucket "
+            "only: under 10 ms it says no more than that.",
+            query(f"histogram_quantile(0.95, {whole})", f"{{{{{WORKFLOW}}}}} p95", exemplars=True),
+            unit="s",
+        ),
+        lines(
+            "Waiting for scores",
+            "Calls that wait to be scored and spans that wait for their scores, at the moment of each scrape. A queue that "
+            "keeps growing ends in dropped calls: lower the sampling rate, or give the judge more concurrency.",
+            query(f"sum({QUEUE}{{{SERVICE}}})", "calls in the queue"),
+            query(f"sum({HELD}{{{SERVICE}}})", "spans held", ref="B"),
+        ),
+    ]
+
+
+def _mean(seconds: str, by: str, where: str) -> str:
+    total, count = (f"sum by ({by}) (rate({seconds}_{end}{{{where}}}{RATE}))" for end in ("sum", "count"))
+    return f"{total} / {count}"
 
 
 def build(timing: Timing) -> dashboard.Dashboard:
@@ -121,13 +559,13 @@ def build(timing: Timing) -> dashboard.Dashboard:
     for panel in _overview():
         found = found.with_panel(panel)
     found = found.with_row(dashboard.Row("Quality: $workflow").repeat("workflow"))
-    for panel in quality.estimates():
+    for panel in workflow_panels():
         found = found.with_panel(panel)
     rows = {
-        "Single scores, and alerts": [quality.distribution(), quality.alerts(timing)],
-        "Which calls are scored": operation.calls(),
-        "The judge": operation.judges(),
-        "The application": operation.application(),
+        "Single scores, and alerts": [distribution(), alert_states(timing)],
+        "Which calls are scored": call_panels(),
+        "The judge": judge_panels(),
+        "The application": application_panels(),
     }
     for title, panels in rows.items():
         found = found.with_row(dashboard.Row(title))

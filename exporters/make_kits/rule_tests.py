@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from exporters.make_kits.names import (
+from exporters.make_kits.rules import (
+    ACTIVE,
+    BREAKER,
     CALLS,
     EVALUATOR,
+    FRESH,
     JOB,
     JUDGE_STATE,
+    KNOWN,
+    LEAST,
     METRIC,
     MOMENT,
     MOMENTS,
+    MOST,
     OUTCOME,
     POSTED,
     REASON,
-    WORKFLOW,
-)
-from exporters.make_kits.rules import (
-    ACTIVE,
-    FRESH,
-    KNOWN,
-    LEAST,
-    MOST,
     WEEK,
+    WORKFLOW,
     Timing,
     estimates,
     files,
-    label_of_state,
 )
 from ragtrace.estimates import NAMES, Moments, of_judged, of_seen
 from ragtrace.estimates.arithmetic import Floats
@@ -231,7 +229,7 @@ def _calls(outcome: str, values: str, reason: str = "") -> dict[str, str]:
 
 
 def _of_operation() -> list[Test]:
-    state = f'{JUDGE_STATE}{{{JOB}="bot", {EVALUATOR}="judge", {label_of_state()}="open"}}'
+    state = f'{JUDGE_STATE}{{{JOB}="bot", {EVALUATOR}="judge", {BREAKER}="open"}}'
     posted = f'{POSTED}{{{JOB}="bot", ragtrace_sink="phoenix", {OUTCOME}="{{}}", {REASON}="http_500"}}'
     return [
         _scenario(

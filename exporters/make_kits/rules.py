@@ -1,28 +1,46 @@
-"""Prometheus rules: estimates over the fleet with their intervals, and alerts that stand on them."""
+"""Prometheus rules: estimates over the fleet with their intervals, and the alerts that stand on them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final
 
-from exporters.make_kits.names import (
-    CALLS,
-    EVALUATOR,
-    JOB,
-    JUDGE_STATE,
-    METRIC,
-    MOMENT,
-    MOMENTS,
-    OUTCOME,
-    POSTED,
-    REASON,
-    SERIES,
-    WORKFLOW,
-)
+from ragtrace.core import semconv
 from ragtrace.estimates.promql import recording_rules
+from ragtrace_exporters.openmetrics.naming import label_name
+
+JOB: Final = "job"
+"""Prometheus's label for the service: its name, where `scrape_configs` follow the kit or a collector is between."""
+METRIC: Final = label_name(semconv.EVALUATION_NAME)
+WORKFLOW: Final = label_name(semconv.WORKFLOW_NAME)
+EVALUATOR: Final = label_name(semconv.EVALUATOR_ID)
+OUTCOME: Final = label_name(semconv.OUTCOME)
+REASON: Final = label_name(semconv.REASON)
+MOMENT: Final = label_name(semconv.MOMENT)
+SERIES: Final = (JOB, METRIC, WORKFLOW, EVALUATOR)
+"""What an estimate is of."""
+
+SCORE: Final = "ragtrace_eval_score_bucket"
+MOMENTS: Final = "ragtrace_eval_moment_total"
+CALLS: Final = "ragtrace_calls_total"
+SCORES: Final = "ragtrace_eval_score_count"
+JUDGE_SECONDS: Final = "ragtrace_eval_duration_seconds_bucket"
+JUDGED: Final = "ragtrace_eval_duration_seconds_count"
+CACHED: Final = label_name(semconv.CACHED)
+JUDGE_TOKENS: Final = "ragtrace_eval_tokens_total"
+JUDGE_COST: Final = "ragtrace_eval_cost_USD_total"
+JUDGE_STATE: Final = "ragtrace_judge_state_ratio"
+POSTED: Final = "ragtrace_sink_scores_total"
+QUEUE: Final = "ragtrace_queue_size"
+HELD: Final = "ragtrace_held_size"
+BREAKER: Final = label_name(semconv.JUDGE_STATE)
+"""The label with the state of a circuit breaker."""
+ALERT_STATE: Final = "ragtrace_alert_state_ratio"
+OPERATION_SECONDS: Final = "gen_ai_client_operation_duration_seconds"
+WORKFLOW_SECONDS: Final = "gen_ai_workflow_duration_seconds"
 
 Rule = dict[str, Any]
-_BY: Final = ", ".join(SERIES)
+BY: Final = ", ".join(SERIES)
 MOST: Final = "ragtrace:objective:most"
 LEAST: Final = "ragtrace:objective:least"
 FRESH: Final = "ragtrace:scores:fresh"
@@ -99,7 +117,7 @@ def week(timing: Timing) -> Rule:
             f'label_replace(increase({counter}[{timing.spike}] offset {day}{timing.day}), "day", "{day}", "", "")'
             for day in _DAYS
         )
-        rules.append({"record": WEEK.format(f"past_{name}"), "expr": f"sum by ({_BY}) ({days})"})
+        rules.append({"record": WEEK.format(f"past_{name}"), "expr": f"sum by ({BY}) ({days})"})
     past = {name: WEEK.format(f"past_{name}") for name in ("w", "ww", "wy", "wyy")}
     now = {name: f"ragtrace:{timing.spike}:{name}{{{_LOWER}}}" for name in ("w", "ww", "wy", "wyy")}
     change, error = WEEK.format("change"), WEEK.format("error")
@@ -118,7 +136,7 @@ def week(timing: Timing) -> Rule:
             {"record": WEEK.format("change_high"), "expr": f"{change} + 1.96 * {error}"},
             {
                 "record": WEEK.format("fallen"),
-                "expr": f"group by ({_BY}) ({fall} and {enough}) unless on ({JOB}, {WORKFLOW}) {labelled}",
+                "expr": f"group by ({BY}) ({fall} and {enough}) unless on ({JOB}, {WORKFLOW}) {labelled}",
             },
         ],
     }
@@ -174,15 +192,15 @@ def _beyond(low: str, high: str) -> str:
 def _memory(timing: Timing) -> list[Rule]:
     w = f'{MOMENTS}{{{MOMENT}="w"}}'
     low, high, value = (f"ragtrace:{timing.spike}:{end}" for end in ("low", "high", "value"))
-    begins = f"group by ({_BY}) ({_beyond(low, high)})"
+    begins = f"group by ({BY}) ({_beyond(low, high)})"
     # Over only when the estimate itself is back, and never because there is nothing to see any more.
-    goes_on = f"{ACTIVE} and on ({_BY}) ({_beyond(value, value)})"
-    unseen = f"{ACTIVE} and on ({_BY}) {KNOWN} unless on ({_BY}) {FRESH}"
+    goes_on = f"{ACTIVE} and on ({BY}) ({_beyond(value, value)})"
+    unseen = f"{ACTIVE} and on ({BY}) {KNOWN} unless on ({BY}) {FRESH}"
     return [
-        {"record": KNOWN, "expr": f"group by ({_BY}) (last_over_time({w}[{timing.memory}]))"},
+        {"record": KNOWN, "expr": f"group by ({BY}) (last_over_time({w}[{timing.memory}]))"},
         {
             "record": FRESH,
-            "expr": f"group by ({_BY}) (sum by ({_BY}) (increase({w}[{timing.quiet}])) > 0) and on ({_BY}) {w}",
+            "expr": f"group by ({BY}) (sum by ({BY}) (increase({w}[{timing.quiet}])) > 0) and on ({BY}) {w}",
         },
         {"record": ACTIVE, "expr": f"({begins}) or ({goes_on}) or ({unseen})"},
     ]
@@ -234,7 +252,7 @@ def _slow_burn(timing: Timing) -> Rule:
     low, high = (f"ragtrace:{timing.slow}:{end}" for end in ("low", "high"))
     return _alert(
         "RagtraceSlowBurn",
-        f"({_beyond(low, high)}) unless on ({_BY}) {ACTIVE}",
+        f"({_beyond(low, high)}) unless on ({BY}) {ACTIVE}",
         "warning",
         f"{_WHAT} has been a little worse than its objective for hours in {_WHERE}",
         f"Mean of the last {timing.slow}: {_interval(timing.slow)}, scored by {_WHO}. Too little to be told from chance in "
@@ -245,7 +263,7 @@ def _slow_burn(timing: Timing) -> Rule:
 def _no_data(timing: Timing) -> Rule:
     return _alert(
         "RagtraceNoData",
-        f"{KNOWN} unless on ({_BY}) {FRESH}",
+        f"{KNOWN} unless on ({BY}) {FRESH}",
         "warning",
         f"no scores of {_WHAT} any more from {_WHERE}",
         f"{_WHO} scored calls within the last {timing.memory}, and none now: the application is gone, has no traffic, or "
@@ -258,7 +276,7 @@ def _judge_failing(timing: Timing) -> Rule:
     by = f"sum by ({JOB}, {EVALUATOR})"
     failed = f'{by} (increase({CALLS}{{{OUTCOME}="failed"}}[{timing.trouble}]))'
     tried = f'{by} (increase({CALLS}{{{OUTCOME}=~"scored|partial|failed"}}[{timing.trouble}]))'
-    is_open = f'group by ({JOB}, {EVALUATOR}) ({JUDGE_STATE}{{{label_of_state()}="open"}} > 0)'
+    is_open = f'group by ({JOB}, {EVALUATOR}) ({JUDGE_STATE}{{{BREAKER}="open"}} > 0)'
     return _alert(
         "RagtraceJudgeFailing",
         f"({failed} / {tried} > 0.2 and {failed} >= 5) or {is_open}",
@@ -267,14 +285,6 @@ def _judge_failing(timing: Timing) -> Rule:
         "More than a fifth of the calls that it looked at got no score, or it is not asked at all for a while (circuit "
         "breaker). Scores are missing, not bad; see the reasons in the dashboard, or run: ragtrace doctor.",
     )
-
-
-def label_of_state() -> str:
-    """The label with the state of a circuit breaker."""
-    from ragtrace.core import semconv
-    from ragtrace_exporters.openmetrics.naming import label_name
-
-    return label_name(semconv.JUDGE_STATE)
 
 
 def _risen(series: str, window: str) -> str:
@@ -295,8 +305,6 @@ def _dropped(timing: Timing) -> Rule:
 
 
 def _not_posted(timing: Timing) -> Rule:
-    from ragtrace.core import semconv
-    from ragtrace_exporters.openmetrics.naming import label_name
 
     sink = label_name(semconv.SINK)
     lost = f'{POSTED}{{{OUTCOME}=~"failed|dropped"}}'
