@@ -113,20 +113,21 @@ def fixed(colour: str) -> dict[str, str]:
 
 
 _READ_ME: Final = """\
-The **hallucination rate** is the share of answers in which a judge found anything that the retrieved passages do not \
-support. **Consistency** needs no judge: it compares words, on every call, and means something only against the \
-application's own past. Figures are estimates for *all* calls, though a judge sees only a sample; the band is the 95 % \
-interval. The **objective** (dashed) is the worst that is still all right; you set it in the rules.
+**Hallucination rate**: the share of answers in which the judge found at least one statement that the retrieved passages \
+do not support. It needs a judge. **Consistency** compares the words of answer and passages on every call, without a \
+judge. Compare it only with the application's own past. All figures are estimates for *all* calls, although a judge scores \
+only a sample; the band is the 95 % interval. The **objective** (dashed line) is the worst value that is still acceptable; \
+you set it in the Prometheus rules.
 
-**Look at the band, not at the line**: all of it worse than the objective is a **spike**; with the objective inside, it \
-may be chance. Every point is of the last $window, so a change shows in full, and is over, that much later. \
-**No line, blank**: nothing was scored, which is neither good nor bad. **Shaded red**: a spike. **Alerts**: the rules look at the \
-window in brackets, so they begin and end later than the application's own alert, which goes call by call; a slow burn \
-may be told of when its cause is over.
+**Read the band, not the line.** If the whole band is worse than the objective, it is a **spike**. If the objective is \
+inside the band, the difference may be chance. Every point covers the last $window, so a change needs $window to show in \
+full, and $window to disappear. **No line**: nothing was scored; quality is unknown. **Red shading**: a spike. \
+**Alerts**: the rules use the window in brackets, so they start and end later than the application's own alert, which \
+checks every call. A slow burn can fire after its cause is over.
 
-**Evaluators**: *embedded* is built in and looks at every call; a *judge* is the model that you configured and looks at a \
-sample. *Evaluator* above offers those that the chosen *Metric* is estimated from; metrics are defined in the documentation \
-of ragtrace. To see bad answers, click a low diamond in *Distribution of scores*: it opens the trace of that call.
+**Evaluators**: *embedded* is built in and scores every call; a *judge* is the model that you configured and scores a \
+sample. The choice *Evaluator* above lists those that score the chosen *Metric*. To read bad answers, click a low diamond \
+in *Distribution of scores*: it opens the trace of that call. The documentation of ragtrace defines the metrics.
 """
 
 
@@ -170,17 +171,17 @@ def _overview() -> list[Panel]:
     limits = dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
     spiking = _count(
         "Spiking now",
-        "Metrics, each in each workflow, whose whole interval went to the bad side of the objective, and whose mean is "
-        "not back yet, by the Prometheus rules. A spike stays while no scores come in. no data: nothing is scored, so "
-        "nobody knows.",
+        "Number of spikes by the Prometheus rules, one for each metric and workflow. A spike starts when the whole "
+        "interval is worse than the objective, and ends when the mean is back. It does not end while no scores come "
+        "in. no data: nothing is scored, so quality is unknown.",
         f"count({ACTIVE}{{{HERE}}}) or 0 * count({FRESH}{{{HERE}}})",
         "metrics, by the rules",
         4,
     )
     scored = _count(
         "Calls scored in the time shown",
-        "Calls that an evaluator decided, those without a verdict included. Each evaluator counts its own; all look "
-        "at the same calls.",
+        "Calls that each evaluator has processed, including those that got no verdict. All evaluators see the same "
+        "calls, so do not add the figures up.",
         f'sum by ({EVALUATOR}) (increase({CALLS}{{{HERE}, {OUTCOME}=~"scored|partial"}}[$__range]))',
         f"by {{{{{EVALUATOR}}}}}",
         6,
@@ -233,9 +234,10 @@ def estimates_now() -> Panel:
     }
     panel = table.Panel().title("Now: last $window, with 95 % intervals").datasource(SOURCE).span(14).height(6)
     panel = panel.description(
-        "Estimates for all calls of the window. The truth is between low and high in 95 of 100 cases. objective: at most "
-        "for hallucinated, the share of bad answers; at least for faithfulness. scored calls: how many the figure rests "
-        "on; calls without a verdict are not among them. Empty: nothing was scored in this window."
+        "Estimates for all calls of the window. The true value is between low and high in 95 of 100 cases. objective: "
+        "the upper limit of hallucinated and answered_without_context, the lower limit of faithfulness. scored "
+        "calls: the number of scores behind the estimate; calls without a verdict are not counted. Empty: nothing "
+        "was scored in this window."
     ).no_value("nothing scored")
     names = {f"Value #{chr(65 + number)}": name for number, name in enumerate(columns)}
     names |= {JOB: "service", METRIC: "metric", WORKFLOW: "workflow", EVALUATOR: "scored by"}
@@ -263,8 +265,8 @@ def _with_interval(
     """Return a mean with its band, and what it is compared with as a dashed line; the newest figures in the legend."""
     panel = lines(
         title,
-        f"{description} Over the last $window at every moment, so a change shows in full only after $window. Shaded: a "
-        "spike, by the Prometheus rules or by the application's own alert.",
+        f"{description} Every point covers the last $window, so a change needs $window to show in full. Shaded: a spike, by "
+        "the Prometheus rules or by the application's own alert.",
         query(_of(metric, "value"), "mean"),
         query(_of(metric, "low"), "95 % low", ref="B"),
         query(_of(metric, "high"), "95 % high", ref="C"),
@@ -285,30 +287,30 @@ def workflow_panels() -> list[Panel]:
     hallucinated = _with_interval(
         "hallucinated",
         "Hallucination rate in $workflow",
-        "Share of the answers with at least one statement that no retrieved passage supports, by the verdicts of the "
-        "configured judge; empty without one. Low is good: bad is a band wholly above the objective.",
+        "Share of the answers with at least one statement that no retrieved passage supports, as the configured judge "
+        "decided. Empty without a judge. Low is good. Act when the whole band is above the objective.",
         f'{MOST}{{{METRIC}="hallucinated"}}',
     )
     consistency = _with_interval(
         "consistency",
         "Consistency in $workflow, against its past week",
-        "How far the words of answers agree with the retrieved passages, on every call, without a judge. The scale "
-        "belongs to the application: compare with the same hours of its past week (broken line), not with 100 %.",
+        "How well the words of answers agree with the retrieved passages, on every call, without a judge. Every "
+        "application has its own scale: compare with the same hours of the past week (dashed line), not with 100 %.",
         f'{WEEK.format("mean")}{{{HERE}, {METRIC}="consistency"}}',
         compared_with="same hours of the past week",
     )
     without_context = _with_interval(
         "answered_without_context",
         "Answers without any context in $workflow",
-        "Share of the answers that were given although retrieval returned nothing: the plainest sign of an ungrounded "
-        "answer and of a broken retriever. Low is good.",
+        "Share of the answers that were given although retrieval returned nothing. Such answers are ungrounded, and "
+        "the retriever may be broken. Low is good.",
         f'{MOST}{{{METRIC}="answered_without_context"}}',
     )
     chosen = _with_interval(
         "$metric",
         "Chosen metric: $metric in $workflow",
-        "The metric chosen above, scored by $evaluator; suspicious, for one, is the share of answers that agree less with "
-        "their passages than 95 % of the application's baseline. An objective is drawn if the rules have one.",
+        "The metric chosen above, scored by $evaluator. Example: suspicious is the share of answers whose consistency "
+        "is among the lowest 5 % of the application's baseline. The objective is drawn if the rules have one.",
         f'{MOST}{{{METRIC}="$metric"}} or {LEAST}{{{METRIC}="$metric"}}',
     )
     panels = [
@@ -326,10 +328,10 @@ def distribution() -> Panel:
     colour = heatmap.HeatmapColorOptions().scheme("Blues").mode(heatmap_model.HeatmapColorMode.SCHEME).steps(32)
     panel = heatmap.Panel().title("Distribution of scores: $metric by $evaluator").datasource(SOURCE).span(14).height(9)
     panel = panel.description(
-        "How many scored calls got which score: a row is a range of scores, a stronger colour is more calls (scale below). "
-        "A mean hides whether many answers are a little worse or a few are entirely wrong; here it shows. A diamond is "
-        "one call: click it to open its trace (the data source needs a link for exemplars, see the kit). Each row keeps "
-        "only its last call, so that rare scores have as many diamonds as frequent ones: count colours, not diamonds."
+        "Number of calls by score. A row is a range of scores; a stronger colour is more calls (scale below). Use it "
+        "to see whether many answers are a little worse or a few are entirely wrong. A diamond is one call: click "
+        "it to open its trace (the data source needs a link for exemplars, see the README of the kit). Each row "
+        "keeps only its latest call, so the number of diamonds says nothing about the number of calls."
     )
     panel = panel.calculate(False).color(colour).exemplars_color("rgba(255,120,10,0.9)").show_legend()
     return panel.with_target(query(counted, "{{le}}", exemplars=True).format(PromQueryFormat.HEATMAP))
@@ -342,11 +344,11 @@ def alert_states(timing: Timing) -> Panel:
     panel = panel.merge_values(True).show_value(units.VisibilityMode.AUTO).legend(legend()).no_value("none")
     panel = panel.row_height(0.8).fill_opacity(80).color_scheme(by_value).mappings([_mapping()])
     panel = panel.description(
-        f"A row is an alert. Rules look at a window (in brackets), so they lag behind: a spike of a rule begins when the "
-        f"interval of the last {timing.spike} is wholly worse than the objective and ends when the mean of {timing.spike} "
-        f"is back; a slow burn is the same over {timing.slow}, and may follow a spike that is long over. The rows "
-        "*application* are alerts that the application was configured with: each has its condition for a name, and goes call by call. Losses: calls dropped, or scores that "
-        "a backend did not take. Blank: there was nothing to judge by, which is neither good nor bad."
+        f"One row for each alert. Rules use a window (in brackets), so they lag behind. A spike starts when the whole "
+        f"interval of the last {timing.spike} is worse than the objective, and ends when the mean of {timing.spike} is back. "
+        f"A slow burn is the same over {timing.slow}; it can fire after a spike that is long over. The rows *application* are "
+        "alerts that the application configured: the name is the condition, and every call is checked. Losses: calls that "
+        "were dropped, or scores that a backend did not accept. Blank: there were no data; quality is unknown."
     )
     for number, (name, expr) in enumerate(_rows(timing)):
         panel = panel.with_target(query(expr, name, ref=chr(65 + number)))
@@ -421,9 +423,10 @@ def call_panels() -> list[Panel]:
     renamed = f'label_replace({renamed}, "{OUTCOME}", "left out", "{OUTCOME}", "sampled_out")'
     by_outcome = stacked(
         "Calls by outcome: $evaluator",
-        "What became of every call for the evaluator chosen above; the line is all calls, which the colours add up to. "
-        "scored: decided. sampled_out: left out on purpose, the rest stands for it. partial, failed: the judge gave few "
-        "or no scores. dropped: lost for want of room. All evaluators see the same calls: do not add them up.",
+        "Calls by outcome for the evaluator chosen above. The line is all calls; the coloured areas add up to it. scored: "
+        "processed. sampled_out: left out by sampling; the scored calls represent them. partial: some metrics have no "
+        "score. failed: no metric has one. dropped: the queue was full. All evaluators see the same calls, so do not add "
+        "evaluators up.",
         query(f"sum by ({OUTCOME}) (rate({fates}{RATE}))", f"{{{{{OUTCOME}}}}}"),
         query(f"sum(rate({offered}{RATE}))", "all calls", ref="B"),
         unit=CALLS_A_SECOND,
@@ -439,10 +442,10 @@ def call_panels() -> list[Panel]:
         by_outcome = by_outcome.override_by_name(outcome, style(color=fixed(colour)))
     why = lines(
         "No score, by reason: $evaluator",
-        "Why calls have no score, those aside that were not drawn (not_sampled: sampled_out beside this). failed: the "
-        "judge's failures, such as timeout. left out: by policy, such as budget. scored, no verdict: looked at, but "
-        "the metrics do not apply (abstained: the answer declines; no_claims: it states nothing). None of these calls is "
-        "in an estimate, neither as good nor as bad.",
+        "Reasons why calls have no score. Calls that sampling left out (not_sampled) are not shown here. failed: the "
+        "judge failed, with a timeout for example. left out: a rule or a budget excluded the call. scored, no "
+        "verdict: the call was processed, but the metrics do not apply (abstained: the answer declines; no_claims: "
+        "it states nothing). None of these calls is part of an estimate.",
         query(renamed, f"{{{{{OUTCOME}}}}}: {{{{{REASON}}}}}"),
         unit=CALLS_A_SECOND,
         span=12,
@@ -458,8 +461,9 @@ def judge_panels() -> list[Panel]:
     return [
         lines(
             "Time to judge a call: $evaluator",
-            "Median and p95 (95 of 100 calls take no longer) of calls that were really judged, not from memory; under 10 ms "
-            "it is not resolved. A gap: nothing was judged. None of it is on the application's time.",
+            "Median and p95 (95 of 100 calls take no longer) of calls that were judged, without those answered from "
+            "the cache. Times under 10 ms are shown as 10 ms. A gap: nothing was judged. Judging runs in the "
+            "background: requests do not wait for it.",
             query(_judging(0.5), "median", exemplars=True),
             query(_judging(0.95), "p95", ref="B"),
             unit="s",
@@ -467,30 +471,31 @@ def judge_panels() -> list[Panel]:
         ),
         lines(
             "Judged: $evaluator",
-            "Calls a second that the evaluator judged. from memory: the same question, passages and answer had been "
-            "judged before, so that nobody was asked: no time, no tokens, no cost.",
+            "Calls per second that the evaluator judged. from memory: the same question, passages and answer had been "
+            "judged before, so the judge was not asked; these calls cost no time, tokens or money.",
             *_judged(),
             unit=CALLS_A_SECOND,
             span=5,
         ),
         lines(
             "Judge tokens per minute",
-            "Tokens that the judge read (input) and wrote (output), at the rate of the moment. 0: nobody was asked, see "
-            "the panel before. No line: no judge that counts tokens.",
+            "Tokens that the judge read (input) and wrote (output), at the current rate. 0: the judge was not asked, "
+            "see the panel Judged. No line: no judge that counts tokens.",
             query(f"60 * sum by ({EVALUATOR}, {kind}) (rate({JUDGE_TOKENS}{{{SERVICE}}}{RATE}))",
                   f"{_WHO} {{{{{kind}}}}}"),
             span=5,
         ),
         lines(
             "Judge cost per hour",
-            "At the rate of the moment, in US dollars, by the prices that ragtrace was given.",
+            "Cost at the current rate, in US dollars, by the list prices of the model or the configured price.",
             query(cost, _WHO),
             unit="currencyUSD",
             span=4,
         ),
         lines(
             "Judge failures per second",
-            "Calls a second without a score because the judge failed, by reason. No line: no failure since the start.",
+            "Calls per second that got no score because the judge failed, by reason. No line: no failure since the "
+            "start.",
             query(failed, f"{_WHO} {{{{{REASON}}}}}"),
             span=5,
         ),
@@ -517,23 +522,23 @@ def application_panels() -> list[Panel]:
     return [
         lines(
             "Mean answer time, and of its steps",
-            "Mean of the whole call, by workflow, and of one retrieval and one generation (chat). Means, so that steps "
-            "add up to the whole where each runs once and one after the other; the rest is the application's own.",
+            "Mean time of the whole call, by workflow, and of one retrieval and one generation (chat). If each step "
+            "runs once and one after the other, the steps plus the application's own time add up to the whole.",
             query(_mean(WORKFLOW_SECONDS, WORKFLOW, HERE), f"{{{{{WORKFLOW}}}}} (whole)", exemplars=True),
             query(_mean(OPERATION_SECONDS, kind, SERVICE), f"one {{{{{kind}}}}}", ref="B"),
             unit="s",
         ),
         lines(
             "Answer time: p95, no finer than 10 ms",
-            "95 of 100 calls of the workflow take no longer. Read off the histogram's buckets, so it is exact to a bucket "
-            "only: under 10 ms it says no more than that.",
+            "95 of 100 calls of the workflow take no longer. The value is as exact as the histogram's buckets: times "
+            "under 10 ms are shown as 10 ms.",
             query(f"histogram_quantile(0.95, {whole})", f"{{{{{WORKFLOW}}}}} p95", exemplars=True),
             unit="s",
         ),
         lines(
             "Waiting for scores",
-            "Calls that wait to be scored and spans that wait for their scores, at the moment of each scrape. A queue that "
-            "keeps growing ends in dropped calls: lower the sampling rate, or give the judge more concurrency.",
+            "Calls that wait to be scored, and spans that wait for their scores, at each scrape. If the queue keeps "
+            "growing, calls will be dropped: lower the sampling rate, or raise judge_concurrency.",
             query(f"sum({QUEUE}{{{SERVICE}}})", "calls in the queue"),
             query(f"sum({HELD}{{{SERVICE}}})", "spans held", ref="B"),
         ),
@@ -555,7 +560,7 @@ def build(timing: Timing) -> dashboard.Dashboard:
     for mark in _marks():
         found = found.annotation(mark)
     reading = text.Panel().title("How to read this").content(_READ_ME).mode("markdown").span(FULL).height(6)
-    found = found.with_panel(reading.description("What the panels say, and what to do."))
+    found = found.with_panel(reading.description("How to read the panels, and what to do."))
     for panel in _overview():
         found = found.with_panel(panel)
     found = found.with_row(dashboard.Row("Quality: $workflow").repeat("workflow"))

@@ -158,10 +158,10 @@ def _fell(timing: Timing) -> Rule:
         "critical",
         f"answers agree less with their sources than they used to in {_WHERE}",
         f"Mean consistency of the last {timing.spike}: {_looked_up(f'ragtrace:{timing.spike}:value', '')}, and {was} in "
-        f"the same hours of the past week: changed by {change} (95 % interval {low} to {high}), scored by {_WHO}. It says "
-        "that answers are less supported than usual, not that they hallucinate. Compare question, chunks and answer of "
-        "the lowest calls, and look for what changed: release, prompt, model, index. It ends when the mean is back, or "
-        "when it is usual.",
+        f"the same hours of the past week: changed by {change} (95 % interval {low} to {high}), scored by {_WHO}. "
+        "The words of answers are less supported than usual; that alone does not prove hallucinations. Compare question, "
+        "chunks and answer of the calls with the lowest scores, and look for what changed: release, prompt, model, index. The alert "
+        "ends when the mean is back, or when the low level has become the usual one of the past week.",
     )
 
 
@@ -242,9 +242,9 @@ def _spike(timing: Timing) -> Rule:
         f"{ACTIVE} > 0",
         "critical",
         f"{_WHAT} is worse than its objective in {_WHERE}",
-        f"Mean of the last {timing.spike}, as {_WHO} judges: {_interval(timing.spike)}. The whole interval is on the bad "
+        f"Mean of the last {timing.spike}: {_interval(timing.spike)}, scored by {_WHO}. The whole interval is on the bad "
         "side of the objective, so it is not chance. Compare question, chunks and answer of the worst calls, and look for "
-        "what changed: release, prompt, model, index. It ends when the mean is back on the good side; while no scores come in it stays.",
+        "what changed: release, prompt, model, index. The alert ends when the mean is back on the good side; it does not end while no scores come in.",
     )
 
 
@@ -255,8 +255,8 @@ def _slow_burn(timing: Timing) -> Rule:
         f"({_beyond(low, high)}) unless on ({BY}) {ACTIVE}",
         "warning",
         f"{_WHAT} has been a little worse than its objective for hours in {_WHERE}",
-        f"Mean of the last {timing.slow}: {_interval(timing.slow)}, scored by {_WHO}. Too little to be told from chance in "
-        f"{timing.spike}, but not in {timing.slow}.",
+        f"Mean of the last {timing.slow}: {_interval(timing.slow)}, scored by {_WHO}. The difference is too small to show in "
+        f"{timing.spike}, but over {timing.slow} it is not chance.",
     )
 
 
@@ -265,9 +265,9 @@ def _no_data(timing: Timing) -> Rule:
         "RagtraceNoData",
         f"{KNOWN} unless on ({BY}) {FRESH}",
         "warning",
-        f"no scores of {_WHAT} any more from {_WHERE}",
-        f"{_WHO} scored calls within the last {timing.memory}, and none now: the application is gone, has no traffic, or "
-        "its calls are not scored. Whether its answers are good is not known.",
+        f"no new scores of {_WHAT} from {_WHERE}",
+        f"{_WHO} scored calls within the last {timing.memory}, but none in the last {timing.quiet}. The application is "
+        "down, has no traffic, or its calls are not scored. The quality of its answers is unknown.",
         timing.patience,
     )
 
@@ -282,8 +282,8 @@ def _judge_failing(timing: Timing) -> Rule:
         f"({failed} / {tried} > 0.2 and {failed} >= 5) or {is_open}",
         "warning",
         f"the evaluator {_WHO} fails in {{{{ $labels.{JOB} }}}}",
-        "More than a fifth of the calls that it looked at got no score, or it is not asked at all for a while (circuit "
-        "breaker). Scores are missing, not bad; see the reasons in the dashboard, or run: ragtrace doctor.",
+        f"More than a fifth of its calls in the last {timing.trouble} got no score, or its circuit breaker is open, so that it is "
+        "not asked. Scores are missing; this says nothing about the answers. For the reasons see the dashboard, or run: ragtrace doctor.",
     )
 
 
@@ -298,9 +298,9 @@ def _dropped(timing: Timing) -> Rule:
         "RagtraceCallsDropped",
         f"sum by ({JOB}, {EVALUATOR}, {REASON}) ({_risen(lost, timing.trouble)}) > 0",
         "warning",
-        f"calls are not scored for want of room in {{{{ $labels.{JOB} }}}}: {{{{ $labels.{REASON} }}}}",
-        f"{{{{ $value | humanize }}}} calls were lost to {_WHO} in the last {timing.trouble}. Rates are still right if "
-        "the loss has nothing to do with quality; raise capacity=, or lower the sampling rate.",
+        f"calls are dropped unscored in {{{{ $labels.{JOB} }}}}: {{{{ $labels.{REASON} }}}}",
+        f"{{{{ $value | humanize }}}} calls were not scored by {_WHO} in the last {timing.trouble}. Estimates "
+        "stay right as long as the loss has nothing to do with quality. Raise capacity=, or lower the sampling rate.",
     )
 
 
@@ -313,8 +313,8 @@ def _not_posted(timing: Timing) -> Rule:
         f"sum by ({JOB}, {sink}, {REASON}) ({_risen(lost, timing.trouble)}) > 0",
         "warning",
         f"scores do not reach {{{{ $labels.{sink} }}}} from {{{{ $labels.{JOB} }}}}: {{{{ $labels.{REASON} }}}}",
-        f"{{{{ $value | humanize }}}} scores in the last {timing.trouble} were not taken by the backend's own API. They "
-        "are in the telemetry; look at the application's log for what the backend said.",
+        f"{{{{ $value | humanize }}}} scores in the last {timing.trouble} were not accepted by the backend's own API. They "
+        "are still in spans, events and metrics. The application's log says what the backend answered.",
     )
 
 
