@@ -105,13 +105,13 @@ class Runtime:
     def _make_instruments(self) -> Instruments:
         return Instruments(
             self._telemetry.meter,
-            books=self.ledger.rows,
+            rows=self.ledger.rows,
             moments=self.observer.running.totals,
             queued=lambda: self.worker.size,
             held=held,
             posted=self._posted,
             alerts=None if self.alerts is None else self.alerts.states,
-            failed=faults.counts,
+            faults=faults.counts,
             lost=lambda: losses(self._telemetry, self._overflow),
             states=lambda: {evaluator: standing.state for evaluator, standing in self.standings().items()},
         )

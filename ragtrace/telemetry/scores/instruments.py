@@ -1,10 +1,10 @@
-"""Every metric instrument of ragtrace."""
+"""Metric instruments of ragtrace: scores, judging, operations, and the accounts observed at each collection."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opentelemetry.metrics import CallbackOptions, NoOpMeter, Observation
 
@@ -16,34 +16,18 @@ from ragtrace.estimates import NAMES, Moments
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Meter
+    from opentelemetry.metrics import Histogram, Meter
 
-    from ragtrace.telemetry.fast_meters import FastMeter
+    from ragtrace.telemetry.fast_meters import FastInstrument, FastMeter
 
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-"""Bounds that the GenAI conventions recommend for durations."""
+"""Histogram bounds that the GenAI conventions recommend for durations."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
-"""Bounds that the GenAI conventions recommend for token counts."""
-
+"""Histogram bounds that the GenAI conventions recommend for token counts."""
 _MOST_KEPT = 1_000
 """Largest number of `SeriesAttributes` that are kept for steps."""
 Read = TypeVar("Read")
 Observations = Iterable[Observation]
-Callback = Callable[[CallbackOptions], Observations]
-Gauge = Callable[[], int]
-Books = Callable[[], list[Row]]
-Sinks = Callable[[], Mapping[str, Posted]]
-"""What became of the scores for a backend's own API, by its name."""
-States = Callable[[], Mapping[str, BreakerState]]
-"""The circuit breaker's state of each judge that has one, by evaluator id."""
-Alerts = Callable[[], Iterable["AlertRow"]]
-"""Every alert in every state."""
-Faults = Callable[[], Mapping[str, int]]
-"""How often ragtrace itself failed, by place."""
-Losses = Callable[[], Mapping[tuple[str, str], int]]
-"""Telemetry that was lost, by signal and reason."""
-Sums = Callable[[], Mapping[tuple[str, str, str], Moments]]
-"""The moments so far, by metric, evaluator and workflow."""
 
 
 class SeriesAttributes(dict[str, "str | bool"]):
@@ -72,107 +56,99 @@ class AlertRow(Protocol):
 
 
 class Instruments:
-    """Creates the instruments once and records into them; safe from any thread."""
+    """All metric instruments of ragtrace; safe from any thread.
+
+    What the arguments return is observed when metrics are collected: nothing is counted on the application's time, and
+    all outcomes of one collection are of one moment.
+
+    Args:
+        meter: makes the instruments.
+        rows: returns the ledger of calls offered to evaluators.
+        moments: returns the sums for estimates, by metric, evaluator and workflow.
+        queued: returns the number of calls that wait to be scored.
+        held: returns the number of held spans.
+        posted: returns the counts of each score sink, by name.
+        states: returns the circuit breaker's state of each judge that has one, by evaluator id.
+        faults: returns the number of ragtrace's own failures, by place.
+        lost: returns the number of lost telemetry items, by signal and reason.
+        alerts: returns every alert in every state; None: there are no alerts.
+    """
 
     def __init__(
         self,
         meter: Meter | FastMeter,
         *,
-        books: Books,
-        moments: Sums,
-        queued: Gauge,
-        held: Gauge,
-        posted: Sinks,
-        states: States,
-        failed: Faults = dict,
-        lost: Losses = dict,
-        alerts: Alerts | None = None,
+        rows: Callable[[], list[Row]],
+        moments: Callable[[], Mapping[tuple[str, str, str], Moments]],
+        queued: Callable[[], int],
+        held: Callable[[], int],
+        posted: Callable[[], Mapping[str, Posted]],
+        states: Callable[[], Mapping[str, BreakerState]],
+        faults: Callable[[], Mapping[str, int]] = dict,
+        lost: Callable[[], Mapping[tuple[str, str], int]] = dict,
+        alerts: Callable[[], Iterable[AlertRow]] | None = None,
     ) -> None:
-        self._books, self._moments, self._queued, self._held, self._states = books, moments, queued, held, states
-        self._posted, self._alerts, self._failed, self._lost = posted, alerts, failed, lost
+        self._rows, self._moments, self._queued, self._held, self._states = rows, moments, queued, held, states
+        self._posted, self._alerts, self._faults, self._lost = posted, alerts, faults, lost
         self._pid = os.getpid()
         self._known: dict[tuple[str | None, ...], SeriesAttributes] = {}
         self.bind(meter)
 
     def bind(self, meter: Meter | FastMeter) -> None:
-        """Record into *meter* from now on."""
+        """Create the instruments in *meter* and record into them from now on."""
         self._silent = isinstance(meter, NoOpMeter)
-        s, score = semconv, semconv.SCORE_BOUNDS
-        self._score = meter.create_histogram(
-            s.METRIC_SCORE, "1", "Scores of live calls", explicit_bucket_boundaries_advisory=score
-        )
+        s = semconv
+
+        def histogram(
+            name: str, unit: str, description: str, bounds: Sequence[float]
+        ) -> Histogram | FastInstrument[Any]:
+            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=bounds)
+
+        self._score = histogram(s.METRIC_SCORE, "1", "Scores of live calls", s.SCORE_BOUNDS)
         self._results = meter.create_counter(s.METRIC_RESULTS, "{result}", "Scored results by label")
-        self._judge_duration = meter.create_histogram(
-            s.METRIC_JUDGE_DURATION, "s", "Time to judge a call", explicit_bucket_boundaries_advisory=_SECONDS
-        )
+        self._judge_duration = histogram(s.METRIC_JUDGE_DURATION, "s", "Time to judge a call", _SECONDS)
         self._judge_tokens = meter.create_counter(s.METRIC_JUDGE_TOKENS, "{token}", "Tokens used by judges")
         self._judge_cost = meter.create_counter(s.METRIC_JUDGE_COST, "USD", "Money spent on judges")
-        self._operation = meter.create_histogram(
-            s.METRIC_OPERATION_DURATION, "s", "GenAI operation duration", explicit_bucket_boundaries_advisory=_SECONDS
+        self._operation = histogram(s.METRIC_OPERATION_DURATION, "s", "GenAI operation duration", _SECONDS)
+        self._tokens = histogram(s.METRIC_TOKEN_USAGE, "{token}", "Tokens used", _TOKENS)
+        self._first_chunk = histogram(s.METRIC_TIME_TO_FIRST_CHUNK, "s", "Time to first chunk", _SECONDS)
+        self._workflow = histogram(s.METRIC_WORKFLOW_DURATION, "s", "Workflow duration", _SECONDS)
+
+        counter, gauge, observe = meter.create_observable_counter, meter.create_observable_gauge, self._observe
+        counter(s.METRIC_CALLS, observe(_calls, self._rows), "{call}", "Calls offered to evaluators, by outcome")
+        counter(
+            s.METRIC_MOMENT, observe(_sums, self._moments), "1", "Sums from which rates and intervals are estimated"
         )
-        self._tokens = meter.create_histogram(
-            s.METRIC_TOKEN_USAGE, "{token}", "Tokens used", explicit_bucket_boundaries_advisory=_TOKENS
+        gauge(s.METRIC_QUEUE_SIZE, observe(_single, self._queued), "{call}", "Calls waiting to be scored")
+        gauge(s.METRIC_HELD_SIZE, observe(_single, self._held), "{span}", "Spans held for their scores")
+        counter(
+            s.METRIC_POSTED, observe(_scores, self._posted), "{score}", "Scores for a backend's own API, by outcome"
         )
-        self._first_chunk = meter.create_histogram(
-            s.METRIC_TIME_TO_FIRST_CHUNK, "s", "Time to first chunk", explicit_bucket_boundaries_advisory=_SECONDS
+        state = "Circuit breaker of a judge: 1 for the state it is in"
+        gauge(s.METRIC_JUDGE_STATE, observe(_breakers, self._states), "1", state)
+        counter(
+            s.METRIC_FAULTS, observe(_fault_counts, self._faults), "{fault}", "Failures of ragtrace itself, by kind"
         )
-        self._workflow = meter.create_histogram(
-            s.METRIC_WORKFLOW_DURATION, "s", "Workflow duration", explicit_bucket_boundaries_advisory=_SECONDS
-        )
-        # Read from the books when metrics are collected: nothing is counted on the application's time, and all
-        # outcomes of one collection are of one moment.
-        observe = self._observe
-        meter.create_observable_counter(
-            s.METRIC_CALLS, observe(_of_books, self._books), "{call}", "Calls offered to evaluators, by outcome"
-        )
-        meter.create_observable_counter(
-            s.METRIC_MOMENT,
-            observe(_of_moments, self._moments),
-            "1",
-            "Sums from which rates and intervals are estimated",
-        )
-        meter.create_observable_gauge(
-            s.METRIC_QUEUE_SIZE, observe(_of_gauge, self._queued), "{call}", "Calls waiting to be scored"
-        )
-        meter.create_observable_gauge(
-            s.METRIC_HELD_SIZE, observe(_of_gauge, self._held), "{span}", "Spans held for their scores"
-        )
-        meter.create_observable_counter(
-            s.METRIC_POSTED, observe(_of_posted, self._posted), "{score}", "Scores for a backend's own API, by outcome"
-        )
-        meter.create_observable_gauge(
-            s.METRIC_JUDGE_STATE,
-            observe(_of_states, self._states),
-            "1",
-            "Circuit breaker of a judge: 1 for the state it is in",
-        )
-        meter.create_observable_counter(
-            s.METRIC_FAULTS, observe(_of_faults, self._failed), "{fault}", "Failures of ragtrace itself, by kind"
-        )
-        meter.create_observable_counter(
-            s.METRIC_LOST, observe(_of_losses, self._lost), "{item}", "Spans, events and kept calls that were lost"
-        )
+        counter(s.METRIC_LOST, observe(_losses, self._lost), "{item}", "Spans, events and kept calls that were lost")
         if self._alerts is not None:
-            meter.create_observable_gauge(
-                s.METRIC_ALERT_STATE,
-                observe(_of_alerts, self._alerts),
-                "1",
-                "Alert: 1 for the state it is in, and for a spike that is not over while there is no data",
-            )
+            state = "Alert: 1 for the state it is in, and for a spike that is not over while there is no data"
+            gauge(s.METRIC_ALERT_STATE, observe(_alert_states, self._alerts), "1", state)
 
     def after_fork(self) -> None:
-        """In a forked child: what is observed is its own from now on."""
+        """Observe this process's own figures from now on, in a forked child."""
         self._pid = os.getpid()
 
-    def _observe(self, of: Callable[[Read], Observations], read: Callable[[], Read]) -> Sequence[Callback]:
+    def _observe(
+        self, observations: Callable[[Read], Observations], read: Callable[[], Read]
+    ) -> Sequence[Callable[[CallbackOptions], Observations]]:
         def callback(_: CallbackOptions) -> Observations:
-            # The SDK may collect in a forked child before that child has emptied its parent's books.
-            return of(read()) if self._pid == os.getpid() else ()
+            # The SDK may collect in a forked child before that child has emptied its parent's accounts.
+            return observations(read()) if self._pid == os.getpid() else ()
 
         return [callback]
 
     def evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
-        """Record scores, with the scored span as exemplar, and what judging cost."""
+        """Record the scores of *evaluation*, with the scored span as exemplar, and the cost of judging."""
         evaluator = {semconv.EVALUATOR_ID: evaluation.evaluator}
         for name, result in evaluation.results.items():
             if not isinstance(result, Score):
@@ -181,13 +157,13 @@ class Instruments:
             self._score.record(result.value, attributes, context=context)
             label = {semconv.EVALUATION_LABEL: result.label} if result.label else {}
             self._results.add(1, {**attributes, **label}, context=context)
-        asked: dict[str, str | bool] = {**evaluator}
+        judging: dict[str, str | bool] = {**evaluator}
         if evaluation.error:
-            asked[semconv.ERROR_TYPE] = evaluation.error
-        # A look into the memory takes no time: among judgements it would make an idle judge look like a fast one.
+            judging[semconv.ERROR_TYPE] = evaluation.error
+        # A cache hit takes no time: among judgements it would make an idle judge look like a fast one.
         if evaluation.cached:
-            asked[semconv.CACHED] = True
-        self._judge_duration.record(evaluation.duration_s, asked, context=context)
+            judging[semconv.CACHED] = True
+        self._judge_duration.record(evaluation.duration_s, judging, context=context)
         for kind, count in (
             (semconv.TOKEN_INPUT, evaluation.input_tokens),
             (semconv.TOKEN_OUTPUT, evaluation.output_tokens),
@@ -238,15 +214,17 @@ def _operation_attributes(step: Step) -> dict[str, str]:
     return {key: value for key, value in optional.items() if value}
 
 
-def _of_gauge(value: int) -> Observations:
+def _single(value: int) -> Observations:
     return [Observation(value)]
 
 
-def _of_books(rows: Iterable[Row]) -> Observations:
-    return [Observation(row.calls, _row_attributes(row)) for row in rows]
+def _calls(rows: Iterable[Row]) -> Observations:
+    for row in rows:
+        of = {semconv.EVALUATOR_ID: row.evaluator, semconv.WORKFLOW_NAME: row.workflow, semconv.OUTCOME: row.outcome}
+        yield Observation(row.calls, {**of, semconv.REASON: row.reason} if row.reason else of)
 
 
-def _of_moments(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
+def _sums(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
     # All of them, zeros too: a query that multiplies two of them needs both.
     return [
         Observation(
@@ -263,7 +241,7 @@ def _of_moments(moments: Mapping[tuple[str, str, str], Moments]) -> Observations
     ]
 
 
-def _of_posted(sinks: Mapping[str, Posted]) -> Observations:
+def _scores(sinks: Mapping[str, Posted]) -> Observations:
     return [
         Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})
         for sink, posted in sinks.items()
@@ -271,18 +249,18 @@ def _of_posted(sinks: Mapping[str, Posted]) -> Observations:
     ]
 
 
-def _of_faults(counts: Mapping[str, int]) -> Observations:
+def _fault_counts(counts: Mapping[str, int]) -> Observations:
     return [Observation(count, {semconv.FAULT_KIND: kind}) for kind, count in counts.items()]
 
 
-def _of_losses(counts: Mapping[tuple[str, str], int]) -> Observations:
+def _losses(counts: Mapping[tuple[str, str], int]) -> Observations:
     return [
         Observation(count, {semconv.SIGNAL: signal, semconv.REASON: reason})
         for (signal, reason), count in counts.items()
     ]
 
 
-def _of_states(states: Mapping[str, BreakerState]) -> Observations:
+def _breakers(states: Mapping[str, BreakerState]) -> Observations:
     return [
         Observation(int(state == now), {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state})
         for evaluator, now in states.items()
@@ -290,20 +268,8 @@ def _of_states(states: Mapping[str, BreakerState]) -> Observations:
     ]
 
 
-def _of_alerts(rows: Iterable[AlertRow]) -> Observations:
-    return [Observation(int(row.on), _alert_attributes(row)) for row in rows]
-
-
-def _alert_attributes(row: AlertRow) -> dict[str, str]:
-    of = {semconv.WORKFLOW_NAME: row.workflow, semconv.REQUEST_MODEL: row.model}
-    grouped = {key: value for key, value in of.items() if value is not None}
-    return {semconv.ALERT_NAME: row.alert, semconv.ALERT_STATE: row.state, **grouped}
-
-
-def _row_attributes(row: Row) -> dict[str, str]:
-    attributes = {
-        semconv.EVALUATOR_ID: row.evaluator,
-        semconv.WORKFLOW_NAME: row.workflow,
-        semconv.OUTCOME: row.outcome,
-    }
-    return {**attributes, semconv.REASON: row.reason} if row.reason else attributes
+def _alert_states(rows: Iterable[AlertRow]) -> Observations:
+    for row in rows:
+        group = {semconv.WORKFLOW_NAME: row.workflow, semconv.REQUEST_MODEL: row.model}
+        grouped = {key: value for key, value in group.items() if value is not None}
+        yield Observation(int(row.on), {semconv.ALERT_NAME: row.alert, semconv.ALERT_STATE: row.state, **grouped})
