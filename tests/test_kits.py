@@ -62,9 +62,7 @@ class RecordingMeter(NoOpMeter):
 def emitted() -> set[str]:
     """Names under which Prometheus has what the library emits."""
     meter = RecordingMeter()
-    Instruments(
-        meter, books=list, moments=dict, queued=int, held=int, posted=dict, states=dict, alerts=list
-    )  # fmt: skip
+    Instruments(meter, rows=list, moments=dict, queued=int, held=int, posted=dict, states=dict, alerts=list)
     return meter.names
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from opentelemetry.metrics import CallbackOptions, NoOpMeter, Observation
 
@@ -27,6 +27,7 @@ _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304
 _MOST_KEPT = 1_000
 """Largest number of `SeriesAttributes` that are kept for steps."""
 Read = TypeVar("Read")
+_Histogram: TypeAlias = "Histogram | FastInstrument[Any]"
 Observations = Iterable[Observation]
 
 
@@ -99,9 +100,7 @@ class Instruments:
         self._silent = isinstance(meter, NoOpMeter)
         s = semconv
 
-        def histogram(
-            name: str, unit: str, description: str, bounds: Sequence[float]
-        ) -> Histogram | FastInstrument[Any]:
+        def histogram(name: str, unit: str, description: str, bounds: Sequence[float]) -> _Histogram:
             return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=bounds)
 
         self._score = histogram(s.METRIC_SCORE, "1", "Scores of live calls", s.SCORE_BOUNDS)
@@ -126,9 +125,7 @@ class Instruments:
         )
         state = "Circuit breaker of a judge: 1 for the state it is in"
         gauge(s.METRIC_JUDGE_STATE, observe(_breakers, self._states), "1", state)
-        counter(
-            s.METRIC_FAULTS, observe(_fault_counts, self._faults), "{fault}", "Failures of ragtrace itself, by kind"
-        )
+        counter(s.METRIC_FAULTS, observe(_failures, self._faults), "{fault}", "Failures of ragtrace itself, by kind")
         counter(s.METRIC_LOST, observe(_losses, self._lost), "{item}", "Spans, events and kept calls that were lost")
         if self._alerts is not None:
             state = "Alert: 1 for the state it is in, and for a spike that is not over while there is no data"
@@ -249,7 +246,7 @@ def _scores(sinks: Mapping[str, Posted]) -> Observations:
     ]
 
 
-def _fault_counts(counts: Mapping[str, int]) -> Observations:
+def _failures(counts: Mapping[str, int]) -> Observations:
     return [Observation(count, {semconv.FAULT_KIND: kind}) for kind, count in counts.items()]
 
 
