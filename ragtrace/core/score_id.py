@@ -1,4 +1,4 @@
-"""The id of a score: the same for the same score of the same call, however often it is sent, and by whom."""
+"""Score ids: equal for the same score of the same call, however often and by whichever process it is sent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _BYTES: Final = 16
 def score_id(
     target: SpanContext, metric: str, evaluator: str, *, metric_version: str = "", evaluator_version: str = ""
 ) -> str:
-    """Id of the score that *evaluator* gave the call of the span *target* in *metric*.
+    """Return the id of the score that *evaluator* gave the call with the root span *target* in *metric*.
 
-    A backend or a query that meets an id for the second time has met a repeat: of an export that was tried again, or of
-    a call that was taken up again after a crash. Another formula or another judge gives another score, so both versions
-    are part of it.
+    An id that a backend sees for the second time is a repeat: of an export that was retried, or of a call that was
+    scored again after a crash. Another formula or another judge gives another score, so both versions are part of it.
 
     Returns:
         32 hexadecimal digits, a 128-bit BLAKE2b.
@@ -35,7 +34,7 @@ def score_id(
 
 
 def id_of(target: SpanContext, metric: str, result: Result, evaluation: Evaluation) -> str:
-    """Id of *result*, which *evaluation* has for *metric*."""
+    """Return the id of the *result* that *evaluation* has for *metric*."""
     return score_id(
         target,
         metric,

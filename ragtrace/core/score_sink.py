@@ -1,4 +1,4 @@
-"""What a backend's own API is told of a score, where the backend does not read scores from OTLP."""
+"""Contract of score sinks: score APIs of backends that do not read scores from OTLP."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Literal, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class ScoreRecord:
-    """One score of one call, as a backend's own API is told of it."""
+    """One score of one call, for a backend's own score API."""
 
     id: str
-    """The same for every repeat of the same score, in whichever process: 32 hexadecimal digits."""
+    """Score id, 32 hexadecimal digits: equal for every repeat of a score, in any process."""
     trace_id: int
     span_id: int
-    """Of the span that the call is known by."""
+    """Id of the root span of the call."""
     name: str
-    """Of the metric."""
+    """Name of the metric."""
     value: float
     label: str | None
     explanation: str | None
@@ -26,61 +26,61 @@ class ScoreRecord:
     """id@version of the judge."""
     metric_version: str
     probability: float
-    """How probable it was that the call was evaluated."""
+    """Probability with which the call was sampled for evaluation."""
     time_ns: int
-    """When it was scored, since the epoch."""
+    """Time of the evaluation, since the epoch."""
     service: str = ""
     workflow: str = ""
     headline: bool = False
-    """One of the few by which a list of traces is read: the judge's `hallucinated` and `faithfulness`, else the
-    screen's `consistency` and `suspicious`, else `answered`, else each score of the call."""
+    """Whether a list of traces shows this score: the judge's `hallucinated` and `faithfulness`, else the screen's
+    `consistency` and `suspicious`, else `answered`, else every score of the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a backend did not take a score, and whether it may later."""
+    """Why a receiver did not take an item, and whether it may take it later."""
 
     reason: str
     """One word for the counts: `unavailable`, `unknown_trace`, `unauthorized`, `too_large`, `refused` ..."""
     again: bool = False
-    """Whether the same score may be taken later."""
+    """Whether the same item may be taken later."""
     busy: bool = False
-    """Nothing at all will be taken for a while, so whatever else there is waits too."""
+    """Whether the receiver takes nothing at all for a while, so that all other items wait, too."""
     after_s: float | None = None
-    """In how many seconds it wants to be asked again (its Retry-After)."""
+    """Seconds after which the receiver wants the next request (its Retry-After)."""
     detail: str = ""
-    """What was seen, for the log: no secrets."""
+    """What was observed, for log lines: no secrets."""
 
 
 @runtime_checkable
 class ScoreSink(Protocol):
-    """Posts scores to a backend by its own API. Called on one thread of its own, so it may wait for the network.
+    """Posts scores to a backend by its own API. It is called on a thread of its own, so it may wait for the network.
 
-    One that knows no score before its trace has arrived may have an attribute `first_after_s`: a score is first posted
-    so many seconds after the call was scored, or at the next flush.
+    A sink whose backend refuses scores of traces that have not arrived may have an attribute `first_after_s`: then a
+    score is first posted that many seconds after the call was scored, or at the next flush.
     """
 
     @property
     def name(self) -> str:
-        """Of the backend, for counts and the log."""
+        """Name of the backend, for counts and log lines."""
         ...
 
     @property
     def most_at_once(self) -> int:
-        """How many scores one call of `post` may be given."""
+        """Largest number of scores in one call of `post`."""
         ...
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post *scores* within *timeout* seconds; returns by id those that were not taken, and why.
+        """Post *scores* within *timeout* seconds; return the refusals by score id.
 
-        A score may be posted again after its answer was lost: the backend should be told its id, to keep it once.
+        A score may be posted again after its response was lost: send the id along, so that the backend keeps it once.
         """
         ...
 
 
 @runtime_checkable
 class ProbedSink(Protocol):
-    """A sink that can be asked, from any thread, whether its backend is there and takes our keys; nothing is posted."""
+    """Score sink that can check, on any thread, that its backend answers and accepts the keys; it posts nothing."""
 
     @property
     def where(self) -> str:
@@ -88,5 +88,5 @@ class ProbedSink(Protocol):
         ...
 
     def probe(self, timeout: float) -> Refusal | None:
-        """Ask within *timeout* seconds; None: all well."""
+        """Check the backend within *timeout* seconds; return None if all is well."""
         ...

@@ -1,1 +1,1 @@
-"""One file a telemetry convention: a step or a score as span attributes."""
+"""One file a telemetry convention: a step or the scores of a call as span attributes."""

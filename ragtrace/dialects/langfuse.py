@@ -1,4 +1,4 @@
-"""Attributes by which Langfuse names a trace in its list and shows its input and output, on the root span of a call.
+"""Attributes by which Langfuse lists a trace with its name, input and output, on the root span of a call.
 
 Langfuse takes them from any span; without them it shows those of the trace's root span, which may be a web framework's.
 Source: langfuse.com/integrations/native/opentelemetry, "Property mapping".
@@ -12,17 +12,17 @@ from ragtrace.dialects.otel_genai import Attributes
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add nothing: what is known when a step starts says nothing of its trace."""
+    """Add nothing: trace attributes are known when the step has ended."""
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add the name of the trace: the workflow's."""
+    """Add the workflow as the name of the trace."""
     if _is_root(step) and step.workflow:
         attributes[semconv.LANGFUSE_TRACE_NAME] = step.workflow
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query and answer of the call."""
+    """Add query and answer of the call as input and output of the trace."""
     if not _is_root(step):
         return
     if step.query is not None:

@@ -1,4 +1,4 @@
-"""Attributes of a step in the OpenInference conventions, as Phoenix and its kin read them."""
+"""Steps as span attributes in the OpenInference conventions, which Phoenix, Arize and others read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ragtrace.dialects.otel_genai import Attributes
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """The kind of span."""
+    """Add the OpenInference span kind."""
     if step.kind == "retrieve":
         attributes[semconv.OI_KIND] = semconv.OI_RERANKER if step.rerank else semconv.OI_RETRIEVER
     else:
@@ -19,7 +19,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Session, model and tokens."""
+    """Add session, user, model and tokens."""
     if step.conversation_id:
         attributes[semconv.OI_SESSION] = step.conversation_id
     if step.user_id:
@@ -38,7 +38,7 @@ def add_end(attributes: Attributes, step: Step) -> None:
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Query, documents and answer."""
+    """Add query, documents and answer."""
     if step.query is not None:
         attributes[semconv.OI_INPUT] = step.query
     if step.kind != "retrieve" and step.answer is not None:

@@ -1,10 +1,11 @@
-"""Attributes of a step in the OpenTelemetry GenAI conventions."""
+"""Steps as span attributes in the OpenTelemetry GenAI conventions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring as _text
+from typing import Any
 
 from ragtrace.core import semconv
 from ragtrace.core.step import Step
@@ -20,23 +21,16 @@ OPERATIONS: Mapping[str, str] = {
 
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-"""Compact JSON; texts have been cleaned by redaction, so that it can be encoded."""
+"""Encode a value as compact JSON; redaction has removed what cannot be encoded as UTF-8."""
 
 
 def message_records(messages: Sequence[tuple[str, str]]) -> list[dict[str, object]]:
-    """Messages of one text part each, as the conventions structure them."""
+    """Return messages of one text part each in the structure of the conventions."""
     return [{"role": role, "parts": [{"type": "text", "content": text}]} for role, text in messages]
 
 
-def _given(step: Step) -> Sequence[tuple[str, str]]:
-    """The messages that the model was given as far as they are known, else the question."""
-    if step.kind == "generate" and step.prompt is not None:
-        return step.prompt.messages
-    return () if step.query is None else (("user", step.query),)
-
-
 def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
-    """Documents as the conventions structure them; id and score only where they are known."""
+    """Return documents in the structure of the conventions; unknown ids and scores are left out."""
     records: list[dict[str, object]] = []
     for document in documents:
         record: dict[str, object] = {}
@@ -50,7 +44,7 @@ def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """What is known when the step begins: this is what a sampler sees."""
+    """Add what is known when *step* starts, which is what a sampler sees."""
     attributes[semconv.OPERATION_NAME] = OPERATIONS[step.kind]
     if step.kind == "trace" and step.name:
         attributes[semconv.WORKFLOW_NAME] = step.name
@@ -63,7 +57,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """What is known when it is over, content apart."""
+    """Add what is known when *step* has ended, except its content."""
     if step.conversation_id:
         attributes[semconv.CONVERSATION_ID] = step.conversation_id
     if step.kind == "retrieve" and step.top_k is not None:
@@ -88,47 +82,46 @@ def _add_response(attributes: Attributes, step: Step) -> None:
         attributes[semconv.USAGE_OUTPUT_TOKENS] = step.usage.output_tokens
 
 
-def content(step: Step) -> dict[str, object]:
-    """Query, documents and answer, structured: as an event carries them."""
-    attributes: dict[str, object] = {}
-    if step.kind == "retrieve":
-        if step.query is not None:
-            attributes[semconv.RETRIEVAL_QUERY] = step.query
-        if step.documents is not None:
-            attributes[semconv.RETRIEVAL_DOCUMENTS] = document_records(step.documents)
-        return attributes
-    if given := _given(step):
-        attributes[semconv.INPUT_MESSAGES] = message_records(given)
-    if step.answer is not None:
-        attributes[semconv.OUTPUT_MESSAGES] = message_records((("assistant", step.answer),))
-    if step.contexts_here is not None:
-        attributes[semconv.RETRIEVAL_DOCUMENTS] = document_records(step.contexts_here)
-    return attributes
+def structured_content(step: Step) -> dict[str, Any]:
+    """Return query, documents and answer of *step* as the attributes of an event, which may be structured."""
+    return _content(step, message_records, document_records)
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """The same for a span: JSON strings, since backends read nothing else there."""
+    """Add query, documents and answer of *step* as JSON strings: backends read nothing else on spans."""
+    attributes.update(_content(step, messages_json, documents_json))
+
+
+def _content(
+    step: Step,
+    messages: Callable[[Sequence[tuple[str, str]]], Any],
+    documents: Callable[[Sequence[Document]], Any],
+) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
     if step.kind == "retrieve":
         if step.query is not None:
             attributes[semconv.RETRIEVAL_QUERY] = step.query
         if step.documents is not None:
-            attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.documents)
-        return
-    if step.prompt is not None and step.kind == "generate":
-        attributes[semconv.INPUT_MESSAGES] = messages_json(step.prompt.messages)
-    elif step.query is not None:
-        attributes[semconv.INPUT_MESSAGES] = f"[{_message_json('user', step.query)}]"
+            attributes[semconv.RETRIEVAL_DOCUMENTS] = documents(step.documents)
+        return attributes
+    # The messages that the model was given as far as they are known, else the question.
+    given: Sequence[tuple[str, str]] = () if step.query is None else (("user", step.query),)
+    if step.kind == "generate" and step.prompt is not None:
+        given = step.prompt.messages
+    if given:
+        attributes[semconv.INPUT_MESSAGES] = messages(given)
     if step.answer is not None:
-        attributes[semconv.OUTPUT_MESSAGES] = f"[{_message_json('assistant', step.answer)}]"
+        attributes[semconv.OUTPUT_MESSAGES] = messages((("assistant", step.answer),))
     if step.contexts_here is not None:
-        attributes[semconv.RETRIEVAL_DOCUMENTS] = documents_json(step.contexts_here)
+        attributes[semconv.RETRIEVAL_DOCUMENTS] = documents(step.contexts_here)
+    return attributes
 
 
-# Put together by hand: only texts need escaping, and an encoder takes several times as long to look at what is around.
+# Assembled by hand: only texts need escaping, and a JSON encoder takes several times as long for the rest.
 
 
 def messages_json(messages: Sequence[tuple[str, str]]) -> str:
-    """`message_records` as JSON."""
+    """Return `message_records` as JSON."""
     return f"[{','.join([_message_json(role, text) for role, text in messages])}]"
 
 
@@ -137,7 +130,7 @@ def _message_json(role: str, text: str) -> str:
 
 
 def documents_json(documents: Sequence[Document]) -> str:
-    """`document_records` as JSON."""
+    """Return `document_records` as JSON."""
     return f"[{','.join([_document_json(document) for document in documents])}]"
 
 

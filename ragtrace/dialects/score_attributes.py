@@ -18,7 +18,7 @@ _SUSPECTED = "injection_suspected"
 
 
 def status(evaluations: Sequence[Evaluation]) -> str:
-    """`ok`, `partial` or `error`, over all evaluators; `not_sampled` if none looked at the call."""
+    """Return `ok`, `partial` or `error` over all evaluators; `not_sampled` if none evaluated the call."""
     outcomes = {evaluation.outcome[0] for evaluation in evaluations}
     if not outcomes:
         return semconv.STATUS_NOT_SAMPLED
@@ -44,14 +44,14 @@ def prevailing(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Evaluation,
 
 
 def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, evidence: bool) -> Attributes:
-    """All score attributes of a call's root span.
+    """Return all score attributes of a call's root span.
 
     Args:
         evaluations: in rising order of authority; see `prevailing`. `ragtrace.eval.evaluator` and
             `ragtrace.eval.probability` are those of the last one that did not fail, and a metric of another one
             names its own evaluator.
         call: the call, redacted.
-        evidence: whether to add the unsupported claims.
+        evidence: whether to quote the unsupported claims.
     """
     attributes: Attributes = {semconv.EVAL_STATUS: status(evaluations)}
     last = next(
@@ -78,7 +78,7 @@ def _identity(evaluation: Evaluation) -> str:
 
 
 def _suspected(attributes: object) -> bool:
-    """Of a user's judge they may be anything."""
+    """Return whether *attributes* of a result, which a user's judge may set to anything, report an injection."""
     return isinstance(attributes, Mapping) and cast("Mapping[str, object]", attributes).get(_SUSPECTED) is True
 
 
@@ -92,7 +92,7 @@ def _result_attributes(name: str, result: Result) -> Attributes:
 
 
 def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
-    """The claims that no chunk supports, worst first, as a bounded JSON list; None if no metric gave claims.
+    """Return the unsupported claims, worst first, as a bounded JSON list; None if no metric gave claims.
 
     Items: text, start, end (offsets in the answer), support, score, unsupported (ranges), chunks (ranks from 0), quote.
     """
@@ -110,7 +110,7 @@ def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
             items.append(json.dumps({"left_out": len(bad) - len(items)}))
             break
         items.append(item)
-    return encodable("[" + ",".join(items) + "]")  # a judge's texts may hold anything
+    return encodable("[" + ",".join(items) + "]")  # a judge's texts may hold lone surrogates
 
 
 def _claim_record(claim: Claim) -> dict[str, object]:

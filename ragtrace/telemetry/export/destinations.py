@@ -1,4 +1,4 @@
-"""Where telemetry goes: what the name or object in `exporter=` stands for, and what its backend wants of the rest."""
+"""The destination of telemetry: exporters by the name or object in `exporter=`, and the resource of their spans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.settings import DEFAULT, Settings, choose
+from ragtrace.core.settings import Settings, choose
 from ragtrace.core.types import Signals
 from ragtrace.telemetry.export.after_fork import with_new_identity
 
@@ -21,10 +21,10 @@ ENTRY_POINTS = "ragtrace.exporters"
 
 
 def maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
-    """What makes the signals that *exporter* stands for; a forked child calls it again.
+    """Return a function that makes the signals for *exporter*; a forked child calls it again.
 
     Raises:
-        SettingsError: if it is nothing that can export, or there is no exporter of that name.
+        SettingsError: *exporter* cannot export, or there is no exporter of that name.
     """
     if exporter is None or isinstance(exporter, str):
         return _named(settings.exporter, environ)
@@ -47,14 +47,8 @@ def _named(name: str, environ: Mapping[str, str]) -> Callable[[], Signals]:
     return partial(load, environ)
 
 
-def dialects_of(settings: Settings, signals: Signals) -> tuple[str, ...]:
-    """Those that the user named, else those that the backend reads."""
-    named = settings.origins.get("dialects", DEFAULT) != DEFAULT
-    return settings.dialects if named else signals.dialects or settings.dialects
-
-
 def resource_of(settings: Settings, signals: Signals) -> Resource:
-    """What is said of this process: by the user, else by the backend's preset, and an identity of its own."""
+    """Return the resource of this process: the user's attributes, then the preset's, and a `service.instance.id`."""
     from opentelemetry.sdk.resources import Resource
 
     attributes: dict[str, str] = {}

@@ -27,7 +27,7 @@ from ragtrace.core.types import Observer, Signals
 from ragtrace.system.faults import say
 from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.export.after_fork import COLLECT_MS, EVENTS, SPANS, ChildRenewal, OwnMeters, SharedMeters
-from ragtrace.telemetry.export.destinations import dialects_of, maker, resource_of
+from ragtrace.telemetry.export.destinations import maker, resource_of
 from ragtrace.telemetry.export.export_queue import BoundedProcessor, ExportQueue, RetryingExporter
 from ragtrace.telemetry.export.score_poster import ScorePoster
 from ragtrace.telemetry.spans.fast import FastTracer
@@ -218,6 +218,7 @@ def build(
     if not meters and signals.metrics is not None:
         own_meters = renewal.meters = OwnMeters(signals.metrics, resource, current or (lambda: resource))
 
+    named_dialects = settings.origins.get("dialects", DEFAULT) != DEFAULT
     release = version("ragtrace-otel")
     tracers, meters, loggers = tracers or own_tracers, meters or own_meters, loggers or own_loggers
     tracer = tracers.get_tracer(semconv.SCOPE, release)
@@ -230,7 +231,7 @@ def build(
         drops_children=drops_children(tracers),
         # Where scores are posted, a carrier would be one more trace to look at and nothing new.
         carriers=own_tracers is None or (signals.spans is not None and signals.scores is None),
-        dialects=dialects_of(settings, signals),
+        dialects=settings.dialects if named_dialects else signals.dialects or settings.dialects,
         flushes=_flushes(tracers, meters, loggers),
         shutdowns=[own.shutdown for own in (own_tracers, own_loggers, own_meters) if own is not None],
         child_renewal=renewal,

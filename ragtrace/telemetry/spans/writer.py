@@ -129,12 +129,12 @@ class SpanWriter:
     def _emit_content(self, step: Step) -> None:
         if self._logger is None or step.context is None:
             return
-        attributes = {semconv.OPERATION_NAME: otel.OPERATIONS[step.kind], **otel.content(step)}
+        attributes = {semconv.OPERATION_NAME: otel.OPERATIONS[step.kind], **otel.structured_content(step)}
         self._logger.emit(
             timestamp=step.end_ns,
             context=step.context,
             event_name=semconv.EVENT_DETAILS,
-            attributes=attributes,  # type: ignore[arg-type]  # structured values are allowed on events
+            attributes=attributes,
         )
 
 
