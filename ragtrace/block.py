@@ -1,65 +1,54 @@
-"""`with ragtrace.call(...)`: for code that no decorator fits."""
+"""`with ragtrace.call(...)`, for code that no decorator fits; and what a call in progress is told from inside."""
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
 
 from opentelemetry.context import get_current
 
 from ragtrace.capture import find_documents, warn_not_found
-from ragtrace.capture.arguments import Arguments, Picked
+from ragtrace.capture.arguments import FunctionArguments
 from ragtrace.capture.fields import text_of, whole_of
 from ragtrace.core.step import Step
 from ragtrace.core.types import Usage
 from ragtrace.instrument.invocation import Invocation
-from ragtrace.instrument.recorder import Recording, current_step, unobserved
-from ragtrace.instrument.step_fields import StepSpec
-from ragtrace.runtime import current
+from ragtrace.instrument.recorder import StepRecorder, StepSpec, current_recorder, is_unobserved
+from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults, guarded
 
 
-class _Given(Arguments):
-    """Arguments that are known without looking."""
-
-    def __init__(self, picked: Picked) -> None:
-        self._picked = picked
-        self.can_wait = False
-
-    def pick(self, args: Any, kwargs: Any, bound: bool, *, is_frozen: bool = False) -> Picked:
-        return self._picked
-
-
 class CallBlock:
-    """One RAG call as a block: told what was retrieved and answered, it is traced and scored like a decorated one.
+    """One RAG call as a block: given what was retrieved and answered, it is traced and scored like a decorated one.
 
     Use with `with` or `async with`. An exception in the block is recorded and goes on.
     """
 
-    def __init__(self, name: str, picked: Picked, reference: str | None) -> None:
+    def __init__(self, name: str, arguments: dict[str, str | None], reference: str | None) -> None:
         self._answer: object = None
+        self._step: Step | None = None
         self._invocation: Invocation | None = None
-        self._recording: Recording | None = None
         runtime = current()
-        if runtime is not None and not unobserved():
-            spec = StepSpec("trace", name, _Given(picked), name=name, workflow=name)
-            self._recording = Recording(runtime, spec, (), {}, False)
-            self._recording.reference = reference
-            self._invocation = Invocation(self._recording)
+        if runtime is not None and not is_unobserved():
+            spec = StepSpec("trace", _ARGUMENTS, name=name, workflow=name)
+            recorder = StepRecorder(runtime, spec, (), arguments, False)
+            self._step = recorder.step
+            self._step.reference = reference
+            self._invocation = Invocation(recorder)
 
     def retrieved(self, found: object) -> None:
-        """What was retrieved, in anything `@retrieve` understands; called again, the documents are added."""
-        if self._recording is None:
+        """Record what was retrieved, in anything `@retrieve` understands; called again, the documents are added."""
+        step = self._step
+        if step is None:
             return
         with guarded("capture of results"):
             read = find_documents(found)
             if read is None:
                 warn_not_found("documents", "ragtrace.call", found)
             else:
-                self._recording.documents = (self._recording.documents or ()) + read
+                step.documents = (step.documents or ()) + read
 
     def answered(self, answer: object) -> None:
-        """The answer: a text, or anything `@generate` understands."""
+        """Record the answer: a text, or anything `@generate` understands."""
         self._answer = answer
 
     def __enter__(self) -> CallBlock:
@@ -110,7 +99,10 @@ def call(
         user: id of the user.
         reference: the right answer, for metrics that need one.
     """
-    return CallBlock(name, Picked(query=query, session=session, user=user), reference)
+    return CallBlock(name, {"query": query, "session": session, "user": user}, reference)
+
+
+_ARGUMENTS = FunctionArguments(call, "trace", query="query", session="session", user="user")
 
 
 def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, model: str | None = None) -> None:
@@ -138,9 +130,10 @@ def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, 
         model: name of the model that answered.
     """
     with guarded("usage"):
-        if current() is None or unobserved():
+        if current() is None or is_unobserved():
             return
-        step: Step | None = current_step(get_current())
+        recorder = current_recorder(get_current())
+        step = None if recorder is None else recorder.step
         while step is not None and step.kind == "retrieve":
             step = step.parent
         if step is None:
@@ -168,10 +161,10 @@ def reference(text: str) -> None:
             ...
     """
     with guarded("reference"):
-        if current() is None or unobserved():
+        if current() is None or is_unobserved():
             return
-        step = current_step(get_current())
-        if step is None or step.assembly is None:
+        recorder = current_recorder(get_current())
+        if recorder is None or recorder.call_builder is None:
             faults.warn_once("reference", "ragtrace.reference(...) was called outside a call; put it below a @trace")
         else:
-            step.assembly.root.reference = str(text)
+            recorder.call_builder.root.reference = str(text)

@@ -1,25 +1,21 @@
-"""What a user puts on the functions of a RAG application: `@trace`, `@retrieve`, `@generate`, and `with call(...)`."""
+"""The decorators of a RAG application's functions: `@trace`, `@retrieve`, `@generate`."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from ragtrace.capture.arguments import Arguments
+from ragtrace.capture.arguments import FunctionArguments, Where, name_of
 from ragtrace.core.errors import SettingsError
-from ragtrace.instrument.drivers import bare, driver_of
-from ragtrace.instrument.proxy import FunctionProxy, Proxy
-from ragtrace.instrument.recorder import Recording, unobserved
-from ragtrace.instrument.step_fields import Selector, StepSpec
-from ragtrace.runtime import current, switched_off
+from ragtrace.instrument.drivers import driver_of
+from ragtrace.instrument.proxies import FunctionProxy, Proxy
+from ragtrace.instrument.recorder import Selector, StepRecorder, StepSpec, is_unobserved
+from ragtrace.runtime.current_runtime import current, switched_off
 from ragtrace.system.faults import faults
 
 F = TypeVar("F", bound=Callable[..., Any])
-Where: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
-"""Where an argument is: a parameter's name, a path from it ("request.question"), or a function of all arguments."""
 
 
 @overload
@@ -63,10 +59,9 @@ def trace(
         function,
         lambda f: StepSpec(
             kind="trace",
-            function_name=_name_of(f),
-            arguments=Arguments(f, "trace", query=query, session=session, user=user),
-            name=name or _name_of(f),
-            workflow=name or _name_of(f),
+            arguments=FunctionArguments(f, "trace", query=query, session=session, user=user),
+            name=name or name_of(f),
+            workflow=name or name_of(f),
             result=answer,
             sources=contexts,
         ),
@@ -112,10 +107,9 @@ def retrieve(
         function,
         lambda f: StepSpec(
             kind="retrieve",
-            function_name=_name_of(f),
-            arguments=Arguments(f, "retrieve", query=query),
+            arguments=FunctionArguments(f, "retrieve", query=query),
             name=source,
-            workflow=_name_of(f),
+            workflow=name_of(f),
             rerank=rerank,
             provider=provider,
             result=documents,
@@ -165,9 +159,8 @@ def generate(
         function,
         lambda f: StepSpec(
             kind="generate",
-            function_name=_name_of(f),
-            arguments=Arguments(f, "generate", query=query, contexts=contexts, session=session),
-            workflow=_name_of(f),
+            arguments=FunctionArguments(f, "generate", query=query, contexts=contexts, session=session),
+            workflow=name_of(f),
             provider=provider,
             model=model,
             result=answer,
@@ -178,10 +171,6 @@ def generate(
 def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
     if function is None:
         return partial(_decorate, specify=specify)
-    return _wrap(function, specify)
-
-
-def _wrap(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
     if inspect.isclass(function):
         raise SettingsError(
             f"cannot decorate the class {function.__qualname__}; decorate its __call__ or the method that does the work"
@@ -194,11 +183,11 @@ def _wrap(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
     def observed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         runtime = current()
         if runtime is None:
-            _not_configured(spec.function_name)
+            _warn_not_configured(spec)
             return wrapped(*args, **kwargs)
-        if unobserved():
+        if is_unobserved():
             return wrapped(*args, **kwargs)
-        return run(Recording(runtime, spec, args, kwargs, instance is not None), wrapped, args, kwargs)
+        return run(StepRecorder(runtime, spec, args, kwargs, instance is not None), wrapped, args, kwargs)
 
     if inspect.isfunction(function):
         return _ObservedFunction(function, observed)
@@ -208,7 +197,7 @@ def _wrap(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
 
 
 class _ObservedFunction(FunctionProxy):
-    """A function, observed: called as such it goes straight to what observes it, as a method by wrapt's binding."""
+    """Decorated function: a plain call goes straight to the recorder, a call as a method through wrapt's binding."""
 
     def __init__(self, wrapped: Any, observed: Callable[..., Any]) -> None:
         super().__init__(wrapped, observed)
@@ -219,7 +208,7 @@ class _ObservedFunction(FunctionProxy):
 
 
 class _ObservedObject(Proxy):
-    """A callable object (or partial), observed: unlike a function it binds to no instance, so neither does this."""
+    """Decorated callable object (or partial): unlike a function it binds to no instance."""
 
     def __init__(self, wrapped: Any, observed: Callable[..., Any]) -> None:
         super().__init__(wrapped)
@@ -229,22 +218,11 @@ class _ObservedObject(Proxy):
         return self._self_observed(self.__wrapped__, None, args, kwargs)
 
 
-def _not_configured(name: str) -> None:
-    if switched_off():
-        return
-    faults.warn_once(
-        "not configured",
-        "%s was called, but ragtrace is not configured (or was shut down): nothing is traced or scored. "
-        "Call ragtrace.configure(service=...) when the application starts",
-        name,
-    )
-
-
-def _name_of(function: Any) -> str:
-    """A name of low cardinality for any callable: no address, no `<locals>`."""
-    function = bare(function)
-    name: object = None
-    with suppress(Exception):  # of an object that answers for its attributes itself
-        name = getattr(function, "__qualname__", None)
-    text = name if type(name) is str else type(function).__qualname__
-    return text.rpartition("<locals>.")[2]
+def _warn_not_configured(spec: StepSpec) -> None:
+    if not switched_off():
+        faults.warn_once(
+            "not configured",
+            "%s was called, but ragtrace is not configured (or was shut down): nothing is traced or scored. "
+            "Call ragtrace.configure(service=...) when the application starts",
+            spec.arguments.function_name,
+        )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from ragtrace.capture.arguments import Arguments, Picked, follow
+from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments, follow
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
@@ -25,9 +25,9 @@ def fresh_faults() -> Iterator[None]:
     faults.clear()
 
 
-def pick(arguments: Arguments, *args: object, **kwargs: object) -> Picked:
+def extract(arguments: FunctionArguments, *args: object, **kwargs: object) -> ExtractedArguments:
     """What an unbound call gives."""
-    return arguments.pick(args, kwargs, bound=False)
+    return arguments.extract(args, kwargs, bound=False)
 
 
 class Request(BaseModel):
@@ -54,23 +54,23 @@ def answer(question: str, docs: list[str], model: str = "m", session_id: str | N
 
 def test_positional_arguments() -> None:
     """By position."""
-    assert pick(Arguments(search, "retrieve"), "why?", 3) == Picked("why?", top_k=3)
+    assert extract(FunctionArguments(search, "retrieve"), "why?", 3) == ExtractedArguments("why?", top_k=3)
 
 
 def test_keyword_arguments() -> None:
     """By keyword, in any order."""
-    assert pick(Arguments(search, "retrieve"), k=3, query="why?") == Picked("why?", top_k=3)
+    assert extract(FunctionArguments(search, "retrieve"), k=3, query="why?") == ExtractedArguments("why?", top_k=3)
 
 
 def test_defaults_count() -> None:
     """What was not passed has its default."""
-    assert pick(Arguments(search, "retrieve"), "why?") == Picked("why?", top_k=5)
+    assert extract(FunctionArguments(search, "retrieve"), "why?") == ExtractedArguments("why?", top_k=5)
 
 
 def test_generation() -> None:
     """Documents, model and session are found by their names."""
-    found = pick(Arguments(answer, "generate"), "why?", ["a"], session_id="s")
-    assert found == Picked("why?", (Document("a"),), model="m", session="s")
+    found = extract(FunctionArguments(answer, "generate"), "why?", ["a"], session_id="s")
+    assert found == ExtractedArguments("why?", (Document("a"),), model="m", session="s")
 
 
 def test_a_default_query_counts() -> None:
@@ -79,7 +79,7 @@ def test_a_default_query_counts() -> None:
     def ask(question: str = "why?") -> str:
         return question
 
-    assert pick(Arguments(ask, "trace")).query == "why?"
+    assert extract(FunctionArguments(ask, "trace")).query == "why?"
 
 
 def test_keyword_only_parameters() -> None:
@@ -88,7 +88,7 @@ def test_keyword_only_parameters() -> None:
     def ask(*, question: str, top_k: int = 2) -> str:
         return question * top_k
 
-    assert pick(Arguments(ask, "trace"), question="why?") == Picked("why?", top_k=2)
+    assert extract(FunctionArguments(ask, "trace"), question="why?") == ExtractedArguments("why?", top_k=2)
 
 
 def test_the_first_string_is_the_query_without_a_known_name() -> None:
@@ -97,7 +97,7 @@ def test_the_first_string_is_the_query_without_a_known_name() -> None:
     def find(index: object, needle: str, color: str) -> str:
         return f"{index}{needle}{color}"
 
-    assert pick(Arguments(find, "retrieve"), object(), "why?", "red").query == "why?"
+    assert extract(FunctionArguments(find, "retrieve"), object(), "why?", "red").query == "why?"
 
 
 def test_other_known_names_are_not_taken_for_the_query() -> None:
@@ -106,8 +106,8 @@ def test_other_known_names_are_not_taken_for_the_query() -> None:
     def ask(session_id: str, model: str, context: str, wish: str) -> str:
         return session_id + model + context + wish
 
-    found = pick(Arguments(ask, "generate"), "s", "m", "c", "why?")
-    assert found == Picked("why?", (Document("c"),), session="s", model="m")
+    found = extract(FunctionArguments(ask, "generate"), "s", "m", "c", "why?")
+    assert found == ExtractedArguments("why?", (Document("c"),), session="s", model="m")
 
 
 def test_a_request_object() -> None:
@@ -116,7 +116,7 @@ def test_a_request_object() -> None:
     def endpoint(request: Request) -> str:
         return request.question
 
-    assert pick(Arguments(endpoint, "trace"), Request(question="why?")).query == "why?"
+    assert extract(FunctionArguments(endpoint, "trace"), Request(question="why?")).query == "why?"
 
 
 def test_messages() -> None:
@@ -125,7 +125,7 @@ def test_messages() -> None:
     def chat(messages: list[dict[str, str]]) -> str:
         return str(messages)
 
-    assert pick(Arguments(chat, "generate"), [{"role": "user", "content": "why?"}]).query == "why?"
+    assert extract(FunctionArguments(chat, "generate"), [{"role": "user", "content": "why?"}]).query == "why?"
 
 
 def test_a_reranker_is_given_documents() -> None:
@@ -134,8 +134,8 @@ def test_a_reranker_is_given_documents() -> None:
     def rerank(query: str, documents: list[str]) -> list[str]:
         return documents
 
-    assert pick(Arguments(rerank, "retrieve"), "why?", ["a"]).documents == (Document("a"),)
-    assert pick(Arguments(search, "retrieve"), "why?").documents is None
+    assert extract(FunctionArguments(rerank, "retrieve"), "why?", ["a"]).documents == (Document("a"),)
+    assert extract(FunctionArguments(search, "retrieve"), "why?").documents is None
 
 
 def test_a_retrievers_context_is_no_document() -> None:
@@ -144,19 +144,19 @@ def test_a_retrievers_context_is_no_document() -> None:
     def retrieve(query: str, context: str) -> list[str]:
         return [query, context]
 
-    assert pick(Arguments(retrieve, "retrieve"), "why?", "tenant 7").documents is None
+    assert extract(FunctionArguments(retrieve, "retrieve"), "why?", "tenant 7").documents is None
 
 
 def test_an_empty_list_of_documents_is_understood() -> None:
     """Given none is not the same as not given."""
-    assert pick(Arguments(answer, "generate"), "why?", []).documents == ()
-    assert pick(Arguments(answer, "generate"), "why?", None).documents is None
+    assert extract(FunctionArguments(answer, "generate"), "why?", []).documents == ()
+    assert extract(FunctionArguments(answer, "generate"), "why?", None).documents is None
 
 
 def test_truth_values_and_texts_are_no_top_k() -> None:
     """Only a count is."""
-    assert pick(Arguments(search, "retrieve"), "why?", True).top_k is None
-    assert pick(Arguments(search, "retrieve"), "why?", "3").top_k is None
+    assert extract(FunctionArguments(search, "retrieve"), "why?", True).top_k is None
+    assert extract(FunctionArguments(search, "retrieve"), "why?", "3").top_k is None
 
 
 # --- every kind of callable ------------------------------------------------------------------------------------------
@@ -178,14 +178,14 @@ class Engine:
 
 def test_a_method_called_on_its_instance() -> None:
     """The instance is left out of the arguments."""
-    arguments = Arguments(Engine.ask, "trace")
-    assert arguments.pick(("why?", 2), {}, bound=True) == Picked("why?", top_k=2)
+    arguments = FunctionArguments(Engine.ask, "trace")
+    assert arguments.extract(("why?", 2), {}, bound=True) == ExtractedArguments("why?", top_k=2)
 
 
 def test_a_method_called_on_its_class() -> None:
     """The instance is the first argument."""
-    arguments = Arguments(Engine.ask, "trace")
-    assert arguments.pick((Engine(), "why?", 2), {}, bound=False) == Picked("why?", top_k=2)
+    arguments = FunctionArguments(Engine.ask, "trace")
+    assert arguments.extract((Engine(), "why?", 2), {}, bound=False) == ExtractedArguments("why?", top_k=2)
 
 
 def test_an_instance_is_never_the_query() -> None:
@@ -195,7 +195,7 @@ def test_an_instance_is_never_the_query() -> None:
         def ask(this, wish: str) -> str:  # noqa: N805
             return wish
 
-    assert Arguments(Odd.ask, "trace").pick(("why?",), {}, bound=True).query == "why?"
+    assert FunctionArguments(Odd.ask, "trace").extract(("why?",), {}, bound=True).query == "why?"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_an_instance_is_never_the_query() -> None:
 )
 def test_every_kind_of_callable(function: object, bound: bool) -> None:
     """The question is found in each."""
-    assert Arguments(function, "trace").pick(("why?",), {}, bound=bound).query == "why?"
+    assert FunctionArguments(function, "trace").extract(("why?",), {}, bound=bound).query == "why?"
 
 
 async def coroutine(question: str) -> str:
@@ -236,13 +236,13 @@ def wrapped(*args: Any, **kwargs: Any) -> str:
 @pytest.mark.parametrize("function", [coroutine, generator, wrapped, lambda question, docs=(): question])
 def test_every_kind_of_function(function: Callable[..., object]) -> None:
     """The kind of function does not matter."""
-    assert pick(Arguments(function, "generate"), "why?").query == "why?"
+    assert extract(FunctionArguments(function, "generate"), "why?").query == "why?"
 
 
 @pytest.mark.parametrize("function", [operator.itemgetter(0), dict.get, print, min, object()])
 def test_without_a_readable_signature_nothing_is_found(function: object) -> None:
     """And nothing raises."""
-    Arguments(function, "trace").pick((1,), {}, bound=False)
+    FunctionArguments(function, "trace").extract((1,), {}, bound=False)
 
 
 def test_a_signature_that_cannot_be_read_leaves_the_code() -> None:
@@ -252,8 +252,8 @@ def test_a_signature_that_cannot_be_read_leaves_the_code() -> None:
         return question * k + session_id + str(more)
 
     ask.__signature__ = "broken"  # type: ignore[attr-defined]
-    found = pick(Arguments(ask, "trace", user="account"), "why?", account="u")
-    assert found == Picked("why?", top_k=5, session="s", user="u")
+    found = extract(FunctionArguments(ask, "trace", user="account"), "why?", account="u")
+    assert found == ExtractedArguments("why?", top_k=5, session="s", user="u")
 
 
 # --- told where ------------------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ def test_a_parameter_by_name() -> None:
     def ask(query: str, wish: str) -> str:
         return query + wish
 
-    assert pick(Arguments(ask, "trace", query="wish"), "no", "why?").query == "why?"
+    assert extract(FunctionArguments(ask, "trace", query="wish"), "no", "why?").query == "why?"
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_path_from_a_parameter(path: str, value: object) -> None:
     def ask(request: object) -> str:
         return str(request)
 
-    assert pick(Arguments(ask, "trace", query=path), value).query == "why?"
+    assert extract(FunctionArguments(ask, "trace", query=path), value).query == "why?"
 
 
 def test_a_function_of_the_arguments() -> None:
@@ -294,15 +294,15 @@ def test_a_function_of_the_arguments() -> None:
         seen.append(arguments)
         return "why?"
 
-    assert pick(Arguments(search, "retrieve", query=choose), "x", 3).query == "why?"
-    assert pick(Arguments(search, "retrieve", query=choose), query="y").query == "why?"
+    assert extract(FunctionArguments(search, "retrieve", query=choose), "x", 3).query == "why?"
+    assert extract(FunctionArguments(search, "retrieve", query=choose), query="y").query == "why?"
     assert seen == [{"query": "x", "k": 3}, {"query": "y", "k": 5}]
 
 
 def test_a_function_does_not_get_the_instance() -> None:
     """The arguments of a method are those of the call."""
     seen: list[Mapping[str, Any]] = []
-    Arguments(Engine.ask, "trace", query=seen.append).pick(("x",), {}, bound=True)
+    FunctionArguments(Engine.ask, "trace", query=seen.append).extract(("x",), {}, bound=True)
     assert seen == [{"question": "x", "k": 4}]
 
 
@@ -312,11 +312,11 @@ def test_contexts_session_and_user_are_told_alike() -> None:
     def ask(text: str, state: dict[str, Any]) -> str:
         return text + str(state)
 
-    arguments = Arguments(
+    arguments = FunctionArguments(
         ask, "generate", contexts="state.found", session="state.thread", user=lambda given: given["state"]["who"]
     )
-    found = pick(arguments, "why?", {"found": ["a"], "thread": 7, "who": "u"})
-    assert found == Picked("why?", (Document("a"),), session="7", user="u")
+    found = extract(arguments, "why?", {"found": ["a"], "thread": 7, "who": "u"})
+    assert found == ExtractedArguments("why?", (Document("a"),), session="7", user="u")
 
 
 def test_the_user_is_taken_only_when_told() -> None:
@@ -325,7 +325,7 @@ def test_the_user_is_taken_only_when_told() -> None:
     def ask(question: str, user_id: str) -> str:
         return question + user_id
 
-    assert pick(Arguments(ask, "trace"), "why?", "u") == Picked("why?")
+    assert extract(FunctionArguments(ask, "trace"), "why?", "u") == ExtractedArguments("why?")
 
 
 def test_any_name_goes_with_keyword_arguments() -> None:
@@ -334,14 +334,14 @@ def test_any_name_goes_with_keyword_arguments() -> None:
     def ask(**kwargs: object) -> str:
         return str(kwargs)
 
-    assert pick(Arguments(ask, "trace", query="wish"), wish="why?").query == "why?"
-    assert pick(Arguments(ask, "trace", query="wish"), other="x").query is None
+    assert extract(FunctionArguments(ask, "trace", query="wish"), wish="why?").query == "why?"
+    assert extract(FunctionArguments(ask, "trace", query="wish"), other="x").query is None
 
 
 def test_an_unknown_parameter_stops_at_decoration() -> None:
     """It says what was wrong, what there is, and what was probably meant."""
     with pytest.raises(SettingsError) as raised:
-        Arguments(answer, "generate", query="questoin")
+        FunctionArguments(answer, "generate", query="questoin")
     assert str(raised.value) == (
         "query='questoin': answer has no parameter 'questoin'; did you mean 'question'?"
         " its parameters: question, docs, model, session_id"
@@ -351,14 +351,14 @@ def test_an_unknown_parameter_stops_at_decoration() -> None:
 def test_an_unknown_start_of_a_path_stops_at_decoration() -> None:
     """The first step of a path is a parameter."""
     with pytest.raises(SettingsError, match="no parameter 'req'"):
-        Arguments(answer, "generate", contexts="req.docs")
+        FunctionArguments(answer, "generate", contexts="req.docs")
 
 
 @pytest.mark.parametrize("selector", [5, "", ["question"]])
 def test_a_selector_of_another_type_stops_at_decoration(selector: Any) -> None:
     """A selector is a name, a path or a function."""
     with pytest.raises(SettingsError, match=r"must be a parameter's name, a path .* or a function"):
-        Arguments(answer, "generate", query=selector)
+        FunctionArguments(answer, "generate", query=selector)
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------
@@ -368,15 +368,15 @@ def test_a_selector_that_raises_gives_nothing() -> None:
     def refuse(_: Mapping[str, Any]) -> str:
         raise RuntimeError("no")
 
-    found = pick(Arguments(answer, "generate", query=refuse), "why?", ["a"])
-    assert found == Picked(None, (Document("a"),), model="m")
+    found = extract(FunctionArguments(answer, "generate", query=refuse), "why?", ["a"])
+    assert found == ExtractedArguments(None, (Document("a"),), model="m")
     assert faults.counts() == {"a selector of answer": 1}
 
 
 def test_a_path_that_leads_nowhere_gives_nothing() -> None:
     """The failure is counted, the rest is picked."""
-    found = pick(Arguments(answer, "generate", query="docs.question"), "why?", ["a"])
-    assert found == Picked(None, (Document("a"),), model="m")
+    found = extract(FunctionArguments(answer, "generate", query="docs.question"), "why?", ["a"])
+    assert found == ExtractedArguments(None, (Document("a"),), model="m")
     assert faults.counts() == {"a selector of answer": 1}
 
 
@@ -386,8 +386,8 @@ def test_a_question_that_is_not_understood_is_said(caplog: pytest.LogCaptureFixt
     def ask(thing: object) -> str:
         return str(thing)
 
-    arguments = Arguments(ask, "trace")
-    assert [pick(arguments, object()).query, pick(arguments, object()).query] == [None, None]
+    arguments = FunctionArguments(ask, "trace")
+    assert [extract(arguments, object()).query, extract(arguments, object()).query] == [None, None]
     assert len(caplog.records) == 1
     assert "found no query in the object of" in caplog.text
     assert "query=" in caplog.text
@@ -395,14 +395,14 @@ def test_a_question_that_is_not_understood_is_said(caplog: pytest.LogCaptureFixt
 
 def test_contexts_that_are_not_understood_are_said(caplog: pytest.LogCaptureFixture) -> None:
     """They are None, not empty."""
-    assert pick(Arguments(answer, "generate"), "why?", 5).documents is None
+    assert extract(FunctionArguments(answer, "generate"), "why?", 5).documents is None
     assert "contexts=" in caplog.text
 
 
 def test_a_call_that_does_not_fit_the_signature_does_no_harm() -> None:
     """The application gets its own TypeError, not ours."""
-    assert pick(Arguments(search, "retrieve")) == Picked(top_k=5)
-    pick(Arguments(search, "retrieve"), 1, 2, 3, 4, other=5)
+    assert extract(FunctionArguments(search, "retrieve")) == ExtractedArguments(top_k=5)
+    extract(FunctionArguments(search, "retrieve"), 1, 2, 3, 4, other=5)
 
 
 def test_a_broken_path_raises_only_here() -> None:

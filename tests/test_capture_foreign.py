@@ -15,7 +15,7 @@ import ragtrace
 from ragtrace.capture import find_documents
 from ragtrace.capture.field_names import VOCABULARY
 from ragtrace.core.types import Document
-from ragtrace.instrument.streams import ObservedAsyncStream, ObservedEitherStream, ObservedResponse, ObservedStream
+from ragtrace.instrument.proxies import ObservedAsyncStream, ObservedEitherStream, ObservedResponse, ObservedStream
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
 from tests.support.foreign import Foreign

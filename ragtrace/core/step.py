@@ -1,9 +1,9 @@
-"""One decorated invocation as it was captured: plain data that the recording fills and everything behind it reads."""
+"""One run of a decorated function as it was captured: plain data that a recorder fills and the pipeline reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from ragtrace.core.types import Document, Timing, Usage
 
@@ -19,7 +19,7 @@ StepKind: TypeAlias = Literal["trace", "retrieve", "generate"]
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """An exception of the user's function, as text: keeping the object would keep its frames alive."""
+    """Exception of the user's function, as text: keeping the object would keep its frames alive."""
 
     type: str
     message: str | None
@@ -31,25 +31,37 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
 
 class Message(NamedTuple):
-    """One message of a prompt: who speaks, and the text of what is said."""
+    """One message of a prompt: its role and its text."""
 
     role: Role
     text: str
 
 
 class Prompt(NamedTuple):
-    """The messages that a function was given, oldest first."""
+    """Messages that a function was given, oldest first."""
 
     messages: tuple[Message, ...]
     is_cut: bool = False
     """Earlier messages were left out, as there were too many."""
 
 
-class Step:
-    """One invocation of a decorated function, or one `ragtrace.call` block.
+class DeferredReading(Protocol):
+    """Arguments and result of a step, kept unread while the application waited."""
 
-    Written by the application's thread until `ended`, read by the background afterwards. What most steps never set is
-    a default of the class: making one takes time from the application.
+    def read(self) -> None:
+        """Put what the arguments and the result say onto the step."""
+        ...
+
+    def clear(self) -> None:
+        """Drop the arguments and the result."""
+        ...
+
+
+class Step:
+    """One run of a decorated function, or of a `ragtrace.call` block.
+
+    Written by the application's thread until `ended`, read by the pipeline afterwards. A field that most steps never
+    set is a default of the class, because setting it would take time from the application.
     """
 
     parent: Step | None = None
@@ -62,12 +74,12 @@ class Step:
     prompt: Prompt | None = None
     """The messages among the arguments of a generation or a trace, the question included."""
     documents: tuple[Document, ...] | None = None
-    """Of a retrieval: what it returned. Of a generation or a trace: what it was given, or says it used."""
+    """Documents that a retrieval returned; documents that a generation or a trace was given, or says it used."""
     contexts_here: tuple[Document, ...] | None = None
-    """Of a root: the call's contexts, where no retrieval span shows them."""
+    """On a root: the call's contexts, where no retrieval span shows them."""
     answer: str | None = None
     answer_found: bool | None = None
-    """Whether what was returned or streamed was understood as a reply, an empty one included; None: nothing was."""
+    """Whether the returned or streamed value was understood as an answer, an empty one included; None: no value."""
     reference: str | None = None
     top_k: int | None = None
     response_model: str | None = None
@@ -83,16 +95,18 @@ class Step:
     """Its texts have been through `Redact`."""
     cut_chars: int = 0
     bytes: int | None = None
-    """Memory that its texts take; None: not weighed yet."""
+    """Memory that its texts take; None: not measured yet."""
     written: bool = False
     """Its span has been ended."""
     joined: bool = False
-    """It has ended, and goes to the background along with the root of its call."""
+    """It has ended, and goes to the pipeline along with the root of its call."""
     end_ns: int = 0
     """Wall clock, nanoseconds since the epoch."""
     span: Span | None = None
     context: Context | None = None
-    """The context its span is current in."""
+    """The context in which its span is current."""
+    deferred: DeferredReading | None = None
+    """Arguments and result that are still to be read."""
 
     def __init__(self, kind: StepKind, name: str = "", workflow: str = "") -> None:
         self.kind: StepKind = kind
@@ -101,31 +115,37 @@ class Step:
         self.workflow = workflow
         """Name under which the call is scored if this step is its root."""
 
-    def forget(self) -> None:
-        """Let go of all texts: nobody is going to read them."""
+    def complete(self) -> None:
+        """Read the deferred arguments and result: in the background, or at once where the span is written at once."""
+        deferred, self.deferred = self.deferred, None
+        if deferred is not None:
+            deferred.read()
+
+    def clear_texts(self) -> None:
+        """Drop all texts, read or not, of a step that is not going to be written or scored."""
         self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None
         self.bytes = 0
+        deferred, self.deferred = self.deferred, None
+        if deferred is not None:
+            deferred.clear()
 
-    def let_go(self) -> None:
-        """It is over and its span has ended: let go of the context, which leads back to the step.
+    def release_context(self) -> None:
+        """Drop the context of a step whose span has ended: the context leads back to the step.
 
-        A call would otherwise live on, with all its texts, until the collector of cycles comes by.
+        The texts of the call would otherwise stay in memory until the garbage collector finds the cycle.
         """
         self.context = None
         if not self.written:  # it never will be
             self.span = None
 
-    def part(self) -> bool:
-        """Whether it was to go along with its root; from now on it is not. Of several that ask, one is told so."""
-        waited: bool = vars(self).pop("joined", False)  # one atomic step: whoever gets it deals with the span
+    def detach(self) -> bool:
+        """Separate the step from its root; return True to exactly one caller if it was to go along with the root."""
+        waited: bool = vars(self).pop("joined", False)  # atomic: the caller that gets True takes over the span
         return waited
-
-    def complete(self) -> None:
-        """Read what was left for later. In the background, or at once where the span is written at once."""
 
     @property
     def span_context(self) -> SpanContext | None:
-        """Identity of its span; None before it began."""
+        """Identity of its span; None before the span began."""
         return None if self.span is None else self.span.get_span_context()
 
     def inside(self, kind: StepKind) -> bool:

@@ -1,10 +1,11 @@
-"""Puts the steps of one call together: which contexts the final answer rests on, and which answer is the final one."""
+"""Builds a RAG call from its steps: the final answer, and the contexts that it rests on."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -17,35 +18,32 @@ if TYPE_CHECKING:
 
 
 _OVER: Final = Step("trace")
-"""Stands for the root of every call that has been dealt with."""
+"""Root of every call that has been scored or dropped."""
 _OVER.ended = True
 
 
-class Assembly:
-    """The steps below one root: the outermost trace or, without one, a generation.
+@dataclass(eq=False, slots=True)
+class CallBuilder:
+    """Steps below one root (the outermost trace or, without one, a generation), and the call that they make up.
 
-    Steps are added by whatever thread or task runs them; appending to a list is atomic.
+    Any thread or task may add a step to `steps`: appending to a list is atomic.
     """
 
-    def __init__(self, root: Step, loose: Sequence[Step] = ()) -> None:
-        self.root = root
-        self.steps: list[Step] = [root]
-        self.loose = loose
-        """Retrievals outside the call, under the same parent span, that had ended when it began."""
-
-    def add(self, step: Step) -> None:
-        """A step has begun inside the root."""
-        self.steps.append(step)
+    root: Step
+    steps: list[Step]
+    """The root first."""
+    orphans: Sequence[Step] = ()
+    """Retrievals outside the call, under the same parent span, that had ended when it began."""
 
     def close(self) -> None:
-        """Let go of the steps, which lead back here: nobody asks for the call any more.
+        """Drop the steps, which lead back to the builder, when the call has been scored or dropped.
 
-        What still runs inside it, in a task that outlives it say, finds a root that is over.
+        A task that outlives the call and still runs inside it finds a root that has ended.
         """
-        self.root, self.steps, self.loose = _OVER, [], ()
+        self.root, self.steps, self.orphans = _OVER, [], ()
 
-    def call(self) -> RagCall:
-        """The finished call, from the steps that have ended."""
+    def build(self) -> RagCall:
+        """Return the finished call, from the steps that have ended."""
         ended = [step for step in self.steps if step.ended]
         root = self.root
         final = _final_generation(ended) or root
@@ -72,20 +70,20 @@ class Assembly:
         )
 
     def show_contexts(self) -> None:
-        """Let the root show the contexts if no span of a retrieval does: a reviewer must see what was judged."""
-        shown = any(step.kind == "retrieve" and step.documents is not None for step in (*self.steps, *self.loose))
+        """Put the contexts on the root if no span of a retrieval shows them: a reviewer must see what was judged."""
+        shown = any(step.kind == "retrieve" and step.documents is not None for step in (*self.steps, *self.orphans))
         if not shown:
-            self.root.contexts_here = self.call().contexts
+            self.root.contexts_here = self.build().contexts
 
     def _contexts(self, final: Step, ended: list[Step]) -> Documents | None:
-        """What the final generation was given; else what the root says it used; else what was retrieved."""
+        """Return what the final generation was given; else what the root says it used; else what was retrieved."""
         for step in (final, self.root):
             # An answer object may have a list of sources that nobody filled, as LlamaIndex's have.
             if step.documents is not None and step.kind != "retrieve" and (step.documents or step.kind != "trace"):
                 return step.documents
         retrieved = _retrieved([step for step in ended if step.kind == "retrieve"])
-        retrieved = _retrieved(self.loose) if retrieved is None else retrieved
-        retrieved = _told_by_tools(final, self.root) if retrieved is None else retrieved
+        retrieved = _retrieved(self.orphans) if retrieved is None else retrieved
+        retrieved = _tool_results(final, self.root) if retrieved is None else retrieved
         return self.root.documents if retrieved is None else retrieved
 
 
@@ -97,7 +95,7 @@ def _first(*values: str | None) -> str | None:
 
 
 def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...] | None:
-    """The conversation that *step* was given, with this question and answer; None if nothing was said before."""
+    """Return the conversation that *step* was given, with this question and answer; None if it has no earlier turn."""
     prompt = step.prompt
     if prompt is None or prompt.is_cut:
         return None
@@ -113,8 +111,8 @@ def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...
     return (*before, *(turn for turn in exchange if turn.text.strip()))
 
 
-def _told_by_tools(*steps: Step) -> Documents | None:
-    """What the `tool` messages of the first prompt that has any say."""
+def _tool_results(*steps: Step) -> Documents | None:
+    """Return the texts of the `tool` messages of the first prompt that has any."""
     for step in steps:
         messages = () if step.prompt is None else step.prompt.messages
         if found := tuple(Document(message.text) for message in messages if message.role == "tool"):
@@ -123,13 +121,13 @@ def _told_by_tools(*steps: Step) -> Documents | None:
 
 
 def _final_generation(ended: list[Step]) -> Step | None:
-    """The generation that ended last: after rewriting the query, after every draft."""
+    """Return the generation that ended last: after rewriting the query, after every draft."""
     generations = [step for step in ended if step.kind == "generate"]
     return max(generations, key=lambda step: step.end_ns, default=None)
 
 
 def _retrieved(retrievals: Sequence[Step]) -> Documents | None:
-    """Documents of all retrievals in the order in which they began; a re-ranking replaces what came before it.
+    """Return the documents of all retrievals in the order in which they began; a re-ranking replaces those before it.
 
     A retrieval inside a retrieval is left out: the outer one returned the merged result.
     """
@@ -141,8 +139,8 @@ def _retrieved(retrievals: Sequence[Step]) -> Documents | None:
     return found
 
 
-class LooseRetrievals:
-    """Retrievals outside any call, kept by their parent span for the generation that will use them.
+class OrphanRetrievals:
+    """Bounded store of retrievals outside any call, by their parent span, for the generation that will use them.
 
     Bounded in count and age, because no generation need ever come.
     """
@@ -152,12 +150,12 @@ class LooseRetrievals:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: also after a fork, which may have copied the lock while it was held."""
+        """Remove all retrievals: also after a fork, which may have copied the lock while it was held."""
         self._lock = threading.Lock()
         self._by_parent: OrderedDict[tuple[int, int], tuple[float, list[Step]]] = OrderedDict()
 
     def add(self, parent: SpanContext, step: Step) -> None:
-        """*step*, a retrieval, began directly under *parent*."""
+        """Keep *step*, a retrieval that began directly under *parent*."""
         key = (parent.trace_id, parent.span_id)
         with self._lock:
             steps = self._by_parent.pop(key, (0.0, []))[1]
@@ -167,14 +165,14 @@ class LooseRetrievals:
                 self._by_parent.popitem(last=False)
 
     def under(self, parent: SpanContext) -> list[Step]:
-        """The retrievals under *parent* that have ended."""
+        """Return the retrievals under *parent* that have ended."""
         with self._lock:
             self._expire()
             steps = self._by_parent.get((parent.trace_id, parent.span_id), (0.0, []))[1]
             return [step for step in steps if step.ended]
 
     def trim(self, most_bytes: int, size: Callable[[Step], int]) -> None:
-        """Forget the oldest until what is left takes *most_bytes* at most, by *size* of each retrieval."""
+        """Remove the oldest until the others take *most_bytes* at most, by *size* of each retrieval."""
         if not self._by_parent:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Runs a decorated function of any kind just as it would run undecorated: a small driver per kind says only *when*."""
+"""Runs a decorated function of any kind as it would run undecorated: one small driver for each kind of function."""
 
 from __future__ import annotations
 
@@ -14,26 +14,19 @@ from typing import Any, Literal, TypeAlias, cast
 
 from opentelemetry.context import attach, detach, get_current
 
+from ragtrace.capture.arguments import unwrap
 from ragtrace.capture.fields import holds_stream, is_late, is_mock, peel, shape_of
-from ragtrace.instrument.awaiting import steps
-from ragtrace.instrument.invocation import Invocation, Recorder
-from ragtrace.instrument.streams import ObservedResponse, observed_stream
+from ragtrace.instrument.invocation import Invocation, steps
+from ragtrace.instrument.proxies import ObservedResponse, observed_stream
+from ragtrace.instrument.recorder import StepRecorder
 from ragtrace.system.faults import faults
 
 Kind: TypeAlias = Literal["plain", "coroutine", "generator", "async_generator"]
 
 
-def bare(function: Any) -> Any:
-    """The function inside partials, static methods and class methods."""
-    wrappers: Any = (partial, staticmethod, classmethod)
-    while isinstance(function, wrappers):
-        function = function.func if isinstance(function, partial) else function.__func__
-    return function
-
-
 def kind_of(function: Any) -> Kind:
-    """What calling *function* returns, seen through partials, static and class methods and callable objects."""
-    function = bare(function)
+    """Return the kind of *function*, seen through partials, static and class methods and callable objects."""
+    function = unwrap(function)
     if not inspect.isroutine(function) and not inspect.isclass(function):
         function = getattr(cast("type[object]", type(function)), "__call__", function)
     if inspect.iscoroutinefunction(function):
@@ -43,12 +36,12 @@ def kind_of(function: Any) -> Kind:
     return "generator" if inspect.isgeneratorfunction(function) else "plain"
 
 
-Driver: TypeAlias = "Callable[[Recorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
-"""Calls a function of one kind with arguments and returns what it returns, with the recorder told about it."""
+Driver: TypeAlias = "Callable[[StepRecorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
+"""Calls a function of one kind, returns what the function returns, and tells the recorder when the run ends."""
 
 
 def driver_of(function: Any) -> Driver:
-    """Runs *function* as it would run undecorated."""
+    """Return the driver that runs *function* as it would run undecorated."""
     kind = kind_of(function)
     if kind == "coroutine" and type(function) is _FUNCTION:
         return _named_after(function)
@@ -56,35 +49,31 @@ def driver_of(function: Any) -> Driver:
 
 
 def _named_after(function: Any) -> Driver:
-    """What drives coroutines under the user's name, which "coroutine 'x' was never awaited" and debuggers print.
+    """Return a driver of coroutines named like *function*: "coroutine 'x' was never awaited" and debuggers print it.
 
-    A coroutine takes over the name of the function that makes it, at no cost: so this is a function of that name.
+    A coroutine takes over the name of the function that makes it, at no cost: so the driver is a function of that name.
     """
     driver = types.FunctionType(_drive_coroutine.__code__, globals(), function.__name__)
     driver.__qualname__ = function.__qualname__
     return driver
 
 
-def _drive_lazy(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A generator's body runs at its first next(): so does our span."""
+def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    # A generator's body runs at its first next(): the span begins there too.
     return _settle(Invocation(recorder), wrapped(*args, **kwargs))
 
 
-def _drive_async(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _named(_drive_coroutine(recorder, wrapped, args, kwargs), wrapped)
-
-
-def _named(driver: Any, function: Any) -> Any:
-    """Give *driver*, of a function that comes some other way, the user's name, as `_named_after` does."""
+def _drive_async(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a coroutine function that is no plain function: its coroutine gets the user's name when it is made."""
+    driver: Any = _drive_coroutine(recorder, wrapped, args, kwargs)
     with suppress(Exception):  # of a callable object that answers for its attributes itself
-        name = getattr(function, "__name__", None)
+        name = getattr(wrapped, "__name__", None)
         if type(name) is str:
-            driver.__name__ = name
-            driver.__qualname__ = getattr(function, "__qualname__", name)
+            driver.__name__, driver.__qualname__ = name, getattr(wrapped, "__qualname__", name)
     return driver
 
 
-def _drive_plain(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _drive_plain(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     context = recorder.begin()
     if context is None:
         return wrapped(*args, **kwargs)
@@ -105,7 +94,7 @@ def _drive_plain(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs
     return _settle(Invocation(recorder), result)
 
 
-async def _drive_coroutine(recorder: Recorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _drive_coroutine(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if recorder.begin() is None:
         return await wrapped(*args, **kwargs)
     try:
@@ -124,7 +113,7 @@ _DRIVERS: Mapping[Kind, Driver] = {"plain": _drive_plain, "coroutine": _drive_as
 
 
 async def _drive_awaitable(call: Invocation, awaitable: Awaitable[Any]) -> Any:
-    """What a plain function returned to be awaited."""
+    """Await what a plain function returned."""
     try:
         result = await steps(call, awaitable)
     except BaseException as error:
@@ -218,13 +207,13 @@ _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, in
 
 
 def _settle(call: Invocation, result: Any) -> Any:
-    """A plain value ends the call; a stream or an awaitable takes it over, as the same kind of object."""
+    """End the call with a plain value; let a stream or an awaitable take it over, as the same kind of object."""
     if id(cast("type[object]", type(result))) in _FINISHED:
         call.done(result)
         return result
     try:
         return _taken_over(call, result)
-    except Exception as error:  # a hostile object: it goes back as it came
+    except Exception as error:  # a hostile object: it is returned as it came
         faults.record("returned object", error)
         call.done(result)
         return result
@@ -277,7 +266,7 @@ def _renamed(driver: Any, source: Any) -> Any:
 
 @types.coroutine
 def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
-    """An awaitable generator (`types.coroutine`) stays one."""
+    """Drive an awaitable generator (`types.coroutine`), which stays one."""
     return (yield from _drive_awaitable(call, source).__await__())
 
 

@@ -1,70 +1,25 @@
-"""One run of a decorated function: all policy about when its span begins and ends, and whose context is current when.
+"""One run of a decorated function that is not over when the function returns: a stream, an awaitable, or an error.
 
-What is recorded is the `Recorder`'s business, which a higher layer supplies. Nothing here raises into the application:
-each call of the recorder is guarded, and if it cannot begin, the function runs untraced.
+Nothing here raises into the application: each call of the recorder is guarded, and if it cannot begin, the function
+runs untraced.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import types
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 from opentelemetry.context import Context, attach, detach, get_current
 
 from ragtrace.core.types import Timing
+from ragtrace.instrument.recorder import StepRecorder
 from ragtrace.system.faults import faults
 
-
-@dataclass(slots=True)
-class Ending:
-    """How an invocation ended. `value` is what was returned; pieces of a stream were reported before.
-
-    `streamed` says that there was a stream, read or not.
-    """
-
-    value: object
-    error: BaseException | None
-    abandoned: bool
-    streamed: bool
-    clock: tuple[float, float | None, float | None, float, float]
-    """Monotonic seconds of begin, first piece, last piece, the reader's own time between those two, end."""
-
-    def timing(self) -> Timing:
-        """The same relative to the begin."""
-        began, first, last, wait, ended = self.clock
-        return Timing(
-            duration_s=ended - began,
-            first_s=None if first is None else first - began,
-            last_s=None if last is None else last - began,
-            consumer_wait_s=wait,
-        )
-
-
-class Recorder(Protocol):
-    """Told what happens to one invocation. `begin` and `done` never raise; what the others raise is counted."""
-
-    began: float
-    """Monotonic seconds, from `begin`."""
-    current: Context | None
-    """The context to run the function in, from `begin`: kept up to date where it runs in several steps."""
-
-    def begin(self) -> Context | None:
-        """The function is about to run: returns the context to run it in, None if it is not to be recorded."""
-        ...
-
-    def piece(self, piece: object) -> None:
-        """A stream yielded *piece*."""
-        ...
-
-    def done(self, value: object) -> None:
-        """The function returned *value*, which is neither a stream nor to be awaited: the usual case of `end`."""
-        ...
-
-    def end(self, ending: Ending) -> None:
-        """The function, or the stream it returned, is over. Either this or `done` is called, once, after `begin`."""
-        ...
+_COROUTINE: Any = types.CoroutineType
 
 
 class Invocation:
@@ -74,41 +29,34 @@ class Invocation:
     never across a `yield`, an `await` or a return. What that code itself attached is kept for its next step.
 
     Args:
-        recorder: if it has begun, it is taken over as it is; else `begin` starts it.
+        recorder: taken over as it is if it has begun; else `begin` starts it.
     """
 
     __slots__ = (
-        "_first",
-        "_last",
-        "_over",
-        "_recorder",
-        "_result",
-        "_streams",
-        "_token",
-        "_wait",
-        "_wait_before_last",
-        "_yielded",
-        "current",
-    )
+        "_first", "_is_over", "_is_stream", "_last", "_recorder", "_result", "_token", "_wait", "_wait_before_last",
+        "_yielded", "current",
+    )  # fmt: skip
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: StepRecorder) -> None:
         self._recorder = recorder
         self.current: Context | None = recorder.current
         self._first: float | None = None
+        """Monotonic seconds of the first piece, of the last piece, and of the piece that the reader works on."""
         self._last: float | None = None
         self._yielded: float | None = None
         self._wait = 0.0
+        """Seconds that the reader took between pieces, in all and before the last piece."""
         self._wait_before_last = 0.0
-        self._over = False
-        self._streams = False
+        self._is_over = False
+        self._is_stream = False
         self._result: object = None
         self._token: Any = None
 
     def begin(self) -> None:
-        """Start the span, unless that was done before."""
-        if self.current is None and not self._over:
+        """Start the span, unless the recorder has begun."""
+        if self.current is None and not self._is_over:
             self.current = self._recorder.begin()
-            self._over = self.current is None
+            self._is_over = self.current is None
 
     def __enter__(self) -> None:
         if self.current is not None:
@@ -121,14 +69,14 @@ class Invocation:
             detach(self._token)
 
     def resumed(self) -> None:
-        """The reader asks for the next piece: until now it was the reader's time."""
+        """Note that the reader asks for the next piece: until now it was the reader's time."""
         if self._yielded is not None:
             self._wait += perf_counter() - self._yielded
             self._yielded = None
 
     def add(self, piece: object) -> None:
-        """A piece of a stream is about to be handed to the reader."""
-        if self._over:
+        """Record *piece* of a stream, which is about to be passed to the reader."""
+        if self._is_over:
             return
         now = self._last = self._yielded = perf_counter()
         if self._first is None:
@@ -140,19 +88,19 @@ class Invocation:
             faults.record("stream piece", error)
 
     def streams(self) -> None:
-        """What the function returned is a stream, and is being observed."""
-        self._streams = True
+        """Note that the function returned a stream, whose pieces are recorded."""
+        self._is_stream = True
 
     def returned(self, result: object) -> None:
         """Keep *result*, an object around a stream, for the end of that stream."""
         self._result = result
 
     def done(self, value: object) -> None:
-        """The function returned *value*, or the stream is exhausted."""
+        """End the run: the function returned *value*, or the stream is exhausted."""
         self._end(value, None, abandoned=False)
 
     def failed(self, error: BaseException) -> None:
-        """The function raised *error*; `GeneratorExit` means that its reader left."""
+        """End the run: the function raised *error*; `GeneratorExit` means that its reader left."""
         kind = type(error)  # isinstance would ask the error for its class, and a hostile one raises
         if issubclass(kind, GeneratorExit):
             self.abandoned()
@@ -161,21 +109,78 @@ class Invocation:
             self._end(None, error, abandoned=left)
 
     def abandoned(self) -> None:
-        """The reader left before the end: what was read so far is the answer."""
+        """End the run: the reader left before the end of the stream, so what was read so far is the answer."""
         self._end(None, None, abandoned=True)
 
     def _end(self, value: object, error: BaseException | None, *, abandoned: bool) -> None:
-        if self._over or self.current is None:
+        if self._is_over or self.current is None:
             return
-        self._over = True
+        self._is_over = True
         try:
+            began = self._recorder.began
+            timing = Timing(
+                duration_s=perf_counter() - began,
+                first_s=None if self._first is None else self._first - began,
+                last_s=None if self._last is None else self._last - began,
+                consumer_wait_s=self._wait_before_last,
+            )
             result = self._result if value is None else value
-            clock = (self._recorder.began, self._first, self._last, self._wait_before_last, perf_counter())
-            self._recorder.end(Ending(result, error, abandoned, self._streams, clock))
+            self._recorder.end(result, error, timing=timing, abandoned=abandoned, streamed=self._is_stream)
         except Exception as fault:
             faults.record("end", fault)
 
     def __del__(self) -> None:
-        # A returned stream that nobody ever started runs no code at all when it is collected, not even a `finally`.
-        if not self._over and self.current is not None:
+        # A returned stream that was never started runs no code at all when it is collected, not even a `finally`.
+        if not self._is_over and self.current is not None:
             self.abandoned()
+
+
+@types.coroutine
+def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
+    """Await *awaitable*, with the call's context current only while the user's own code runs.
+
+    An attach around an `await` would leave the context attached across suspensions, and fail to detach it when the
+    coroutine is resumed elsewhere: another thread, another `contextvars.Context`.
+    """
+    iterator: Any = awaitable if type(awaitable) is _COROUTINE else _iterator(awaitable)
+    resume: Callable[[Any], Any] = iterator.send
+    given: Any = None
+    while True:
+        token = None if call.current is None else attach(call.current)
+        try:
+            pending = resume(given)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            if token is not None:
+                # What the user's code attached stays attached for that code and for a stream that it returns, only.
+                call.current = get_current()
+                detach(token)
+            resume, given = iterator.send, None  # else an error that was thrown in would keep itself alive
+        try:
+            given = yield pending
+        except GeneratorExit as leaving:
+            resume, given = partial(_close, iterator), leaving
+        except BaseException as error:
+            resume, given = iterator.throw, error
+
+
+def _close(iterator: Any, leaving: GeneratorExit) -> NoReturn:
+    """Close *iterator*, as `await` does, also one that is already over.
+
+    The garbage collector closes the coroutines of a task in any order: to throw into one that it has closed would print
+    an error.
+    """
+    close: Callable[[], object] | None = getattr(iterator, "close", None)
+    if close is not None:
+        close()
+    raise leaving
+
+
+def _iterator(awaitable: Awaitable[Any]) -> Any:
+    iterator: Any = awaitable if isinstance(awaitable, _COROUTINE) else awaitable.__await__()
+    return iterator if hasattr(iterator, "send") else _await(awaitable)
+
+
+async def _await(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable

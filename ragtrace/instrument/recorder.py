@@ -1,77 +1,108 @@
-"""Records one decorated invocation: picks what matters from its arguments and results while the application waits.
+"""Records one run of a decorated function: what its arguments and its result say goes onto a step.
 
-Only references to texts are taken here. JSON, redaction and hashing come later, elsewhere.
+Texts that cannot change are only kept while the application waits, and read in the background. JSON, redaction and
+hashing come later, elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from time import perf_counter, time_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from opentelemetry.context import Context, create_key, get_current
 from opentelemetry.trace import get_current_span
 
-from ragtrace.capture import AnswerStream, find_documents, warn_not_found
-from ragtrace.capture.frozen import UNFROZEN, frozen, frozen_arguments
-from ragtrace.core.step import Step
-from ragtrace.core.types import Timing
-from ragtrace.instrument.call_builder import Assembly, LooseRetrievals
-from ragtrace.instrument.invocation import Ending
-from ragtrace.instrument.step_fields import Selector, StepSpec, error_record, take_arguments, take_documents, take_reply
+from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, warn_not_found
+from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
+from ragtrace.capture.exceptions import message_of, traceback_of
+from ragtrace.capture.fields import full_name_of
+from ragtrace.capture.redact import MARGIN_CHARS
+from ragtrace.core.step import ErrorRecord, Step, StepKind
+from ragtrace.core.types import Timing, Usage
+from ragtrace.instrument.call_builder import CallBuilder, OrphanRetrievals
 from ragtrace.system.context import SPAN_KEY
-from ragtrace.system.faults import faults
+from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.spans.writer import SPAN_KINDS, SpanWriter
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
     from opentelemetry.util.types import Attributes
 
-    from ragtrace.telemetry.spans.fast import FastTracer
+Selector: TypeAlias = Callable[[Any], object]
+Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
+"""Positional and keyword arguments of one run."""
 
 FRAME = create_key("ragtrace-frame")
-"""Where the OpenTelemetry context keeps the innermost step: whatever carries the context carries it."""
+"""Where the OpenTelemetry context keeps the innermost recorder: whatever carries the context carries it."""
 SUPPRESS = "suppress_instrumentation"
 """The key that all instrumentations of OpenTelemetry look for."""
-_MOST_PIECES = 1_000
-_NOTHING = object()
+_MOST_PIECES: Final = 1_000
+_STACKTRACE_CHARS: Final = 20_000 + MARGIN_CHARS
+"""What is kept for redaction, which sees the margin and drops it: a cut before redaction could split a match."""
+_UNFROZEN: Final = object()
+"""Stands for a value that may change: it has to be read at once."""
+_NOTHING: Final = object()
+_IMMUTABLE: Final = frozenset(map(id, (str, bytes, int, float, bool, type(None))))
+"""By identity: a metaclass may make its classes unhashable."""
+_class_of: Callable[[object], type[object]] = type
+"""`type`, of which the type checker knows what it returns: `typing.cast` would be another call."""
 _process = object()
 """Stands for this process: comparing it costs less than asking for a number."""
 
 
-def forked() -> None:
-    """In a forked child: what had begun by now is the parent's."""
+def mark_forked() -> None:
+    """In a forked child: leave the steps that had begun to the parent process."""
     global _process
     _process = object()
 
 
-class Engine(Protocol):
-    """What recording needs of the runtime."""
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """What is known of a decorated function before it is called."""
+
+    kind: StepKind
+    arguments: FunctionArguments
+    name: str = ""
+    workflow: str = ""
+    rerank: bool | None = None
+    """None: a retrieval that is given documents is a re-ranking."""
+    provider: str | None = None
+    model: str | None = None
+    result: Selector | None = None
+    """Documents of a retrieval, or answer of a generation or trace, out of what it returned or yielded."""
+    sources: Selector | None = None
+    """Documents that a generation or trace used, out of what it returned."""
+
+
+class RecordingRuntime(Protocol):
+    """What a recorder needs of the configured runtime."""
 
     @property
     def writer(self) -> SpanWriter: ...
     @property
-    def loose(self) -> LooseRetrievals: ...
-    def step_ended(self, assembly: Assembly | None, step: Step) -> None:
-        """A step that is not the root of a call is over."""
-        ...
-
-    def call_ended(self, assembly: Assembly) -> None:
-        """The root of a call is over."""
-        ...
-
+    def orphans(self) -> OrphanRetrievals: ...
     @property
     def scores_head_dropped(self) -> bool:
         """Whether calls that head sampling dropped are scored all the same."""
         ...
 
+    def step_ended(self, assembly: CallBuilder | None, step: Step) -> None:
+        """Take a step that has ended and is not the root of a call."""
+        ...
+
+    def call_ended(self, assembly: CallBuilder) -> None:
+        """Take a call whose root has ended."""
+        ...
+
     def head_dropped(self, workflow: str) -> None:
-        """A call is over of which nothing was recorded, as head sampling dropped it."""
+        """Count a call of which nothing was recorded, as head sampling dropped it."""
         ...
 
 
-class Dropped:
-    """Stands in the context where a step would, below a span that head sampling dropped: nothing there is recorded."""
+class DroppedTrace:
+    """Context marker: the head sampler dropped this trace, so decorated functions inside it record nothing."""
 
     __slots__ = ("span",)
 
@@ -79,120 +110,139 @@ class Dropped:
         self.span = span
 
 
-def unobserved() -> bool:
-    """Whether what runs in this context is not to be recorded.
+def is_unobserved() -> bool:
+    """Return whether decorated functions in the current context record nothing.
 
-    Either it is the background, where a judge may call what it judges; or the head sampler has dropped the call.
+    Either it is the context of the pipeline, where a judge may call the functions that it judges; or the head sampler
+    has dropped the trace.
     """
     context = get_current()
     if context.get(SUPPRESS):
         return True
     frame = context.get(FRAME)
-    if type(frame) is not Dropped:
+    if type(frame) is not DroppedTrace:
         return False
     span: Any = context.get(SPAN_KEY)
-    # Below it, somebody else may have begun a trace of their own, with another decision.
+    # Another library may have begun a trace of its own below the dropped span, with another decision.
     try:
         return span is frame.span or not (span and span.get_span_context().trace_flags.sampled)
-    except Exception as error:  # a span of somebody else's making
+    except Exception as error:  # a span of a foreign class
         faults.record("context of a span", error)
         return True
 
 
-def current_step(context: Context) -> Recording | None:
-    """The step that *context* is inside of, while its call is still running."""
-    step: Any = context.get(FRAME)
-    if step is None or type(step) is Dropped:
+def current_recorder(context: Context) -> StepRecorder | None:
+    """Return the recorder of the innermost step of *context*; None outside a call, and once the call has ended."""
+    recorder: Any = context.get(FRAME)
+    if recorder is None or type(recorder) is DroppedTrace:
         return None
-    # A task that outlives its request keeps the request's context, but what it does belongs to no open call. Nor does
-    # what a forked child does: the call is its parent's, and ends there.
-    ended = step.ended if step.assembly is None else step.assembly.root.ended
-    return None if ended or step.is_inherited else step
+    # A task that outlives its request keeps the request's context, but its steps belong to no open call. Nor do those
+    # of a forked child: the call is its parent's, and ends there.
+    builder: CallBuilder | None = recorder.call_builder
+    ended = recorder.step.ended if builder is None else builder.root.ended
+    return None if ended or recorder.process is not _process else recorder
 
 
-class Recording(Step):
-    """A `Recorder`, and the step that it records: one invocation, from its arguments to its finished step."""
+class StepRecorder:
+    """Recorder of one run of a decorated function: fills its step and hands the step to the runtime.
 
-    assembly: Assembly | None = None
-    """The call it is part of; None for a retrieval outside any call."""
+    `begin` comes first; then `piece` for each piece of a stream; then `done` or `end`, once.
+    """
+
+    call_builder: CallBuilder | None = None
+    """The call that the step is part of; None for a retrieval outside any call."""
     began: float = 0.0
+    """Monotonic seconds, from `begin`."""
     current: Context | None = None
-    _unread = True
-    """Something was left for later."""
-    _dropped = False
+    """The context to run the function in, from `begin` to the end: kept up to date where it runs in several steps."""
+    _is_dropped = False
     _counts = False
     """Dropped as the root of a call: one call more that was sampled out."""
-    _over: float | None = None
-    _ending: Ending | None = None
-    _kept_arguments: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
+    _ended_at: float | None = None
+    _kept_arguments: Arguments | None = None
     _kept_result: object = _NOTHING
     _stream: AnswerStream | None = None
     _pieces: list[object] | None = None
 
     def __init__(
-        self, engine: Engine, spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: bool
+        self, runtime: RecordingRuntime, spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: bool
     ) -> None:
-        self.kind, self.name, self.workflow = spec.kind, spec.name, spec.workflow
-        self._engine, self._spec, self._bound = engine, spec, bound
-        self._given: tuple[tuple[Any, ...], Mapping[str, Any]] | None = (args, kwargs)
-        self._process = _process
-
-    @property
-    def is_inherited(self) -> bool:
-        """Whether this process was forked while the step ran: then it is the parent's."""
-        return self._process is not _process
+        self.step = Step(spec.kind, spec.name, spec.workflow)
+        self.process = _process
+        self._runtime, self._spec, self._bound = runtime, spec, bound
+        self._arguments: Arguments | None = (args, kwargs)
 
     def begin(self) -> Context | None:
-        """Note the arguments, find the enclosing call, start the span. Never raises."""
+        """Start the span; return the context to run the function in, None if nothing is to be recorded. Never raises.
+
+        Keeps or reads the arguments, and finds the enclosing call.
+        """
         try:
             outside = get_current()
             self.began = perf_counter()
-            fast = self._engine.writer.fast
-            context = self._begin_ordinary(outside) if fast is None else self._begin_fast(fast, outside)
+            step, writer = self.step, self._runtime.writer
+            fast = writer.fast
+            if fast is None:
+                self._keep_arguments()
+                self.read()  # the SDK's spans show everything to processors and samplers at once
+                step.span = span = writer.start_sdk_span(step, outside)
+            else:
+                if not fast.ids_only:
+                    self._keep_arguments()  # the sampler reads name and attributes now
+                step.span = span = fast.start_span(outside, SPAN_KINDS[step.kind], self._start_attributes)
+            if not span.is_recording() and (fast or writer).drops_children and not self._runtime.scores_head_dropped:
+                context = self._drop(span, outside)
+            else:
+                if self._place(outside) and SPAN_KEY in outside and fast is not None:
+                    fast.separate_root(span, outside)
+                self._keep_arguments()
+                context = Context({**outside, SPAN_KEY: span, FRAME: self})
         except Exception as error:
             faults.record("begin", error)
             return None
-        self.context = self.current = context
+        step.context = self.current = context
         return context
 
-    def _begin_fast(self, fast: FastTracer, outside: Context) -> Context:
-        if not fast.ids_only:
-            self._note_arguments()  # the sampler wants to know name and attributes now
-        self.span = span = fast.start_span(outside, SPAN_KINDS[self.kind], self._told)
-        if not span.is_recording() and fast.drops_children and not self._engine.scores_head_dropped:
-            if not fast.ids_only:
-                self.forget()
-            return self._drop(span, outside)
-        if self._place(outside) and SPAN_KEY in outside:
-            fast.separate_root(span, outside)
-        self._note_arguments()
-        return Context({**outside, SPAN_KEY: span, FRAME: self})
+    def _start_attributes(self) -> tuple[str, Attributes]:
+        """Return the span's name and the attributes known at the start, as a head sampler reads them."""
+        if not self.step.ended:
+            self.read()
+        return self._runtime.writer.start_attributes(self.step)
 
     def _drop(self, span: Span, outside: Context) -> Context:
-        """The head sampler does not want it, nor what is below it: count it when it is over, and record nothing."""
-        self._dropped, self._given = True, None
-        self._counts = self.kind != "retrieve" and current_step(outside) is None
-        return Context({**outside, SPAN_KEY: span, FRAME: Dropped(span)})
+        """Return a context below which nothing is recorded, as the head sampler decided."""
+        self.clear()
+        self.step.clear_texts()
+        self._is_dropped = True
+        self._counts = self.step.kind != "retrieve" and current_recorder(outside) is None
+        return Context({**outside, SPAN_KEY: span, FRAME: DroppedTrace(span)})
 
-    def _told(self) -> tuple[str, Attributes]:
-        return self._engine.writer.start_attributes(self)
-
-    def _begin_ordinary(self, outside: Context) -> Context:
-        self._note_arguments()
-        self.complete()  # the SDK wants to know everything now
-        writer = self._engine.writer
-        self.span = span = writer.start_sdk_span(self, outside)
-        if writer.drops_children and not span.is_recording() and not self._engine.scores_head_dropped:
-            self.forget()
-            return self._drop(span, outside)
-        self._place(outside)
-        return Context({**outside, SPAN_KEY: span, FRAME: self})
+    def _place(self, outside: Context) -> bool:
+        """Join the enclosing call, or open a new one and return True; a retrieval outside any call is an orphan."""
+        step = self.step
+        if FRAME in outside and (recorder := current_recorder(outside)) is not None:
+            step.parent, builder = recorder.step, recorder.call_builder
+            if builder is not None:
+                self.call_builder = builder
+                builder.steps.append(step)
+                return False
+        if step.kind == "trace":
+            self.call_builder = CallBuilder(step, [step])
+            return True
+        around = get_current_span(outside).get_span_context()
+        if step.kind == "retrieve":
+            if around.is_valid and step.parent is None:
+                self._runtime.orphans.add(around, step)
+            return False
+        orphans = self._runtime.orphans.under(around) if around.is_valid else ()
+        self.call_builder = CallBuilder(step, [step], orphans)
+        return True
 
     def piece(self, piece: object) -> None:
-        """Keep what a stream yielded."""
-        if self._dropped:
+        """Keep *piece*, which a stream yielded."""
+        if self._is_dropped:
             return
-        if self.kind == "retrieve":
+        if self.step.kind == "retrieve":
             self._pieces = [] if self._pieces is None else self._pieces
             if len(self._pieces) < _MOST_PIECES:
                 self._pieces.append(piece)
@@ -204,155 +254,214 @@ class Recording(Step):
         self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
 
     def done(self, value: object) -> None:
-        """Note what was returned and hand the step over. Never raises."""
+        """Record *value*, which the function returned: no stream, nothing to await, no error. Never raises."""
         try:
-            if self._dropped or self._process is not _process:
+            if self._is_dropped or self.process is not _process:
                 self._count_dropped()
                 return
-            self._over, self.end_ns = perf_counter(), time_ns()
+            self._ended_at, self.step.end_ns = perf_counter(), time_ns()
             try:
-                self._note_result(value, streamed=False)
+                self._keep_result(value, streamed=False)
             except Exception as error:
                 faults.record("capture of results", error)
             self._hand_over()
         except Exception as error:
             faults.record("end", error)
 
-    def end(self, ending: Ending) -> None:
-        """The same for what took longer, or failed."""
-        if self._dropped or self._process is not _process:
+    def end(
+        self, value: object, error: BaseException | None, *, timing: Timing, abandoned: bool, streamed: bool
+    ) -> None:
+        """Record the end of a run that failed, or whose result was a stream or an awaitable.
+
+        Args:
+            value: what was returned; the pieces of a stream were recorded before.
+            error: what the function raised.
+            timing: when the pieces came.
+            abandoned: the reader left the stream before its end.
+            streamed: there was a stream, read or not.
+        """
+        if self._is_dropped or self.process is not _process:
             self._count_dropped()
             return
-        self.end_ns = time_ns()
-        self.streamed, self.abandoned, self._ending = ending.streamed, ending.abandoned, ending
+        step = self.step
+        step.end_ns, step.timing, step.streamed, step.abandoned = time_ns(), timing, streamed, abandoned
         try:
-            if ending.error is not None:
-                self.error = error_record(ending.error, messages=self._engine.writer.shows_content)
-            if ending.error is None or self.kind != "retrieve" or self._pieces:
-                self._note_result(ending.value, streamed=ending.streamed)
-        except Exception as error:
-            faults.record("capture of results", error)
+            if error is not None:
+                step.error = _error_record(error, messages=self._runtime.writer.shows_content)
+            if error is None or step.kind != "retrieve" or self._pieces:
+                self._keep_result(value, streamed=streamed)
+        except Exception as fault:
+            faults.record("capture of results", fault)
         finally:
-            self._ending.value = self._ending.error = None  # an exception keeps its frames alive
             self._hand_over()
 
     def _hand_over(self) -> None:
-        self.ended = self._unread = True
-        assembly = self.assembly
-        if assembly is not None and assembly.root is self:
-            self._engine.call_ended(assembly)
+        step, builder = self.step, self.call_builder
+        step.deferred, step.ended, self.current = self, True, None
+        if builder is not None and builder.root is step:
+            self._runtime.call_ended(builder)
         else:
-            self._engine.step_ended(assembly, self)
+            self._runtime.step_ended(builder, step)
 
     def _count_dropped(self) -> None:
-        self.ended = True
-        if self._counts and self._process is _process:
-            self._engine.head_dropped(self.workflow)
+        self.step.ended = True
+        if self._counts and self.process is _process:
+            self._runtime.head_dropped(self.step.workflow)
 
-    def _place(self, outside: Context) -> bool:
-        """Join the enclosing call, open a new one, or stay loose (a retrieval outside any call); whether it is new."""
-        if FRAME in outside and (step := current_step(outside)) is not None:
-            self.parent, assembly = step, step.assembly
-            if assembly is not None:
-                self.assembly = assembly
-                assembly.add(self)
-                return False
-        if self.kind == "trace":
-            self.assembly = Assembly(self)
-            return True
-        around = get_current_span(outside).get_span_context()
-        if self.kind == "retrieve":
-            if around.is_valid and self.parent is None:
-                self._engine.loose.add(around, self)
-            return False
-        self.assembly = Assembly(self, self._engine.loose.under(around) if around.is_valid else ())
-        return True
-
-    def _note_arguments(self) -> None:
+    def _keep_arguments(self) -> None:
         """Read the arguments now, or keep them for later if none of them can change."""
-        spec = self._spec
+        spec, step = self._spec, self.step
         if spec.provider is not None:
-            self.provider = spec.provider
+            step.provider = spec.provider
         if spec.model is not None:
-            self.request_model = spec.model
-        given, self._given = self._given, None
-        if given is None:
+            step.request_model = spec.model
+        arguments = self._arguments
+        if arguments is None:
             return
+        self._arguments = None
         try:
-            self._kept_arguments = frozen_arguments(*given) if spec.arguments.can_wait else None
+            self._kept_arguments = _frozen_arguments(*arguments) if spec.arguments.can_wait else None
             if self._kept_arguments is None:
-                take_arguments(self, spec, spec.arguments.pick(*given, self._bound))
+                self._take_arguments(spec.arguments.extract(*arguments, self._bound))
         except Exception as error:
             faults.record("capture of arguments", error)
 
-    def _note_result(self, value: Any, *, streamed: bool) -> None:
-        spec = self._spec
-        if self.kind == "retrieve":
-            value = self._pieces if streamed else value
-            value = value if spec.result is None else spec.result(value)
+    def _keep_result(self, value: Any, *, streamed: bool) -> None:
+        """Read the result now, or keep it for later if it cannot change."""
+        spec, step = self._spec, self.step
+        if step.kind == "retrieve":
+            if streamed:
+                value = self._pieces
+            if spec.result is not None:
+                value = spec.result(value)
         elif value is not None:
             if spec.sources is not None:
-                self.documents = find_documents(spec.sources(value))
+                step.documents = find_documents(spec.sources(value))
             if spec.result is not None and not streamed:
-                value = self._selected(spec.result, value)
-        kept = frozen(value)
-        if kept is UNFROZEN:
-            self.complete()  # in order: what the arguments told comes first
+                try:
+                    value = spec.result(value)
+                except Exception as error:
+                    faults.record(f"answer= of {spec.arguments.function_name}", error)
+        kept = value if type(value) is str else _frozen(value)
+        if kept is _UNFROZEN:
+            self.read()  # in order: the arguments come first
             self._take_result(value)
         else:
             self._kept_result = kept
 
-    def _selected(self, selector: Selector, value: Any) -> object:
-        try:
-            return selector(value)
-        except Exception as error:
-            faults.record(f"answer= of {self._spec.function_name}", error)
-            return value
+    def clear(self) -> None:
+        """Drop the arguments, the result and the stream."""
+        self._arguments = self._kept_arguments = self._stream = self._pieces = None
+        self._kept_result = _NOTHING
 
-    def forget(self) -> None:
-        """Let go of all texts, read or not."""
-        super().forget()
-        self._unread, self._kept_arguments, self._kept_result = False, None, _NOTHING
-        self._stream = self._pieces = None
-
-    def let_go(self) -> None:
-        """Let go of the contexts that lead back here."""
-        super().let_go()
-        self.current = None
-
-    def complete(self) -> None:
-        """Read what was left for later: arguments, times, result."""
-        if not self._unread:
-            return
-        self._unread = False
-        kept, self._kept_arguments = self._kept_arguments, None
+    def read(self) -> None:
+        """Read what was kept: arguments, times, result."""
+        arguments, self._kept_arguments = self._kept_arguments, None
         result, self._kept_result = self._kept_result, _NOTHING
         try:
-            if kept is not None:
-                take_arguments(self, self._spec, self._spec.arguments.pick(*kept, self._bound, is_frozen=True))
+            if arguments is not None:
+                self._take_arguments(self._spec.arguments.extract(*arguments, self._bound, is_frozen=True))
         except Exception as error:
             faults.record("capture", error)
-        if self._ending is not None:
-            self.timing = self._ending.timing()
-        elif self._over is not None:
-            self.timing = Timing(duration_s=self._over - self.began)
+        if self._ended_at is not None:
+            self.step.timing = Timing(self._ended_at - self.began)
         try:
             if result is not _NOTHING:
                 self._take_result(result)
         except Exception as error:
             faults.record("capture", error)
 
-    def _take_result(self, value: object) -> None:
-        if self.kind == "retrieve":
-            take_documents(value, self, self._spec)
-        else:
-            take_reply(value, self, self._spec, self._stream)
-            if self.answer is None and self.kind == "trace":
-                self._tell_of_no_answer(value)
+    def _take_arguments(self, found: ExtractedArguments) -> None:
+        spec, step = self._spec, self.step
+        step.query, step.top_k = found.query, found.top_k
+        step.conversation_id, step.user_id = found.session, found.user
+        step.request_model = spec.model or found.model
+        if found.prompt is not None:
+            step.prompt = found.prompt
+        if spec.kind == "retrieve":
+            step.rerank = found.documents is not None if spec.rerank is None else spec.rerank
+        elif spec.kind == "generate":
+            step.documents = found.documents
 
-    def _tell_of_no_answer(self, value: object) -> None:
-        """Say once that a call has no answer: neither in what its root returned nor in any generation inside it."""
-        if value is None or self.error is not None or self.assembly is None:
+    def _take_result(self, value: object) -> None:
+        spec, step = self._spec, self.step
+        if step.kind == "retrieve":
+            step.documents = find_documents(value)
+            if step.documents is None and not step.abandoned:
+                warn_not_found("documents", spec.arguments.function_name, value)
             return
-        if all(step.kind != "generate" for step in self.assembly.steps):
-            warn_not_found("answer", self._spec.function_name, value)
+        if type(value) is str and self._stream is None:
+            step.answer = value
+            return
+        returned = None if value is None else find_answer(value)
+        streamed = None if self._stream is None else self._stream.answer()
+        if value is not None or self._stream is not None:
+            step.answer_found = returned is not None or streamed is not None
+        elif step.kind == "generate":
+            step.answer_found = True  # the model gave none
+        for found in (returned, streamed):  # the streamed text is the answer; the object around it may have the sources
+            if found is not None:
+                _take_answer(step, found)
+        if step.kind == "generate":
+            is_missing = returned is None and streamed is None
+        else:  # neither in what the root of the call returned nor in any generation inside it
+            others = () if self.call_builder is None else self.call_builder.steps
+            is_missing = value is not None and step.answer is None and bool(others)
+            is_missing = is_missing and all(each.kind != "generate" for each in others)
+        if is_missing and step.error is None:
+            warn_not_found("answer", spec.arguments.function_name, value)
+
+
+def _take_answer(step: Step, found: Answer) -> None:
+    step.answer = found.text if found.text is not None else step.answer
+    step.response_model = found.model or step.response_model
+    step.response_id = found.response_id or step.response_id
+    step.finish_reasons = found.finish_reasons or step.finish_reasons
+    if found.input_tokens is not None or found.output_tokens is not None:
+        step.usage = Usage(found.input_tokens, found.output_tokens)
+    step.cut_chars += found.cut_chars
+    if step.documents is None:
+        step.documents = found.documents
+
+
+def _error_record(error: BaseException, *, messages: bool) -> ErrorRecord:
+    """Return *error* as text; without *messages* only with the types and frames of it and of its causes."""
+    message = "" if messages else None
+    stacktrace = ""
+    with guarded("text of an exception"):
+        message = message_of(error) if messages else None
+        stacktrace = traceback_of(error, messages=messages)[-_STACKTRACE_CHARS:]
+    return ErrorRecord(full_name_of(type(error)), message, stacktrace)
+
+
+def _frozen(value: Any) -> Any:
+    """Return *value* if it cannot change, a copy if it is a list or tuple of texts, else `_UNFROZEN`.
+
+    Only exact types count: a subclass may do anything.
+    """
+    kind = _class_of(value)
+    if kind is str or id(kind) in _IMMUTABLE:
+        return value
+    if kind is list or kind is tuple:
+        for item in value:
+            if type(item) is not str:
+                return _UNFROZEN
+        return tuple(value)
+    return _UNFROZEN
+
+
+def _frozen_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments | None:
+    """Return the arguments of a run if none of them can change, else None."""
+    kept: list[Any] = []
+    for value in args:
+        if type(value) is str:
+            kept.append(value)
+            continue
+        value = _frozen(value)
+        if value is _UNFROZEN:
+            return None
+        kept.append(value)
+    if not kwargs:
+        return tuple(kept), kwargs
+    named = {name: _frozen(value) for name, value in kwargs.items()}
+    return None if _UNFROZEN in named.values() else (tuple(kept), named)

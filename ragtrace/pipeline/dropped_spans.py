@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
-    from ragtrace.instrument.call_builder import Assembly
+    from ragtrace.instrument.call_builder import CallBuilder
 
 
 class Overflow:
@@ -24,12 +24,13 @@ class Overflow:
         """One more."""
         self._lost.append(None)
 
-    def lose(self, assembly: Assembly) -> None:
+    def lose(self, assembly: CallBuilder) -> None:
         """A whole call: the span of its root, and those of the steps that were to go along with it."""
         for step in assembly.steps:
-            if step is assembly.root or step.part():
+            if step is assembly.root or step.detach():
                 self.add()
-                step.let_go()
+                step.release_context()
+            step.clear_texts()
         assembly.close()
 
     def count(self) -> None:

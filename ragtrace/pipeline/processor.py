@@ -20,7 +20,7 @@ from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.evaluation.sampler import Sampler
 from ragtrace.evaluation.scoring import Evaluators, evaluate
 from ragtrace.history.spool_codec import UnscoredCall
-from ragtrace.instrument.call_builder import Assembly
+from ragtrace.instrument.call_builder import CallBuilder
 from ragtrace.instrument.conversations import Conversations, needs_turns
 from ragtrace.pipeline.deferred_steps import joined
 from ragtrace.pipeline.recent_outcomes import MOST, Fates, detail_of, left_out_of
@@ -184,7 +184,7 @@ class Background:
             reason,
         )
         span.end(end_time=work.step.end_ns)
-        work.step.let_go()
+        work.step.release_context()
 
     def drop_lost(self, work: Finished) -> None:
         """The same for what a shutdown had no time for."""
@@ -206,13 +206,13 @@ class Background:
             self._instruments.step(work.step)
         except Exception as error:
             faults.record("metrics of a step", error)
-        work.step.let_go()
+        work.step.release_context()
 
     def _prepare(self, work: Finished) -> None:
         work.step.complete()
         redact_step(work.step, self._redact)
         if work.assembly is not None and work.is_call:
-            for step in (*work.assembly.steps, *work.assembly.loose):
+            for step in (*work.assembly.steps, *work.assembly.orphans):
                 if step.ended and not step.redacted:
                     step.complete()
                     redact_step(step, self._redact)
@@ -220,7 +220,7 @@ class Background:
 
     # --- the scores --------------------------------------------------------------------------------------------------
 
-    async def _score(self, work: Finished, assembly: Assembly) -> None:
+    async def _score(self, work: Finished, assembly: CallBuilder) -> None:
         holding: HoldProcessor | None = None
         call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)
         evaluations: list[Evaluation] = []
@@ -424,8 +424,8 @@ class Background:
         # The application failed before there was an answer: that is on its span, and says nothing about the answer.
         return "call_failed" if call.error is not None and not call.answer else ""
 
-    def _call(self, assembly: Assembly) -> RagCall:
-        call = assembly.call()
+    def _call(self, assembly: CallBuilder) -> RagCall:
+        call = assembly.build()
         if self._conversations is not None:
             call = self._conversations.follow(call)
         return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))

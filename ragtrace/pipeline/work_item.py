@@ -12,7 +12,7 @@ from opentelemetry.trace import NonRecordingSpan
 from ragtrace.core.step import Step
 from ragtrace.core.types import RagCall
 from ragtrace.history.spool_codec import ClaimedCall
-from ragtrace.instrument.call_builder import Assembly
+from ragtrace.instrument.call_builder import CallBuilder
 
 _ITEM_BYTES = 2_000
 """Of an item without its texts: steps, spans, a waiting task."""
@@ -27,7 +27,7 @@ class Finished:
     """Work for the background: a step to write, and if it is the root of a call, that call to score."""
 
     step: Step
-    assembly: Assembly | None = None
+    assembly: CallBuilder | None = None
     is_call: bool = False
     open: set[str] = field(default_factory=_none_open)
     """Evaluators whose books still have this call as pending."""
@@ -58,7 +58,7 @@ def weight(work: Finished) -> int:
     """Bytes that *work* keeps alive. A step counts with its own item, or when that is done, with its call."""
     total = _ITEM_BYTES + step_bytes(work.step)
     if work.is_call and work.assembly is not None:
-        for step in (*work.assembly.steps, *work.assembly.loose):
+        for step in (*work.assembly.steps, *work.assembly.orphans):
             if step.joined and not step.written:
                 total += _ITEM_BYTES + step_bytes(step)
             elif step.written and step is not work.step:

@@ -17,8 +17,8 @@ from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.sampler import Sampler
 from ragtrace.evaluation.scoring import Evaluators
-from ragtrace.instrument.call_builder import Assembly, LooseRetrievals
-from ragtrace.instrument.recorder import forked
+from ragtrace.instrument.call_builder import CallBuilder, OrphanRetrievals
+from ragtrace.instrument.recorder import mark_forked
 from ragtrace.pipeline.deferred_steps import Joined, joined
 from ragtrace.pipeline.dropped_spans import Overflow
 from ragtrace.pipeline.loss_report import losses, reported
@@ -72,7 +72,7 @@ class Runtime:
         self.learner = learner or Learner()
         self.alerts = alerts
         self.observer = Observer(Plan.of(evaluators.screen, evaluators.judge), RunningMoments())
-        self.loose = LooseRetrievals()
+        self.orphans = OrphanRetrievals()
         self.worker: Worker[Finished] = Worker(
             lambda work: self._background.handle(work),
             capacity=settings.capacity,
@@ -94,7 +94,7 @@ class Runtime:
         self._instruments = self._make_instruments()
         telemetry.child_renewal.then(lambda: self._instruments.bind(telemetry.meter))
         self._background = self._make_background(evaluators, redact)
-        self._loose_bytes = settings.queue_bytes // 8
+        self._orphan_bytes = settings.queue_bytes // 8
         self._overflow, self._joined = Overflow(), Joined(self._hand_over)
         self._ended, self._drain = False, Drain(self._run_drain, self.worker.cut_short)
         set_before_flush(self._wait_idle)
@@ -148,19 +148,19 @@ class Runtime:
 
     # --- on the application's thread ---------------------------------------------------------------------------------
 
-    def step_ended(self, assembly: Assembly | None, step: Step) -> None:
+    def step_ended(self, assembly: CallBuilder | None, step: Step) -> None:
         """A step that is not the root of a call is over: its span is written soon."""
         if assembly is None or not (self._deferred and self._joined.keep(assembly, step)):
             self._hand_over(assembly, step)
 
-    def _hand_over(self, assembly: Assembly | None, step: Step) -> None:
+    def _hand_over(self, assembly: CallBuilder | None, step: Step) -> None:
         if self.worker.full_of_small and self._deferred:
             self._overflow.add()
-            step.let_go()
+            step.release_context()
         else:
             self._submit(Finished(step, assembly))
 
-    def call_ended(self, assembly: Assembly) -> None:
+    def call_ended(self, assembly: CallBuilder) -> None:
         """The root of a call is over: it is offered to every evaluator."""
         self._joined.over(assembly)
         if self.worker.full and self._deferred:
@@ -198,7 +198,7 @@ class Runtime:
         self._background.settle_open(work, "dropped", reason)
         if work.is_call:
             self._joined.part(work.assembly)
-            work.step.forget()
+            work.step.clear_texts()
         if not (work.is_call and self.worker.offer(work, small=True)):
             self._background.drop(work, reason)
 
@@ -207,7 +207,7 @@ class Runtime:
         work.dropped = "queue_full"
         self._background.settle_open(work, "dropped", work.dropped)
         if work.is_call:  # the texts of a step stay with its call, which may still be scored
-            work.step.forget()
+            work.step.clear_texts()
 
     @property
     def _deferred(self) -> bool:
@@ -224,7 +224,7 @@ class Runtime:
             self._spooling.tick()
             if self._spooling.due():
                 self._score_spooled(self._spooling)
-        self.loose.trim(self._loose_bytes, step_bytes)
+        self.orphans.trim(self._orphan_bytes, step_bytes)
 
     # --- calls of another process ------------------------------------------------------------------------------------
 
@@ -350,10 +350,10 @@ class Runtime:
             self.shutdown(EXIT_SECONDS)
 
     def _reset_after_fork(self) -> None:
-        forked()
+        mark_forked()
         self.worker.reset()
         self.ledger.reset()
-        self.loose.reset()
+        self.orphans.reset()
         self._overflow.reset()
         self._joined.reset()
         self._sampler.reset()

@@ -78,8 +78,6 @@ class SpanWriter:
 
     def start_attributes(self, step: Step) -> tuple[str, otel.Attributes]:
         """Return the span name and the attributes that are known when *step* starts."""
-        if not step.ended:
-            step.complete()  # read while the step runs: its arguments cannot be left for later
         attributes: otel.Attributes = {}
         for dialect in self._dialects:
             dialect.add_start(attributes, step)

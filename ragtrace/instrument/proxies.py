@@ -1,18 +1,39 @@
-"""Returned iterators that are no generators: observed by a proxy that passes for the original."""
+"""Transparent proxies: of decorated functions, and of the streams and responses that they return."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ragtrace.capture.fields import shape_of
-from ragtrace.instrument.awaiting import steps
-from ragtrace.instrument.invocation import Invocation
-from ragtrace.instrument.proxy import Proxy
+from ragtrace.instrument.invocation import Invocation, steps
+
+if TYPE_CHECKING:  # wrapt's own types differ between its releases
+
+    class Proxy:
+        """Transparent proxy of any object; keeps its own attributes under names that begin with `_self_`."""
+
+        __wrapped__: Any
+
+        def __init__(self, wrapped: Any) -> None: ...
+
+    class FunctionProxy(Proxy):
+        """Proxy of a function that binds like one; calls go to `wrapper(wrapped, instance, args, kwargs)`."""
+
+        def __init__(self, wrapped: Any, wrapper: Any) -> None: ...
+
+else:
+    from wrapt import FunctionWrapper as FunctionProxy
+    from wrapt import ObjectProxy as Proxy
+
+__all__ = [
+    "FunctionProxy", "ObservedAsyncStream", "ObservedEitherStream", "ObservedResponse", "ObservedStream", "Proxy",
+    "observed_stream",
+]  # fmt: skip
 
 
 class ObservedStream(Proxy):
-    """Stands in for a returned iterator: same type to `isinstance`, same methods, and the call sees each piece."""
+    """Proxy of a returned iterator: same type to `isinstance`, same methods, and each piece is recorded."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
         Proxy.__init__(self, wrapped)
@@ -52,7 +73,7 @@ class ObservedStream(Proxy):
 
 
 class ObservedAsyncStream(Proxy):
-    """The same for an asynchronous iterator."""
+    """Proxy of a returned asynchronous iterator: each piece is recorded."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
         Proxy.__init__(self, wrapped)
@@ -95,11 +116,11 @@ class ObservedAsyncStream(Proxy):
 
 
 class ObservedEitherStream(ObservedStream, ObservedAsyncStream):
-    """The same for an iterator of both kinds, as instrumentations make them: it is driven as its reader drives it."""
+    """Proxy of an iterator that is both plain and asynchronous, as instrumentations make them."""
 
 
 class ObservedResponse(Proxy):
-    """Stands in for a response whose text is read from it later, as LlamaIndex's chat engines return it.
+    """Proxy of a response whose text is read from it later, as LlamaIndex's chat engines return it.
 
     Args:
         wrapped: the response: it has `response_gen`, a generator, or `async_response_gen`, which makes one.
@@ -126,7 +147,7 @@ class ObservedResponse(Proxy):
 
 
 def observed_stream(source: Any, call: Invocation) -> Any:
-    """*source*, a plain or asynchronous iterator or both, observed by *call* as that kind of iterator."""
+    """Return a proxy of *source*, a plain or asynchronous iterator or both, that records its pieces in *call*."""
     shape = shape_of(cast("type[object]", type(source)))
     if not shape.is_async:
         return ObservedStream(source, call)
@@ -134,7 +155,7 @@ def observed_stream(source: Any, call: Invocation) -> Any:
 
 
 def _closing(call: Invocation, close: Any) -> Any:
-    """*close*, which also ends *call*. What it returns is the user's: a plain value, or something to await."""
+    """Return *close* so that it also ends *call*. What it returns is the user's: a plain value or an awaitable."""
 
     def observed(*args: Any, **kwargs: Any) -> Any:
         try:
