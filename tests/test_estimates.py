@@ -354,26 +354,22 @@ def test_a_window_that_is_not_kept_is_refused(window: float) -> None:
 
 
 def test_series_are_told_apart() -> None:
-    """By workflow and by label; without either, all of them."""
+    """By workflow and by model; without either, all of them."""
     running = RunningMoments()
-    running.add(SERIES._replace(labels=(("model", "a"),)), judged(1.0))
-    running.add(SERIES._replace(labels=(("model", "b"),)), judged(0.0))
+    running.add(SERIES._replace(model="a"), judged(1.0))
+    running.add(SERIES._replace(model="b"), judged(0.0))
     running.add(SERIES._replace(workflow="other"), judged(0.0))
     assert running.sum("hallucination").n == 3
     assert running.sum("hallucination", workflow="guide").n == 2
-    assert running.sum("hallucination", labels={"model": "a"}).wy == 1.0
+    assert running.sum("hallucination", model="a").wy == 1.0
     assert running.sum("faithfulness").n == 0
-    assert (running.workflows("hallucination"), running.labels("hallucination", "model")) == (
-        ["guide", "other"],
-        ["a", "b"],
-    )
 
 
 def test_the_exported_sums_are_by_metric_evaluator_and_workflow() -> None:
     """Further labels are summed: they are not on the wire."""
     running = RunningMoments()
-    running.add(SERIES._replace(labels=(("model", "a"),)), judged(1.0))
-    running.add(SERIES._replace(labels=(("model", "b"),)), judged(0.0))
+    running.add(SERIES._replace(model="a"), judged(1.0))
+    running.add(SERIES._replace(model="b"), judged(0.0))
     assert running.totals() == {("hallucination", "judge", "guide"): judged(1.0, 0.0)}
 
 

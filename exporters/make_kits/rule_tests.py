@@ -28,8 +28,7 @@ from exporters.make_kits.rules import (
     files,
 )
 from ragtrace.estimates import NAMES, Moments, of_judged, of_seen
-from ragtrace.estimates.arithmetic import Floats
-from ragtrace.estimates.formulas import bounds
+from ragtrace.estimates.formulas import Floats, bounds
 
 Test = dict[str, Any]
 _TIMING: Final = Timing()

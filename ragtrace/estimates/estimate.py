@@ -8,8 +8,7 @@ from typing import Final, get_args
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import html_table
-from ragtrace.estimates.arithmetic import Floats
-from ragtrace.estimates.formulas import Method, Target, bounds
+from ragtrace.estimates.formulas import Floats, Method, Target, bounds
 from ragtrace.estimates.moments import NAMES, Moments
 
 CONFIDENCE: Final = 0.95

@@ -56,11 +56,10 @@ The constants were chosen by simulation, and confirmed on other seeds and popula
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, Literal, TypeAlias
-
-from ragtrace.estimates.arithmetic import Arithmetic, Q
+from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 Method: TypeAlias = Literal["weighted", "fixed", "tuned"]
 Target: TypeAlias = Literal["rate", "traffic"]
@@ -92,6 +91,56 @@ _RULED_ONLY: Final = 1e-6
 _PRODUCTS: Final = ("", "y", "f", "yy", "yf", "ff")
 _ROUNDING: Final = 1e-30
 """The fourth power of the products of variances below this is rounding."""
+
+
+class Quantity(Protocol):
+    """Operand of the four operations: a float, an array, or an expression of a query language."""
+
+    def __add__(self: Q, other: Q | float, /) -> Q: ...
+    def __radd__(self: Q, other: float, /) -> Q: ...
+    def __sub__(self: Q, other: Q | float, /) -> Q: ...
+    def __rsub__(self: Q, other: float, /) -> Q: ...
+    def __mul__(self: Q, other: Q | float, /) -> Q: ...
+    def __rmul__(self: Q, other: float, /) -> Q: ...
+    def __truediv__(self: Q, other: Q | float, /) -> Q: ...
+    def __rtruediv__(self: Q, other: float, /) -> Q: ...
+
+
+Q = TypeVar("Q", bound=Quantity)
+
+
+class Arithmetic(Protocol[Q]):
+    """Operations of the formulas that have no operator: on floats here, on expressions of PromQL in `promql`."""
+
+    def let(self, name: str, value: Q) -> Q:
+        """Return *value*; a query language computes it once, under *name*."""
+        ...
+
+    def sqrt(self, value: Q) -> Q: ...
+    def minimum(self, a: Q, b: Q | float) -> Q: ...
+    def maximum(self, a: Q, b: Q | float) -> Q: ...
+    def ratio(self, a: Q, b: Q, least: Q, otherwise: float) -> Q:
+        """Return a / b where b is greater than *least*, else *otherwise*."""
+        ...
+
+
+class Floats:
+    """Arithmetic on floats."""
+
+    def let(self, name: str, value: float) -> float:
+        return value
+
+    def sqrt(self, value: float) -> float:
+        return math.sqrt(value)
+
+    def minimum(self, a: float, b: float) -> float:
+        return min(a, b)
+
+    def maximum(self, a: float, b: float) -> float:
+        return max(a, b)
+
+    def ratio(self, a: float, b: float, least: float, otherwise: float) -> float:
+        return a / b if b > least else otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +210,7 @@ def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict
             rest[power + product] = sums[power + product] - ruled[product]
     rest["www"] = sums["www"] - ruled[""]
     # Where an older version recorded no c, there are no r either; rounding must leave no negative sum.
-    return ruled, {name: a.let(f"rest_{name}", a.at_least(value, 0.0)) for name, value in rest.items()}
+    return ruled, {name: a.let(f"rest_{name}", a.maximum(value, 0.0)) for name, value in rest.items()}
 
 
 def _joined(
@@ -179,13 +228,13 @@ def _joined(
     rest_share = 1.0 - share
     mean = a.let("ruled_mean", a.ratio(ruled["y"], ruled[""], sums["w"] * 0.0, 0.0))
     apart = mean - plain
-    spread = share * share * rest_share * rest_share * a.at_least(rest["ww"] - rest["w"], 0.0) / (rest["w"] * rest["w"])
+    spread = share * share * rest_share * rest_share * a.maximum(rest["ww"] - rest["w"], 0.0) / (rest["w"] * rest["w"])
     below = above = sums["w"] * 0.0
     if rate:
         spread = spread + share * rest_share / sums["w"]
         centre = a.let("ruled_centre", (ruled["y"] + PSEUDO) / (ruled[""] + 2.0 * PSEUDO))
         about = ruled["yy"] - 2.0 * centre * ruled["y"] + centre * centre * ruled[""]
-        number = a.at_least(ruled[""], 1.0) * (ruled[""] + 2.0 * PSEUDO)
+        number = a.maximum(ruled[""], 1.0) * (ruled[""] + 2.0 * PSEUDO)
         effective = centre * (1.0 - centre) * number / (about + _imagined(centre, ruled[""] * 0.0 + PSEUDO))
         low, high = _wilson(mean, a.let("ruled_effective", effective), "ruled", a)
         below, above = share * (mean - low), share * (high - mean)
@@ -199,7 +248,7 @@ def _joined(
 
 
 def _clamped(value: Q, a: Arithmetic[Q]) -> Q:
-    return a.at_most(a.at_least(value, 0.0), 1.0)
+    return a.minimum(a.maximum(value, 0.0), 1.0)
 
 
 def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
@@ -215,7 +264,7 @@ def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
     variance = a.let("variance", centre * (1.0 - centre))
     effective = a.let("effective", variance * w * all_weight / spread)
     sampled = _sampled(sums, unit, known, a)
-    even = a.at_most(a.ratio(sampled, sums["c"], w * 0.0, 1.0), 1.0)
+    even = a.minimum(a.ratio(sampled, sums["c"], w * 0.0, 1.0), 1.0)
     rarer = a.let("rarer", a.minimum(effective, sampled) * variance * a.sqrt(even))
     return _Sample(mean, screen, unit, pseudo, unseen, centre, effective, rarer, spread)
 
@@ -235,7 +284,7 @@ def _overrepresented(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q])
     def unlike(product: str) -> Q:
         """The sum of (1 - w/H)^2 times *product*."""
         both = sums[f"w{product}"] * 2.0 - inverse * sums[f"ww{product}"]
-        return known * a.at_least(sums[f"c{product}"] - inverse * both, 0.0)
+        return known * a.maximum(sums[f"c{product}"] - inverse * both, 0.0)
 
     number = a.let("unlike", unlike(""))
     alike = a.let("alike", ALIKE / (number + ALIKE) / unit)
@@ -249,11 +298,11 @@ def _pseudo(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
     """How often an imagined call counts, from how well the screen tells bad calls from good ones: for either target."""
     number = u[""] + 2.0 * IMAGINED
     screen, mean = u["f"] / u[""], a.let("u_mean", (u["y"] + IMAGINED) / number)
-    of_y = a.let("var_y", a.at_least((u["yy"] + IMAGINED) / number - mean * mean, 0.0))
-    of_f = a.let("var_f", a.at_least(u["ff"] - screen * u["f"], 0.0) / number)
+    of_y = a.let("var_y", a.maximum((u["yy"] + IMAGINED) / number - mean * mean, 0.0))
+    of_f = a.let("var_f", a.maximum(u["ff"] - screen * u["f"], 0.0) / number)
     both = a.let("covariance", (u["yf"] - screen * u["y"]) / number)
     squared = both * both
-    unexplained = of_y * a.at_least(of_y * of_f - squared, 0.0)
+    unexplained = of_y * a.maximum(of_y * of_f - squared, 0.0)
     close, far = a.let("close", unexplained * unexplained), a.let("far", squared * squared)
     pseudo = _falling(close, far * _squares(known, SEPARATED, SEPARATED_BLIND), PSEUDO, a)
     unseen = _falling(close, far * _squares(known, SEPARATED_UNSEEN, None), UNSEEN, a)
@@ -267,7 +316,7 @@ def _squares(known: Q, distance: float, blind: float | None) -> Q:
 
 def _falling(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
     # Where nothing varies, both are rounding: nothing is known of the screen.
-    return a.at_least(most * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
+    return a.maximum(most * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
 
 
 def _sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
@@ -307,7 +356,7 @@ def _weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tune
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
     c = a.let("shared", second - (sums["wyf"] - t * sums["wf"]))
     of_f = sums["wwff"] - 2.0 * f * sums["wwf"] + f * f * sums["ww"]
-    v = a.let("screened", a.at_least(of_f - (sums["wff"] - f * sums["wf"]), 0.0))
+    v = a.let("screened", a.maximum(of_f - (sums["wff"] - f * sums["wf"]), 0.0))
     least = sums["ww"] * _NOTHING
     squared = sample.rarer * sample.rarer
     best = a.ratio(c if tuned else v, v, least, 0.0)
@@ -318,7 +367,7 @@ def _weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tune
 def _unjudged(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
     """The least share of the spread that is left while calls are unjudged."""
     some = a.ratio(sums["w"] * 0.0 + 1.0, sums["n"] - sums["w"], sums["n"] * _NOTHING, 0.0)
-    return a.let("unjudged", some * a.at_most(SPARSE * unit / sums["w"], 1.0))
+    return a.let("unjudged", some * a.minimum(SPARSE * unit / sums["w"], 1.0))
 
 
 def _scale(sums: Mapping[str, Q], sample: _Sample[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool) -> Q:
@@ -327,9 +376,9 @@ def _scale(sums: Mapping[str, Q], sample: _Sample[Q], saved: Q, a: Arithmetic[Q]
     squares = _imagined(m, sample.pseudo if rate else sample.unseen)
     first = a.let("behind", _about(sums, "", m) + unit * squares)
     second = _about(sums, "w", m) + unit * unit * squares
-    sampling = a.let("sampling", a.minimum(a.at_least(second - first, 0.0), sample.spread))
-    left = a.at_least(sampling - saved, 0.0)
+    sampling = a.let("sampling", a.minimum(a.maximum(second - first, 0.0), sample.spread))
+    left = a.maximum(sampling - saved, 0.0)
     if tuned:
         left = a.minimum(left * (1.0 + PENALTY / (sample.rarer * sample.rarer)), sampling)
     share = (left + first) / sample.spread if rate else a.maximum(left / sample.spread, _unjudged(sums, unit, a))
-    return a.let("scale", a.sqrt(a.at_most(share, 1.0) if tuned else share))
+    return a.let("scale", a.sqrt(a.minimum(share, 1.0) if tuned else share))

@@ -1,14 +1,14 @@
-"""The same estimates as recording rules of Prometheus, rendered from the same formulas.
+"""Recording rules of Prometheus that compute the estimates, rendered from the same formulas.
 
-In order: the additive sums over a window, of all replicas; then every named step of the algebra, each from those before
-it. Rules of one group are evaluated one after the other at one time, so an estimate is of one moment.
+The rules are in order: first the additive sums over a window, of all replicas; then every named step of the algebra,
+each from those before it. Prometheus evaluates the rules of a group one after the other for one point in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final, TypeAlias
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
@@ -21,53 +21,41 @@ RECORD: Final = "ragtrace:{}:{}"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One recording rule."""
+    """Recording rule: its name and its PromQL expression."""
 
     record: str
     expr: str
 
 
-@dataclass(frozen=True, slots=True)
+Operator: TypeAlias = "Callable[[Expression, Expression | float], Expression]"
+
+
+def _operator(sign: str, *, reflected: bool = False) -> Operator:
+    def joined(self: Expression, other: Expression | float, /) -> Expression:
+        text = other.text if isinstance(other, Expression) else repr(float(other))
+        return Expression(f"({text} {sign} {self.text})" if reflected else f"({self.text} {sign} {text})")
+
+    return joined
+
+
+@dataclass(frozen=True)
 class Expression:
-    """A term of PromQL: an instant vector with the labels that the sums are grouped by."""
+    """Term of PromQL: an instant vector with the labels that the sums are grouped by."""
 
     text: str
 
-    def __add__(self, other: Expression | float, /) -> Expression:
-        return _joined(self, "+", other)
-
-    def __radd__(self, other: float, /) -> Expression:
-        return _joined(other, "+", self)
-
-    def __sub__(self, other: Expression | float, /) -> Expression:
-        return _joined(self, "-", other)
-
-    def __rsub__(self, other: float, /) -> Expression:
-        return _joined(other, "-", self)
-
-    def __mul__(self, other: Expression | float, /) -> Expression:
-        return _joined(self, "*", other)
-
-    def __rmul__(self, other: float, /) -> Expression:
-        return _joined(other, "*", self)
-
-    def __truediv__(self, other: Expression | float, /) -> Expression:
-        return _joined(self, "/", other)
-
-    def __rtruediv__(self, other: float, /) -> Expression:
-        return _joined(other, "/", self)
-
-
-def _joined(left: Expression | float, operator: str, right: Expression | float) -> Expression:
-    return Expression(f"({_text(left)} {operator} {_text(right)})")
-
-
-def _text(term: Expression | float) -> str:
-    return term.text if isinstance(term, Expression) else repr(float(term))
+    __add__: ClassVar[Operator] = _operator("+")
+    __radd__: ClassVar[Operator] = _operator("+", reflected=True)
+    __sub__: ClassVar[Operator] = _operator("-")
+    __rsub__: ClassVar[Operator] = _operator("-", reflected=True)
+    __mul__: ClassVar[Operator] = _operator("*")
+    __rmul__: ClassVar[Operator] = _operator("*", reflected=True)
+    __truediv__: ClassVar[Operator] = _operator("/")
+    __rtruediv__: ClassVar[Operator] = _operator("/", reflected=True)
 
 
 class Rules:
-    """Arithmetic on expressions; every named step becomes a rule."""
+    """Arithmetic on PromQL expressions that collects every named step as a recording rule."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -81,17 +69,15 @@ class Rules:
     def sqrt(self, value: Expression) -> Expression:
         return Expression(f"sqrt({_bare(value.text)})")
 
-    def minimum(self, a: Expression, b: Expression) -> Expression:
-        return Expression(f"({a.text} <= {b.text} or {b.text})")
+    def minimum(self, a: Expression, b: Expression | float) -> Expression:
+        if isinstance(b, Expression):
+            return Expression(f"({a.text} <= {b.text} or {b.text})")
+        return Expression(f"clamp_max({_bare(a.text)}, {b!r})")
 
-    def maximum(self, a: Expression, b: Expression) -> Expression:
-        return Expression(f"({a.text} >= {b.text} or {b.text})")
-
-    def at_least(self, value: Expression, bound: float) -> Expression:
-        return Expression(f"clamp_min({_bare(value.text)}, {bound!r})")
-
-    def at_most(self, value: Expression, bound: float) -> Expression:
-        return Expression(f"clamp_max({_bare(value.text)}, {bound!r})")
+    def maximum(self, a: Expression, b: Expression | float) -> Expression:
+        if isinstance(b, Expression):
+            return Expression(f"({a.text} >= {b.text} or {b.text})")
+        return Expression(f"clamp_min({_bare(a.text)}, {b!r})")
 
     def ratio(self, a: Expression, b: Expression, least: Expression, otherwise: float) -> Expression:
         # A comparison drops the series for which it does not hold; those get the other value back.
@@ -99,7 +85,7 @@ class Rules:
 
 
 def _bare(text: str) -> str:
-    """*text* without the parentheses around all of it."""
+    """Return *text* without the parentheses around all of it."""
     if not text.startswith("("):
         return text
     depth = 0
@@ -111,14 +97,14 @@ def _bare(text: str) -> str:
 
 
 def prometheus_name(name: str) -> str:
-    """A name on the wire as Prometheus has it: dots are underscores."""
+    """Return the attribute or metric *name* as Prometheus spells it, with underscores for dots."""
     return name.replace(".", "_")
 
 
 LABELS: Final = tuple(
     prometheus_name(name) for name in (semconv.EVALUATION_NAME, semconv.WORKFLOW_NAME, semconv.EVALUATOR_ID)
 )
-"""The labels by which moments are told apart; sums over fewer of them are estimates of more."""
+"""Labels of the exported moments. An estimate over fewer labels covers more calls."""
 
 
 def recording_rules(
@@ -130,21 +116,28 @@ def recording_rules(
     method: Method = "tuned",
     of: Target = "rate",
 ) -> list[Rule]:
-    """The rules, in order, that record an estimate over the fleet as `ragtrace:NAME:value`, `:low` and `:high`.
+    """Return the rules, in order, that record an estimate over all replicas: `ragtrace:NAME:value`, `:low` and `:high`.
 
     Args:
-        name: of the estimate, in the rules' names: letters, digits and underscores.
-        window: of which calls, as a PromQL duration: `30m`.
+        name: name of the estimate, in the rules' names: letters, digits and underscores.
+        window: time span of the calls, as a PromQL duration: `30m`.
         labels: what to estimate separately, as label names of Prometheus; the metric's name and the evaluator must be
             among them, as scores of two metrics or two evaluators have no common mean.
         selector: label matchers that the moments are selected with: `service_name="bot"`.
-        method: as of `from_moments`.
-        of: as of `from_moments`.
+        method: method of `from_moments`.
+        of: target of `from_moments`.
 
     Raises:
         SettingsError: the name would not do in a rule, or the labels mix metrics or evaluators.
     """
-    _check(name, labels)
+    if not name.isascii() or not name.replace("_", "a").isalnum():
+        raise SettingsError(f"name must be of letters, digits and underscores, got {name!r}; write for instance '30m'")
+    lacking = [label for label in (LABELS[0], LABELS[2]) if label not in labels]
+    if lacking:
+        raise SettingsError(
+            f"labels must keep {' and '.join(lacking)}, got {list(labels)!r}: scores of two metrics or two evaluators "
+            "have no common mean; add it and select one with selector="
+        )
     moment, by = prometheus_name(semconv.MOMENT), ", ".join(labels)
     metric = prometheus_name(semconv.METRIC_MOMENT) + "_total"
     steps = Rules(name)
@@ -160,14 +153,3 @@ def recording_rules(
     judged["w"] = steps.let("judged", Expression(f"{sums['w'].text} > 0"))
     bounds(judged, steps, method, of)
     return steps.rules
-
-
-def _check(name: str, labels: Sequence[str]) -> None:
-    if not name.isascii() or not name.replace("_", "a").isalnum():
-        raise SettingsError(f"name must be of letters, digits and underscores, got {name!r}; write for instance '30m'")
-    missing = [label for label in (LABELS[0], LABELS[2]) if label not in labels]
-    if missing:
-        raise SettingsError(
-            f"labels must keep {' and '.join(missing)}, got {list(labels)!r}: scores of two metrics or two evaluators "
-            "have no common mean; add it and select one with selector="
-        )

@@ -1,11 +1,11 @@
-"""The moments of this process: for ever as counters, and of the last hour in slices of time."""
+"""Running moments of this process: totals since the start, and slices of the last hour."""
 
 from __future__ import annotations
 
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from operator import add
 from time import monotonic
 from typing import Final, NamedTuple
@@ -19,21 +19,21 @@ SLICE_SECONDS: Final = 30.0
 KEPT_SECONDS: Final = 3600.0
 MOST_SERIES: Final = 500
 OTHER: Final = "other"
-"""Workflow under which the calls of further series are counted when there are too many."""
+"""Workflow that calls are counted under once there are `MOST_SERIES` series."""
 
 
 class Series(NamedTuple):
-    """Whose scores of what are summed."""
+    """Key of one series of sums: metric, evaluator, workflow and model."""
 
     metric: str
     evaluator: str
     workflow: str
-    labels: tuple[tuple[str, str], ...] = ()
-    """Further labels by name, sorted; few values each. Not on the wire."""
+    model: str = ""
+    """Model that answered, which is not exported; empty: not known."""
 
 
 class _Account:
-    """The sums of one series, in slices of time, and what the slices before the newest one add up to."""
+    """Sums of one series: slices of the last hour, and the sum of all but the newest slice since the start."""
 
     __slots__ = ("past", "slices")
 
@@ -52,16 +52,13 @@ class _Account:
     def total(self) -> Iterable[float]:
         return map(add, self.past, self.slices[-1][1]) if self.slices else self.past
 
-    def since(self, first: int | None) -> Iterable[Iterable[float]]:
-        return [self.total()] if first is None else [sums for at, sums in self.slices if at >= first]
-
 
 def _zeros() -> array[float]:
     return array("d", bytes(8 * len(NAMES)))
 
 
 class RunningMoments:
-    """Adds up the moments of finished calls; safe from any thread, empty again in a forked child.
+    """Sums of the moments of finished calls. Thread-safe; reset in a forked child.
 
     Args:
         clock: monotonic seconds.
@@ -79,19 +76,19 @@ class RunningMoments:
         self._accounts: dict[Series, _Account] = {}
 
     def add(self, series: Series, moments: Moments) -> None:
-        """Count what one call adds: all of it is in any later reading, or none."""
+        """Add the moments of one call, atomically for all readers."""
         with self._lock:
-            self._account(series).add(moments, self._slice(0.0))
+            self._account(series).add(moments, self._slice_at(0.0))
 
     def mean_screen(self, series: Series) -> float:
-        """Mean score of the screen over all calls of *series* so far; 0 if it has seen none."""
+        """Return the mean score of the screen over all calls of *series* so far; 0 without calls."""
         with self._lock:
             account = self._accounts.get(series)
             n, f = (0.0, 0.0) if account is None else list(account.total())[:2]
             return f / n if n else 0.0
 
     def totals(self) -> dict[tuple[str, str, str], Moments]:
-        """Since the start, by metric, evaluator and workflow, all of one moment: what the exported counter reads."""
+        """Return the sums since the start by metric, evaluator and workflow, read at one moment, for the exporter."""
         with self._lock:
             read = [(series[:3], Moments(*account.total())) for series, account in self._accounts.items()]
         sums: dict[tuple[str, str, str], Moments] = {}
@@ -105,16 +102,15 @@ class RunningMoments:
         *,
         workflow: str | None = None,
         window: float | None = None,
-        labels: Mapping[str, str] | None = None,
+        model: str | None = None,
     ) -> Moments:
-        """The moments of *metric*.
+        """Return the moments of *metric*.
 
         Args:
-            metric: its name.
-            workflow: of that workflow alone; None: of all.
-            window: of the calls that were scored in the last so many seconds, rounded up to slices of 30; None: since
-                the start.
-            labels: of the series that have these labels alone.
+            metric: name of the metric.
+            workflow: the workflow; None: all.
+            window: seconds that the calls were scored in, up to now, rounded up to slices of 30; None: since the start.
+            model: the model that answered; None: all.
 
         Raises:
             SettingsError: the window is not positive, or longer than what is kept.
@@ -124,30 +120,23 @@ class RunningMoments:
                 f"window must be more than 0 and at most {KEPT_SECONDS:g} seconds, got {window!r}; leave it out for "
                 "all calls since the start, or ask your metrics backend about longer times"
             )
-        wanted = frozenset((labels or {}).items())
         total = Moments()
         with self._lock:
-            first = None if window is None else self._slice(-window)
+            first = self._slice_at(-(window or 0.0))
             for series, account in self._accounts.items():
-                here = series.metric == metric and workflow in (None, series.workflow)
-                if here and wanted <= set(series.labels):
-                    for sums in account.since(first):
-                        total += Moments(*sums)
+                if (
+                    series.metric != metric
+                    or workflow not in (None, series.workflow)
+                    or model not in (None, series.model)
+                ):
+                    continue
+                slices = [sums for at, sums in account.slices if at >= first]
+                for sums in slices if window is not None else [account.total()]:
+                    total += Moments(*sums)
         return total
 
-    def workflows(self, metric: str) -> list[str]:
-        """The workflows in which *metric* was met, sorted."""
-        with self._lock:
-            return sorted({series.workflow for series in self._accounts if series.metric == metric})
-
-    def labels(self, metric: str, name: str) -> list[str]:
-        """The values of the label *name* that were met with *metric*, sorted."""
-        with self._lock:
-            found = {dict(series.labels).get(name) for series in self._accounts if series.metric == metric}
-        return sorted(value for value in found if value is not None)
-
-    def _slice(self, ahead: float) -> int:
-        return int((self._clock() + ahead) // SLICE_SECONDS)
+    def _slice_at(self, offset: float) -> int:
+        return int((self._clock() + offset) // SLICE_SECONDS)
 
     def _account(self, series: Series) -> _Account:
         account = self._accounts.get(series)

@@ -49,6 +49,5 @@ def estimate(
         raise UnknownMetricError(
             f"no estimate of {metric!r}: neither screen nor judge gives such a metric in [0, 1]; estimated now: {known}"
         )
-    labels = {} if model is None else {"model": model}
-    moments = runtime.observer.running.sum(metric, workflow=workflow, window=window, labels=labels)
+    moments = runtime.observer.running.sum(metric, workflow=workflow, window=window, model=model)
     return from_moments(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)

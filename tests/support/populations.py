@@ -39,12 +39,6 @@ class Arrays:
     def maximum(self, a: Any, b: Any) -> Any:
         return np.maximum(a, b)
 
-    def at_least(self, value: Any, bound: float) -> Any:
-        return np.maximum(value, bound)
-
-    def at_most(self, value: Any, bound: float) -> Any:
-        return np.minimum(value, bound)
-
     def ratio(self, a: Any, b: Any, least: Any, otherwise: float) -> Any:
         return np.where(b > least, a / np.where(b > least, b, 1.0), otherwise)
 
