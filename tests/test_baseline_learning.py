@@ -20,8 +20,8 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Judgement, RagCall
-from ragtrace.estimates import Baseline, Calls, Distribution, Key, Learner, Progress
-from ragtrace.estimates.baseline import alone
+from ragtrace.estimates import Baseline, BaselineProgress, Calls, Distribution, Key, Learner
+from ragtrace.estimates.baseline import exclusive
 from ragtrace.estimates.learning import MOST_KEYS
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults
@@ -317,8 +317,8 @@ def test_a_process_that_was_killed_while_it_wrote_holds_up_nobody(path: str) -> 
 def test_the_lock_keeps_other_processes_waiting(path: str) -> None:
     """Two that read, add and write at the same time would else lose calls."""
     program = (
-        "import sys; from ragtrace.estimates.baseline import alone\n"
-        "with alone(sys.argv[1]): print('in', flush=True); sys.stdin.readline(); print('out', flush=True)"
+        "import sys; from ragtrace.estimates.baseline import exclusive\n"
+        "with exclusive(sys.argv[1]): print('in', flush=True); sys.stdin.readline(); print('out', flush=True)"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True
@@ -329,7 +329,7 @@ def test_the_lock_keeps_other_processes_waiting(path: str) -> None:
     entered = threading.Event()
 
     def enter() -> None:
-        with alone(path):
+        with exclusive(path):
             entered.set()
 
     thread = threading.Thread(target=enter, daemon=True)
@@ -398,7 +398,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: str, monkeypatch: pytest.Monkey
         learn(learner, [0.5] * 500)
         assert time.perf_counter() - began < 2.0
         assert not learner.flush(0.1)
-        assert learner.progress() == [Progress(KEY, None, 50)]
+        assert learner.progress() == [BaselineProgress(KEY, None, 50)]
     assert learner.flush(10)
     assert known(learner).n == 50
 
@@ -410,8 +410,8 @@ def _held(path: str) -> Any:
     @contextmanager
     def held() -> Any:
         program = (
-            "import sys; from ragtrace.estimates.baseline import alone\n"
-            "with alone(sys.argv[1]): print('in', flush=True); sys.stdin.readline()"
+            "import sys; from ragtrace.estimates.baseline import exclusive\n"
+            "with exclusive(sys.argv[1]): print('in', flush=True); sys.stdin.readline()"
         )
         holder = subprocess.Popen(
             [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True

@@ -3,7 +3,7 @@
 from ragtrace.estimates.baseline import CALLS, Baseline, Calls, Distribution, Key
 from ragtrace.estimates.estimate import Estimate, difference, from_moments, no_estimate
 from ragtrace.estimates.formulas import Method, Target
-from ragtrace.estimates.learning import NOT_LEARNED, Learner, MetricBaseline, Progress
+from ragtrace.estimates.learning import NOT_LEARNED, BaselineProgress, Learner, MetricBaseline
 from ragtrace.estimates.moments import NAMES, Moments, of_judged, of_seen
 from ragtrace.estimates.observer import Observer, Plan
 from ragtrace.estimates.running import RunningMoments, Series
@@ -23,7 +23,7 @@ __all__ = [
     "Moments",
     "Observer",
     "Plan",
-    "Progress",
+    "BaselineProgress",
     "RunningMoments",
     "Series",
     "Target",

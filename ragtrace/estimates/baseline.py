@@ -1,7 +1,7 @@
-"""The application's own baseline: how the scores of a metric were distributed when all was well.
+"""Baseline of an application: how the scores of each metric were distributed while it worked well.
 
-The scale of a lexical score belongs to the application: the same score can be good in one and bad in another. What it
-does say is whether answers have become worse than they used to be, and for that it needs to be known how they were.
+The scale of a lexical score depends on the application: the same score can be good in one and bad in another. Such a
+score can tell whether answers have become worse, and for that comparison the earlier scores must be known.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any, Final, Literal, NamedTuple, cast
 from ragtrace.core.errors import SettingsError
 
 CALLS: Final = 500
-"""Calls that a baseline is learned from, unless told otherwise."""
+"""Default number of calls that a baseline is learned from."""
 QUANTILE: Final = 0.05
 _SAME: Final = 1e-9
-"""Scores that are as close as this are the same."""
+"""Largest difference between scores that count as equal."""
 _SALT: Final = b"ragtrace baseline ties"
-"""Not that of the sampler: which of the tied calls are suspicious has no part in which calls the judge sees."""
+"""Other than the sampler's salt: which tied calls are suspicious must not depend on which calls the judge sees."""
 _DAY_SECONDS: Final = 86_400.0
 _FORMAT: Final = "ragtrace baseline"
 _VERSION: Final = 1
 
 
 class Key(NamedTuple):
-    """Whose scores of what: scores of another evaluator, or of another version of it, cannot be compared."""
+    """Key of a baseline. Scores of another evaluator, or of another version of it, cannot be compared."""
 
     workflow: str
     metric: str
@@ -42,12 +42,12 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How the scores of one metric, in [0, 1], were distributed."""
+    """Distribution of the scores of one metric, in [0, 1]."""
 
     n: int
-    """Calls it was learned from."""
+    """Calls that the distribution was learned from."""
     effective_n: float
-    """How many calls of equal weight, each with a question of its own, tell the mean as well."""
+    """Number of calls of equal weight, each with a question of its own, that give the mean as precisely."""
     mean: float
     variance: float
     quantile: float
@@ -55,10 +55,10 @@ class Distribution:
     tied: float
     """The share of the calls exactly at the quantile that, with all below it, make up 5 %."""
     since: float = 0.0
-    """When the first and the last of the calls were scored, in seconds since the epoch; 0: not known."""
+    """Times of the first and the last call, in seconds since the epoch; 0: not known."""
     until: float = 0.0
     versions: tuple[str, ...] = ()
-    """`service.version` of the application that gave the answers; several if a release came in between."""
+    """`service.version` of the application; several if a release came in between."""
 
     @classmethod
     def of(
@@ -131,7 +131,7 @@ class Distribution:
         return int.from_bytes(digest, "big") / 2**64 < self.tied
 
     def describe(self, now: float) -> str:
-        """Return in words what it was learned from and when; *now*: seconds since the epoch."""
+        """Return in words what the distribution was learned from and when; *now*: seconds since the epoch."""
         of = f" of {', '.join(self.versions)}" if self.versions else ""
         days = (now - self.until) / _DAY_SECONDS
         age = "" if not self.until else ", today" if days < 1 else f", {days:.0f} day{'s' * (days >= 1.5)} ago"
@@ -193,7 +193,7 @@ def _effective_n(
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Scored calls of one key, as far as a baseline in the making has to know them."""
+    """Scored calls of one key that a baseline is being learned from."""
 
     scores: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
@@ -259,7 +259,7 @@ def _none() -> Mapping[Key, Any]:
 
 @dataclass(frozen=True)
 class Baseline:
-    """How each metric of each workflow was distributed when all was well, by workflow, metric and evaluator.
+    """Distributions of the scores of an application while it worked well, by workflow, metric and evaluator.
 
     `configure(baseline=PATH)` learns it from the first 500 calls of each workflow and keeps it in that file;
     `ragtrace baseline` learns one from a history. A distribution never changes once it was learned.
@@ -267,7 +267,7 @@ class Baseline:
 
     distributions: Mapping[Key, Distribution] = field(default_factory=_none)
     learning: Mapping[Key, Calls] = field(default_factory=_none, repr=False)
-    """The calls so far where there are not enough yet."""
+    """The calls so far, for keys with too few calls yet."""
 
     @classmethod
     def of(
@@ -297,7 +297,7 @@ class Baseline:
         return cls({Key(workflow, metric, evaluator): found})
 
     def find(self, workflow: str, metric: str, evaluator: str) -> Distribution | None:
-        """Return the distribution of the scores that *evaluator* (id@version) gave; None: it is not known (yet)."""
+        """Return the distribution of the scores of *evaluator* (id@version); None: not known (yet)."""
         return self.distributions.get(Key(workflow, metric, evaluator))
 
     def encode(self) -> str:
@@ -309,10 +309,10 @@ class Baseline:
 
     @classmethod
     def decode(cls, text: str) -> Baseline:
-        """Return the baseline that `encode` made *text* of.
+        """Return the baseline that `encode` turned into *text*.
 
         Raises:
-            ValueError: it is something else, damaged, or of a later version of ragtrace.
+            ValueError: *text* is no baseline, damaged, or of a later version of ragtrace.
         """
         found: object = json.loads(text)
         record: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
@@ -333,7 +333,7 @@ class Baseline:
         """Return the baseline that is kept in the file at *path*.
 
         Raises:
-            SettingsError: there is no such file, or it is no baseline; says what is wrong.
+            SettingsError: the file is missing, unreadable or no baseline; says what is wrong.
         """
         try:
             with open(path, encoding="utf-8") as file:
@@ -345,16 +345,16 @@ class Baseline:
             raise SettingsError(f"the baseline cannot be read: {error}, got {os.fspath(path)!r}; {advice}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the baseline into the file at *path*, which then is there as a whole, readable by its owner alone.
+        """Write the baseline to the file at *path*, atomically and readable by its owner alone.
 
         Raises:
-            OSError: it cannot be written; the file is what it was.
+            OSError: the file cannot be written and is unchanged.
         """
-        with alone(path):
+        with exclusive(path):
             self.write(path)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Do the same within `alone(path)`."""
+        """Write the baseline as `save` does, within a block of `exclusive(path)`."""
         new = f"{os.fspath(path)}.new"
         with suppress(FileNotFoundError):
             os.unlink(new)  # of a process that was killed while it wrote
@@ -372,10 +372,10 @@ class Baseline:
 
 
 @contextmanager
-def alone(path: str | os.PathLike[str]) -> Generator[None, None, None]:
-    """Keep all other processes that write the baseline at *path* waiting while the block runs.
+def exclusive(path: str | os.PathLike[str]) -> Generator[None, None, None]:
+    """Hold the lock of the baseline at *path*, which every process takes before it writes, while the block runs.
 
-    Where there is no fcntl (Windows) nobody waits: of two processes that write at once, one is too late.
+    Without fcntl (Windows) there is no lock: of two processes that write at once, the later one wins.
     """
     try:
         import fcntl
