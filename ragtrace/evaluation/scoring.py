@@ -1,4 +1,4 @@
-"""One call and one judge to results: labels from the judge, arithmetic from the metrics, a reason for any failure."""
+"""Scoring of one call by one judge: labels from the judge, scores from the metrics, a reason for every missing one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from ragtrace.system.faults import faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
 
 _SLACK = 1e-9
-_TURNS = 4
-"""Of the event loop, until a judge whose place came free has been asked the next question."""
+_LOOP_TURNS = 4
+"""Turns of the event loop until a judge with a free place has been asked about the next call."""
 
 
 class Evaluator:
-    """A judge, how it is asked, and the metrics that are computed from its labels.
+    """Judge with its client, and the metrics that are computed from its labels.
 
     Args:
-        timeout: seconds a call may be judged for, and a metric of a user's may take; None: no limit.
-        concurrency: calls the judge sees at a time.
+        judge: the judge.
+        metrics: the metrics.
+        timeout: seconds that judging a call, or a user's metric, may take; None: no limit.
+        concurrency: calls that the judge sees at a time.
     """
 
     def __init__(
@@ -41,12 +43,12 @@ class Evaluator:
         self.reset()
 
     def reset(self) -> None:
-        """Start afresh: after a fork, what is under way is the parent's."""
+        """Forget all calls in progress: after a fork they are the parent's."""
         self.judge_client.reset()
         self.threads = BlockingCalls(self._concurrency, f"metrics of {self.judge.id}")
 
     async def aclose(self) -> None:
-        """After the last call: let the judge let go of what it holds."""
+        """Close the judge after the last call, so that it releases its connections."""
         if isinstance(self.judge, Closable):
             try:
                 await self.judge.aclose()
@@ -55,25 +57,25 @@ class Evaluator:
 
     @property
     def id(self) -> str:
-        """The judge's id."""
+        """Id of the judge."""
         return self.judge.id
 
     @property
     def identity(self) -> str:
-        """The judge's id and version: whose labels a result rests on."""
+        """Id and version of the judge, which every result carries."""
         return f"{self.judge.id}@{self.judge.version}"
 
 
 class Evaluators(NamedTuple):
-    """Who looks at a call, in this order; None: nobody does."""
+    """Evaluators of a call, in the order in which they see it; None: there is none."""
 
     measure: Evaluator | None
-    """The stopwatch: metrics that need no judge."""
+    """Stopwatch, for metrics that need no judge."""
     screen: Evaluator | None
     judge: Evaluator | None
 
     async def aclose(self) -> None:
-        """After the last call: let all judges let go of what they hold."""
+        """Close all judges after the last call."""
         for evaluator in self:
             if evaluator is not None:
                 await evaluator.aclose()
@@ -82,18 +84,21 @@ class Evaluators(NamedTuple):
 async def evaluate(
     evaluator: Evaluator, call: RagCall, probability: float = 1.0, begun: Callable[[], object] | None = None
 ) -> Evaluation:
-    """Judge *call* and compute all metrics of *evaluator*. Whatever goes wrong is a reason, not an exception.
+    """Judge *call* and compute all metrics of *evaluator*. A failure becomes an unscored reason, not an exception.
 
     Args:
-        begun: called when it is the call's turn.
+        evaluator: the evaluator.
+        call: the call.
+        probability: inclusion probability of the call, in (0, 1].
+        begun: called when the call gets its place at the judge.
     """
     if not call.answer_captured:
-        return await _of_an_unseen_answer(evaluator, call, probability)
+        return await _without_answer(evaluator, call, probability)
     if evaluator.judge_client.computes:
         return await _evaluate(evaluator, call, probability, begun)
     async with (
         evaluator.judge_client.admission_queue
-    ):  # in a burst, calls wait here, where it costs them none of their time
+    ):  # in a burst, calls wait here, before their time limit starts
         return await _evaluate(evaluator, call, probability, begun)
 
 
@@ -110,8 +115,8 @@ async def _evaluate(
         judgement, failed = Cost.of(error).on_judgement(Judgement()), error
     took = perf_counter() - began
     if not evaluator.judge_client.computes:
-        # Many judgements come at the same time, and what we make of them takes ours: first the next are asked for.
-        for _ in range(_TURNS):
+        # Judgements arrive in bursts, and scoring them holds the loop: first let the next calls be asked about.
+        for _ in range(_LOOP_TURNS):
             await asyncio.sleep(0)
     if failed is None:
         results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
@@ -134,8 +139,8 @@ async def _evaluate(
     )
 
 
-async def _of_an_unseen_answer(evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
-    """Return why there are no scores, and the times of the generation, which need no answer. Nobody is asked."""
+async def _without_answer(evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
+    """Return the evaluation of a call without a captured answer: times of the generation, and no other scores."""
     results: dict[str, Result] = {}
     for metric in evaluator.metrics:
         if not metric.needs and getattr(metric, "computes", False):
@@ -158,7 +163,7 @@ def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) ->
 
 
 async def _result(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
-    """What *metric* makes of *judgement*: directly if it only computes, else in a thread and within its time."""
+    """Return the result of *metric*, called directly if it only computes, else on a thread and within the time limit."""
     try:
         if getattr(metric, "computes", False):
             return _checked(evaluator, metric, metric(call, judgement))

@@ -23,7 +23,7 @@ from ragtrace.evaluation.metric_selection import (
     offered_by,
     who_offers,
 )
-from ragtrace.evaluation.policy import Sampling, heeded, warn_of_unheeded
+from ragtrace.evaluation.policy import Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators
 from ragtrace.judges.llm.stopwatch import Stopwatch
 from ragtrace.metrics import registry
@@ -172,14 +172,14 @@ def configure(
     screen = embedded() if isinstance(screen, _Default) else screen
     check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
-    wanted_by_sampling = () if judge is None else heeded(sampling)
+    wanted_by_sampling = () if judge is None else sampling_metrics(sampling)
     watched = _alerts(alerts)
     learner = Learner(baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls)
     evaluators = _evaluators(
         settings, screen, judge, extra, wanted_by_sampling, [alert.metric for alert in watched], learner
     )
     screened = () if evaluators.screen is None else evaluators.screen.metrics
-    warn_of_unheeded(wanted_by_sampling, [metric.name for metric in screened])
+    warn_of_missing_metrics(wanted_by_sampling, [metric.name for metric in screened])
     if watched:
         from ragtrace.alerts import check_alerts
 
@@ -326,7 +326,7 @@ def _evaluators(
     screen: Judge | None,
     judge: Judge | None,
     extra: Sequence[Metric],
-    heeded: Sequence[str],
+    for_sampling: Sequence[str],
     watched: Sequence[str],
     learner: Learner,
 ) -> Evaluators:
@@ -334,7 +334,7 @@ def _evaluators(
 
     Args:
         extra: metrics given as objects.
-        heeded: names of what sampling reads, which the screen computes whatever is wanted.
+        for_sampling: names of metrics that sampling reads, which the screen always computes.
         watched: names of what alerts watch, which is computed beside the usual metrics.
 
     Raises:
@@ -354,7 +354,7 @@ def _evaluators(
     chosen: list[Evaluator | None] = []
     # Whatever screen gives a consistency, its scores are compared with the baseline.
     usual = (names is None or ALL in names) and screen is not None and screen.offers(consistency)
-    for candidate, more in ((Stopwatch(), ()), (screen, (*heeded, *[suspicious.name] * usual)), (judge, ())):
+    for candidate, more in ((Stopwatch(), ()), (screen, (*for_sampling, *[suspicious.name] * usual)), (judge, ())):
         offered = () if candidate is None else _those_offered(candidate, meant, more, screens=candidate is screen)
         chosen.append(_evaluator(settings, candidate, offered, learner) if candidate is not None and offered else None)
     covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
