@@ -166,7 +166,7 @@ def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> Non
 
 
 def _score(options: argparse.Namespace) -> FileOutcome:
-    from ragtrace.evaluation.metric_selection import chosen
+    from ragtrace.evaluation.metric_selection import metrics_for
     from ragtrace.metrics import registry
     from ragtrace.offline.judge_spec import judge_from_spec
     from ragtrace.offline.score_file import score_file
@@ -178,8 +178,8 @@ def _score(options: argparse.Namespace) -> FileOutcome:
     if names is None:  # metrics that only a bound names are computed as well
         bounded = [registry.find(name) for _, name, _ in _bounds(options)]
         offered = [metric for metric in bounded if metric is not None and judge.offers(metric)]
-        names = list(dict.fromkeys(metric.name for metric in (*chosen(judge, None), *offered)))
-    _check_bounds(options, chosen(judge, names))
+        names = list(dict.fromkeys(metric.name for metric in (*metrics_for(judge, None), *offered)))
+    _check_bounds(options, metrics_for(judge, names))
     return score_file(
         options.calls,
         options.out,

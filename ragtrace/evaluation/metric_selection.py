@@ -1,4 +1,4 @@
-"""Which judge and which metrics are meant, and what to say where that is not clear."""
+"""Selection of judge and metrics from a user's arguments, and the messages where these are wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ragtrace.core.types import Judge, Metric
 from ragtrace.metrics import registry
 
 ALL: Final = "all"
-"""Among the names of metrics: all that cost no judge call of their own."""
+"""Name that stands for all metrics that cost no judge call of their own."""
 _ADVICE: Final[Mapping[str, str]] = {
     "screen": "write screen=ragtrace.EmbeddedJudge(), or None for no screen",
     "judge": "write for instance judge=ragtrace.OpenAIJudge('gpt-4o-mini'), or an object with id, version, type, "
@@ -22,18 +22,18 @@ _ADVICE: Final[Mapping[str, str]] = {
 }
 
 
-def embedded(*, extractive: bool = False) -> Judge:
-    """Return the judge that needs no model; *extractive* as of `EmbeddedJudge`."""
+def embedded_judge(*, extractive: bool = False) -> Judge:
+    """Return an `EmbeddedJudge`, imported on use; *extractive* is its argument."""
     from ragtrace.judges import EmbeddedJudge
 
     return EmbeddedJudge(extractive=extractive)
 
 
 def check_type(name: str, value: object, kind: type) -> None:
-    """Complain of a *value* for the argument *name* that is neither None nor a *kind*.
+    """Check that *value*, given for the argument *name*, is None or a *kind*.
 
     Raises:
-        SettingsError: says what it is instead, and what to write.
+        SettingsError: it is neither; says what it is and what to write.
     """
     if value is None:
         return
@@ -50,10 +50,10 @@ def check_type(name: str, value: object, kind: type) -> None:
 
 
 def metric_name(metric: object) -> str:
-    """The name of a metric given by name or as an object.
+    """Return the name of a metric that is given by name or as an object.
 
     Raises:
-        SettingsError: it is neither.
+        SettingsError: *metric* is neither a name nor a Metric.
     """
     if isinstance(metric, str):
         return metric
@@ -65,11 +65,11 @@ def metric_name(metric: object) -> str:
     )
 
 
-def candidates(metrics: Iterable[str | Metric] | None) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-    """Return the metrics meant by *metrics*, and of them those that were named.
+def requested_metrics(metrics: Iterable[str | Metric] | None) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
+    """Return the metrics that *metrics* stands for, and those among them that it names.
 
-    None means the usual ones, "all" every metric that costs no judge call of its own: of these a judge may lack some,
-    of those that were named it must not.
+    None stands for the default metrics, "all" for every metric that costs no judge call of its own. A judge must offer
+    the named metrics; it need not offer the others.
 
     Raises:
         UnknownMetricError: no metric has that name.
@@ -84,15 +84,15 @@ def candidates(metrics: Iterable[str | Metric] | None) -> tuple[tuple[Metric, ..
     return tuple(by_name.values()), named
 
 
-def chosen(judge: Judge, metrics: str | Sequence[str | Metric] | None) -> tuple[Metric, ...]:
-    """Return the metrics meant, each once; None: the usual ones, "all": every one, that *judge* offers.
+def metrics_for(judge: Judge, metrics: str | Sequence[str | Metric] | None) -> tuple[Metric, ...]:
+    """Return the metrics to compute with *judge*, each once; None: its default metrics, "all": all that it offers.
 
-    A metric that reads no label needs no judge, so any will do. One that reads nothing but a scorer's value is unscored
-    (`no_scorer`) with a judge that has none.
+    A metric that reads no label can be computed with any judge. A metric that reads nothing but a scorer's value is
+    unscored (`no_scorer`) with a judge that has no scorer.
 
     Raises:
         UnknownMetricError: no metric has that name.
-        SettingsError: *judge* does not offer one of them, or there is none.
+        SettingsError: *judge* does not offer one of them, or *metrics* is empty.
     """
     given = [metrics] if isinstance(metrics, str) else metrics
     if given is not None:
@@ -101,32 +101,34 @@ def chosen(judge: Judge, metrics: str | Sequence[str | Metric] | None) -> tuple[
             raise SettingsError(
                 "metrics= is empty, got []; name at least one metric, or leave it out for the usual ones"
             )
-    meant, named = candidates(given)
+    meant, named = requested_metrics(given)
     lacking = [metric for metric in named if metric.needs - {"consistency"} and not judge.offers(metric)]
     if lacking:
         names = ", ".join(metric.name for metric in lacking)
         raise SettingsError(
-            f"judge {judge.id!r} (from judge=) does not offer {names}. {who_offers(lacking[0])}"
-            f"It offers: {offered_by(judge)}"
+            f"judge {judge.id!r} (from judge=) does not offer {names}. {offering_judge_hint(lacking[0])}"
+            f"It offers: {offered_metric_names(judge)}"
         )
     return tuple(metric for metric in meant if metric in named or (metric.needs and judge.offers(metric)))
 
 
-def offered_by(*judges: Judge | None) -> str:
+def offered_metric_names(*judges: Judge | None) -> str:
     """Return the names of all metrics that *judges* offer, for a message."""
     names = [metric.name for metric in registry.all() if any(judge and judge.offers(metric) for judge in judges)]
     return ", ".join(names) or "none"
 
 
-def who_offers(metric: Metric) -> str:
-    """Return which judge of ragtrace's offers *metric*, as a sentence for a message; "" if none does."""
+def offering_judge_hint(metric: Metric) -> str:
+    """Return a sentence that names the judge of ragtrace that offers *metric*; empty if none does."""
     from ragtrace.judges.llm.openai import OpenAIJudge
 
-    if OpenAIJudge("gpt-4o-mini", api_key="none").offers(metric):
-        extractive = (
+    plain, extractive = (embedded_judge(extractive=each).offers(metric) for each in (False, True))
+    if not OpenAIJudge("gpt-4o-mini", api_key="none").offers(metric):
+        return f"{metric.name} comes with ragtrace.EmbeddedJudge() or HHEM(). " if plain else ""
+    more = ""
+    if extractive and not plain:
+        more = (
             ", and with ragtrace.EmbeddedJudge(extractive=True), fit only for applications whose answers quote their "
             "sources"
         )
-        more = extractive if embedded(extractive=True).offers(metric) and not embedded().offers(metric) else ""
-        return f'{metric.name} comes with judge=ragtrace.OpenAIJudge("gpt-4o-mini"){more}. '
-    return f"{metric.name} comes with ragtrace.EmbeddedJudge() or HHEM(). " if embedded().offers(metric) else ""
+    return f'{metric.name} comes with judge=ragtrace.OpenAIJudge("gpt-4o-mini"){more}. '

@@ -96,9 +96,7 @@ async def evaluate(
         return await _without_answer(evaluator, call, probability)
     if evaluator.judge_client.computes:
         return await _evaluate(evaluator, call, probability, begun)
-    async with (
-        evaluator.judge_client.admission_queue
-    ):  # in a burst, calls wait here, before their time limit starts
+    async with evaluator.judge_client.admission_queue:  # in a burst, calls wait here, before their time limit starts
         return await _evaluate(evaluator, call, probability, begun)
 
 
@@ -163,7 +161,7 @@ def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) ->
 
 
 async def _result(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
-    """Return the result of *metric*, called directly if it only computes, else on a thread and within the time limit."""
+    """Return the result of *metric*: called directly if it only computes, else on a thread, within the time limit."""
     try:
         if getattr(metric, "computes", False):
             return _checked(evaluator, metric, metric(call, judgement))

@@ -10,7 +10,7 @@ from typing import Final, overload
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, Judge, Metric, Plain, RagCall, Result, Score, html_table
-from ragtrace.evaluation.metric_selection import check_type, chosen, embedded
+from ragtrace.evaluation.metric_selection import check_type, embedded_judge, metrics_for
 from ragtrace.offline.call_records import as_call
 from ragtrace.offline.evaluator import CONCURRENCY, TIMEOUT_S, OfflineEvaluator
 from ragtrace.offline.progress import show_progress
@@ -106,8 +106,8 @@ def evaluate(
     """
     check_type("judge", judge, Judge)
     check_count("concurrency", concurrency)
-    asked = judge or embedded()
-    wanted = chosen(asked, metrics)
+    asked = judge or embedded_judge()
+    wanted = metrics_for(asked, metrics)
     found = [_read(number, call) for number, call in enumerate(calls)]
     began = monotonic()
     builder, evaluations = SummaryBuilder(), dict[int, Evaluation]()

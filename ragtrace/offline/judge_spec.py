@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judge
-from ragtrace.evaluation.metric_selection import embedded
+from ragtrace.evaluation.metric_selection import embedded_judge
 
 MODES: Final = ("fast", "careful", "strict")
 _FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, or module:object"
@@ -33,7 +33,7 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
     if mode or base_url:
         raise SettingsError(f"a mode or base URL is for judges openai:MODEL, got the judge {spec!r}; leave it out")
     if kind == "embedded" and rest in ("", "extractive"):
-        return embedded(extractive=bool(rest))
+        return embedded_judge(extractive=bool(rest))
     if not rest:
         raise SettingsError(f"no judge {spec!r}; {_FORMS}")
     return _imported(kind, rest)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Judge, Metric
-from ragtrace.evaluation.metric_selection import chosen
+from ragtrace.evaluation.metric_selection import metrics_for
 from ragtrace.offline.call_file import BadLine, CallFile, CallLine
 from ragtrace.offline.evaluator import CONCURRENCY, RETRYABLE, TIMEOUT_S, OfflineEvaluator
 from ragtrace.offline.journal import Journal
@@ -75,7 +75,7 @@ def score_file(
         JudgeError: the judge kept failing; what it had judged is kept.
         OSError: a file cannot be read or written; what was judged is kept.
     """
-    wanted = chosen(judge, metrics)
+    wanted = metrics_for(judge, metrics)
     journal_path = out.with_name(f"{out.name}.part")
     _check_paths(calls, out, journal_path, restart=restart)
     header = {

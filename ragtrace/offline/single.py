@@ -9,7 +9,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from ragtrace.core.types import Evaluation, Judge, Metric, RagCall, Result, Results
-from ragtrace.evaluation.metric_selection import check_type, chosen, embedded
+from ragtrace.evaluation.metric_selection import check_type, embedded_judge, metrics_for
 from ragtrace.offline.call_records import build_call
 from ragtrace.offline.evaluator import OfflineEvaluator
 from ragtrace.system.sync_bridge import apart, unwatched
@@ -105,8 +105,8 @@ def evaluate_call(call: RagCall, metrics: str | Sequence[str | Metric] | None, j
 
 async def _evaluate(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
     check_type("judge", judge, Judge)
-    judge = judge or embedded()
-    wanted = chosen(judge, metrics)
+    judge = judge or embedded_judge()
+    wanted = metrics_for(judge, metrics)
     with unwatched():
         async with _shared_evaluator(judge, wanted) as evaluator:
             return await evaluator.evaluate(call)

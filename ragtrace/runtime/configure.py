@@ -16,12 +16,12 @@ from ragtrace.core.types import Askable, Judge, Metric, Signals
 from ragtrace.estimates import Baseline, Learner, MetricBaseline, Plan
 from ragtrace.evaluation.metric_selection import (
     ALL,
-    candidates,
     check_type,
-    embedded,
+    embedded_judge,
     metric_name,
-    offered_by,
-    who_offers,
+    offered_metric_names,
+    offering_judge_hint,
+    requested_metrics,
 )
 from ragtrace.evaluation.policy import Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators
@@ -169,7 +169,7 @@ def configure(
     settings = _with_objects(settings, exporter, sampling)
     sampling = sampling or Sampling(rate=settings.sample_rate)
     _check_providers(tracer=tracer_provider, meter=meter_provider, logger=logger_provider)
-    screen = embedded() if isinstance(screen, _Default) else screen
+    screen = embedded_judge() if isinstance(screen, _Default) else screen
     check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
     wanted_by_sampling = () if judge is None else sampling_metrics(sampling)
@@ -348,7 +348,7 @@ def _evaluators(
         )
     by_name = {metric.name: metric for metric in extra}
     names = settings.metrics
-    meant, named = candidates(None if names is None else [by_name.get(name) or name for name in names])
+    meant, named = requested_metrics(None if names is None else [by_name.get(name) or name for name in names])
     if names is None:
         meant = tuple(metric for metric in (*meant, *_known(watched)) if metric.needs)
     chosen: list[Evaluator | None] = []
@@ -361,8 +361,8 @@ def _evaluators(
     for metric in named:
         if metric.name not in covered:
             raise SettingsError(
-                f"metric {metric.name!r} is offered by neither the screen nor the judge. {who_offers(metric)}"
-                f"Leave it out, or configure a judge that offers it. Offered now: {offered_by(screen, judge)}"
+                f"metric {metric.name!r} is offered by neither the screen nor the judge. {offering_judge_hint(metric)}"
+                f"Leave it out, or configure a judge that offers it. Offered now: {offered_metric_names(screen, judge)}"
             )
     return Evaluators(*chosen)
 
