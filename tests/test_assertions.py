@@ -32,19 +32,19 @@ def message(judgement: Judgement | BaseException, **expected: Any) -> str:
 
 
 def test_met_expectations_return_the_results() -> None:
-    """Of the metrics named, for whatever else a test wants to look at."""
+    """Met expectations return the results of the metrics named."""
     results = ragtrace.assert_scores(CALL, judge=FakeJudge(HALF), faithfulness=">= 0.5", answered="scored")
     assert list(results) == ["faithfulness", "answered"]
     assert isinstance(results["faithfulness"], Score)
 
 
-def test_the_embedded_judge_is_the_default() -> None:
-    """No key and no network in a test."""
+def test_embedded_judge_is_the_default() -> None:
+    """The embedded judge is used without a key and without a network."""
     ragtrace.assert_scores({"contexts": ["Paris is big."], "answer": "Paris is big."}, consistency="== 1")
 
 
-def test_a_call_may_be_an_object() -> None:
-    """As tracing makes it."""
+def test_call_may_be_an_object() -> None:
+    """The call may be a `RagCall`."""
     call = RagCall("Which?", (Document("Paris is big."),), "Paris is big.")
     ragtrace.assert_scores(call, consistency="> 0.9")
 
@@ -53,7 +53,7 @@ def test_a_call_may_be_an_object() -> None:
     "met", [">= 0.8", "<= 0.8", "== 0.8", "> 0.7", "< 0.9", "!= 0.7", ">=0.8", "> .5 and < 9e-1", " scored ", "<= 1"]
 )
 def test_expectations_that_are_met(met: str) -> None:
-    """Of a faithfulness of 8 in 10."""
+    """A faithfulness of 0.8 meets each of these expectations."""
     ragtrace.assert_scores(CALL, judge=FakeJudge(EXACT), faithfulness=met)
 
 
@@ -61,31 +61,31 @@ def test_expectations_that_are_met(met: str) -> None:
     "missed", ["> 0.8", "< 0.8", "!= 0.8", "== 0.7", "> 0.1 and < 0.8", "unscored", "unscored: no_claims"]
 )
 def test_expectations_that_are_not_met(missed: str) -> None:
-    """The same number; the failure quotes the expectation."""
+    """A faithfulness of 0.8 fails each of these expectations, and the message quotes the expectation."""
     assert f"faithfulness: expected {missed}, got 0.8" in message(EXACT, faithfulness=missed)
 
 
 @pytest.mark.parametrize("met", ["unscored", "unscored: no_claims", "unscored:no_claims"])
-def test_no_score_can_be_expected(met: str) -> None:
-    """For whatever reason, or for one."""
+def test_unscored_can_be_expected(met: str) -> None:
+    """`unscored` is met by any reason, and `unscored: REASON` by that one."""
     ragtrace.assert_scores(CALL, judge=FakeJudge(NO_CLAIMS), faithfulness=met)
 
 
 @pytest.mark.parametrize("missed", [">= 0", "!= 0.5", "scored", "unscored: abstained"])
-def test_no_score_meets_no_comparison(missed: str) -> None:
-    """The failure says why there is none."""
+def test_unscored_meets_no_comparison(missed: str) -> None:
+    """An unscored metric fails every comparison with its reason in the message."""
     assert "no score: no_claims (not_applicable)" in message(NO_CLAIMS, faithfulness=missed)
 
 
-def test_a_judge_that_fails_fails_the_test() -> None:
-    """With the reason and what was seen; never as a number."""
+def test_judge_failure_fails_the_assertion() -> None:
+    """A failing judge fails the assertion with its reason."""
     text = message(JudgeError("refused", "against its policy"), faithfulness=">= 0")
     assert "no score: refused (judge_error)" in text
     assert "against its policy" in text
 
 
-def test_the_failure_shows_statement_place_and_chunk() -> None:
-    """Which statement, where it stands, which words, and which chunks it was held against."""
+def test_failure_shows_statement_place_and_chunk() -> None:
+    """The message has the unsupported statement, its place, its words and the chunks it was compared with."""
     text = message(HALF, faithfulness=">= 0.8")
     assert "not found: 'Paris is on Mars.' (characters 14 to 31 of the answer)" in text
     assert "no chunk has 'Mars' (characters 26 to 30)" in text
@@ -94,21 +94,21 @@ def test_the_failure_shows_statement_place_and_chunk() -> None:
     assert "'Paris is big.' (characters" not in text
 
 
-def test_all_expectations_are_told_at_once() -> None:
-    """A test run again and again for one failure each is a nuisance."""
+def test_all_failures_are_in_one_message() -> None:
+    """All expectations that are not met are in one message."""
     text = message(HALF, faithfulness=">= 0.8", hallucination="< 0.2", answered="scored")
     assert text.startswith("2 of 3 expectations not met, judged by fake@1")
     assert "hallucination: expected < 0.2, got 0.5" in text
 
 
-def test_evidence_that_does_not_exist_is_said_to_be() -> None:
-    """A judge may name any chunk."""
+def test_missing_evidence_is_reported() -> None:
+    """A chunk number that the call does not have is reported as such."""
     lying = Judgement(claims=(Claim("Paris", 0, 5, "contradicted", evidence=(41,)),))
     assert "chunk 42, which the call does not have" in message(lying, faithfulness=">= 0.8")
 
 
-def test_a_metric_of_ones_own_can_be_expected() -> None:
-    """Given as an object, without registering it."""
+def test_unregistered_metric_can_be_expected() -> None:
+    """A metric given as an object needs no registration."""
     short = Formula("short", "1", lambda call, _: Score(float(len(call.answer or "") < 100)), frozenset())
     ragtrace.assert_scores(CALL, metrics=[short], short="== 1")
 
@@ -130,28 +130,28 @@ def test_a_metric_of_ones_own_can_be_expected() -> None:
         ">= nan",
     ],
 )
-def test_a_wrong_expectation_is_no_failed_one(wrong: Any) -> None:
-    """It is a mistake in the test, said before anything is judged."""
+def test_wrong_expectation_is_a_settings_error(wrong: Any) -> None:
+    """An expectation that cannot be parsed is refused before anything is judged."""
     judge = FakeJudge(HALF)
     with pytest.raises(SettingsError, match="faithfulness="):
         ragtrace.assert_scores(CALL, judge=judge, faithfulness=wrong)
     assert not judge.calls
 
 
-def test_an_unknown_metric_is_an_error() -> None:
-    """With the near miss."""
+def test_unknown_metric_is_an_error() -> None:
+    """An unknown metric is refused with the nearest name."""
     with pytest.raises(UnknownMetricError, match="did you mean 'faithfulness'"):
         ragtrace.assert_scores(CALL, faithfullness=">= 0.8")
 
 
-def test_nothing_expected_is_an_error() -> None:
-    """A test that tests nothing should not pass."""
+def test_no_expectation_is_an_error() -> None:
+    """A call without expectations is refused."""
     with pytest.raises(SettingsError, match="no expectation"):
         ragtrace.assert_scores(CALL)
 
 
 def test_pytest_shows_the_line_of_the_test(pytester_path: Path) -> None:
-    """Not our own lines."""
+    """pytest's traceback ends at the line of the test."""
     import subprocess
     import sys
 

@@ -60,8 +60,8 @@ def shown(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_baseline_is_learned_from_a_release_of_the_history(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Beside the history, where configure(store=...) looks; of every metric but suspicious itself."""
+def test_baseline_is_learned_from_a_release(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A baseline is learned from one release of the history, for every metric except `suspicious`."""
     assert main(["baseline", str(history), "--service-version", "1.4.0"]) == OK
     out = capsys.readouterr().out
     assert "learned from 300 calls of 1.4.0, 10 days ago" in out
@@ -71,8 +71,10 @@ def test_a_baseline_is_learned_from_a_release_of_the_history(history: Path, caps
     assert (found.n, found.mean, found.versions) == (300, pytest.approx(0.85), ("1.4.0",))
 
 
-def test_it_is_learned_from_a_time_and_the_first_calls(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The times as of a report."""
+def test_baseline_is_learned_from_a_period_and_the_first_calls(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--since, --until and --calls select the calls that a baseline is learned from."""
     out = str(history.with_name("other.json"))
     assert main(["baseline", str(history), "--since", "3d", "--calls", "120", "--out", out, "--json"]) == OK
     told = shown(capsys)
@@ -83,8 +85,8 @@ def test_it_is_learned_from_a_time_and_the_first_calls(history: Path, capsys: py
     ]
 
 
-def test_what_the_file_knew_of_others_stays(history: Path) -> None:
-    """Only what was learned anew is replaced."""
+def test_other_entries_of_the_file_are_kept(history: Path) -> None:
+    """Only the entries that were learned anew are replaced in the file."""
     path = Path(f"{history}.baseline.json")
     other = KEY._replace(workflow="other")
     old = Baseline.of([0.1] * 9, evaluator="screen@1", workflow="support").distributions[KEY]
@@ -94,17 +96,15 @@ def test_what_the_file_knew_of_others_stays(history: Path) -> None:
     assert (kept.distributions[KEY].n, kept.distributions[other], len(kept.learning)) == (300, old, 1)
 
 
-def test_judged_calls_count_by_the_inverse_of_their_probability(
-    history: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As everywhere."""
+def test_judged_calls_are_weighted_by_their_probability(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Judged calls are weighted by the inverse of their sampling probability."""
     assert main(["baseline", str(history), "--json"]) == OK
     by_metric = {each["metric"]: each for each in shown(capsys)["distributions"]}
     assert by_metric["faithfulness"]["n"] == 250
 
 
 def test_too_few_calls_make_no_baseline(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With how many there are, and of which releases; nothing is written."""
+    """With too few calls nothing is written; the message has their number and the known releases."""
     assert main(["baseline", str(history), "--service-version", "2.0"]) == FAILURE
     assert "release '2.0' (known: 1.4.0, 1.5.0)" in capsys.readouterr().err
     fill(history, [0.5] * 40, release="1.6.0", days_ago=1)
@@ -126,18 +126,18 @@ def test_too_few_calls_make_no_baseline(history: Path, capsys: pytest.CaptureFix
         (["{}", "--out", "{}"], USAGE, "the baseline cannot be read"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_errors_have_message_and_status(
     history: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, said: str
 ) -> None:
-    """In a sentence, with the exit status that fits, and without harm to any file."""
+    """Each error has a message and an exit status, and no file is changed."""
     before = history.read_bytes()
     assert main(["baseline", *(argument.format(history) for argument in arguments)]) == status
     assert said in capsys.readouterr().err
     assert history.read_bytes() == before
 
 
-def test_a_baseline_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a table, without what a terminal would obey."""
+def test_baseline_is_shown_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`show` prints the baseline as a table without control characters."""
     path = tmp_path / "baseline.json"
     bad = KEY._replace(workflow="sup\x1b[31mport")
     found = Baseline.of([0.5, 0.9], evaluator="screen@1").distributions[KEY._replace(workflow="")]
@@ -152,8 +152,8 @@ def test_a_baseline_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 # --- doctor and report -----------------------------------------------------------------------------------------------
 
 
-def test_the_doctor_tells_how_far_the_baselines_are() -> None:
-    """How many calls there are so far, or what it was learned from."""
+def test_doctor_shows_the_progress_of_baselines() -> None:
+    """The doctor shows what a baseline was learned from, or how many calls there are so far."""
     known = Baseline({KEY._replace(workflow="guide"): Baseline.of([0.5] * 200, evaluator="e@1", versions=["1.4.0"])
                       .distributions[Key("", "consistency", "e@1")]})  # fmt: skip
     watch(screen=FakeJudge(HALF, name="screen", metrics=["consistency", "answered"]), baseline=known)
@@ -177,10 +177,10 @@ def test_the_doctor_tells_how_far_the_baselines_are() -> None:
         ("broken", False, "the baseline cannot be read"),
     ],
 )
-def test_the_doctor_looks_into_the_file(
+def test_doctor_reads_the_baseline_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, ok: bool, seen: str
 ) -> None:
-    """As it does into the history; a broken one is a problem."""
+    """The doctor reads the baseline file and reports a broken one as a problem."""
     path = tmp_path / "baseline.json"
     if content is not None:
         path.write_text(content)
@@ -190,16 +190,16 @@ def test_the_doctor_looks_into_the_file(
     assert diagnosis.ok is ok
 
 
-def test_the_report_tells_of_the_baseline(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its age, size and release."""
+def test_report_describes_the_baseline(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The report has the baseline's age, size and release."""
     assert main(["baseline", str(history), "--service-version", "1.4.0"]) == OK
     assert main(["report", str(history), "--since", "20d"]) == OK
     out = " ".join(capsys.readouterr().out.split())
     assert "Baseline of consistency (support, screen@1: learned from 300 calls of 1.4.0, 10 days ago)." in out
 
 
-def test_a_broken_baseline_does_not_break_the_report(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is said."""
+def test_broken_baseline_is_a_note_in_the_report(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A broken baseline file is a note in the report."""
     Path(f"{history}.baseline.json").write_text("broken")
     assert main(["report", str(history), "--since", "20d"]) == OK
     assert "the baseline cannot be read" in " ".join(capsys.readouterr().out.split())

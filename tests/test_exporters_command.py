@@ -13,7 +13,7 @@ from tests.support.kits import KITS
 
 
 def test_list_names_exporters_and_kits(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each with a line that says what it is."""
+    """`list` names each exporter and kit with a summary."""
     assert main(["exporters", "list", "--json"]) == OK
     found = json.loads(capsys.readouterr().out)
     assert {"otlp", "console", "prometheus", "langfuse"} <= {each["name"] for each in found["exporters"]}
@@ -21,27 +21,27 @@ def test_list_names_exporters_and_kits(capsys: pytest.CaptureFixture[str]) -> No
     assert all(each["summary"] for each in (*found["exporters"], *found["kits"]))
 
 
-def test_exporters_of_one_module_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    """A sentence that is the same for two of them says nothing of either."""
+def test_exporters_of_one_module_have_their_own_summaries(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exporters of the same module have different summaries."""
     assert main(["exporters", "list", "--json"]) == OK
     summaries = [each["summary"] for each in json.loads(capsys.readouterr().out)["exporters"]]
     assert len(set(summaries)) == len(summaries)
 
 
-def test_list_reads_well_without_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line each."""
+def test_list_prints_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    """`list` without --json prints one line for each exporter and kit."""
     assert main(["exporters", "list"]) == OK
     assert "  prometheus     Metrics for Prometheus to fetch" in capsys.readouterr().out
 
 
-def test_without_an_action_it_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    """As somebody who does not know the actions yet would have it."""
+def test_list_is_the_default_action(capsys: pytest.CaptureFixture[str]) -> None:
+    """`ragtrace exporters` without an action lists."""
     assert main(["exporters"]) == OK
     assert "  prometheus     Metrics for Prometheus to fetch" in capsys.readouterr().out
 
 
-def test_show_tells_of_the_exporter_and_the_kit_of_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the variables that it reads, and the kit's files and readme."""
+def test_show_explains_exporter_and_kit(capsys: pytest.CaptureFixture[str]) -> None:
+    """`show` prints the exporter's variables and the kit's files and readme."""
     assert main(["exporters", "show", "prometheus"]) == OK
     shown = capsys.readouterr().out
     assert "RAGTRACE_PROMETHEUS_PORT" in shown
@@ -52,7 +52,7 @@ def test_show_tells_of_the_exporter_and_the_kit_of_a_name(capsys: pytest.Capture
 
 
 def test_copy_writes_the_files_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second time there is nothing to do."""
+    """`copy` writes the files, and nothing when it is repeated."""
     target = tmp_path / "deploy"
     assert main(["exporters", "copy", "prometheus", str(target)]) == OK
     assert {path.name for path in target.iterdir()} == {path.name for path in (KITS / "prometheus").iterdir()}
@@ -61,8 +61,8 @@ def test_copy_writes_the_files_once(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out)["written"] == []
 
 
-def test_copy_spares_what_the_user_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Unless told otherwise; nothing else is written then, either."""
+def test_copy_keeps_changed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`copy` writes nothing if a file has other content, unless --force is given."""
     mine = tmp_path / "objectives.rules.yml"
     mine.write_text("mine")
     assert main(["exporters", "copy", "prometheus", str(tmp_path)]) == FAILURE
@@ -72,15 +72,15 @@ def test_copy_spares_what_the_user_changed(tmp_path: Path, capsys: pytest.Captur
     assert mine.read_text() != "mine"
 
 
-def test_copy_says_why_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file where the directory should be."""
+def test_copy_reports_why_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`copy` reports a path that cannot be written."""
     (tmp_path / "file").touch()
     assert main(["exporters", "copy", "grafana", str(tmp_path / "file")]) == FAILURE
     assert "cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("action", [["show", "promtheus"], ["copy", "otlp", "."]])
-def test_an_unknown_name_is_wrong_usage(action: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The message names those that there are; an exporter without a kit has nothing to copy."""
+def test_unknown_name_is_wrong_usage(action: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """An unknown name is refused with the known ones."""
     assert main(["exporters", *action]) == USAGE
     assert "known: " in capsys.readouterr().err

@@ -81,8 +81,8 @@ def values(results: Mapping[str, Result]) -> dict[str, float | str]:
 
 
 @pytest.mark.parametrize("score", WAYS)
-def test_every_way_of_scoring_gives_the_same(score: Scoring) -> None:
-    """With and without a running event loop, alone or as one of many."""
+def test_all_entry_points_give_the_same_scores(score: Scoring) -> None:
+    """`score`, `ascore` and `evaluate` give the same scores, with and without a running event loop."""
     assert values(score(**CALL, judge=FakeJudge(HALF), metrics=NAMES)) == {
         "faithfulness": 0.5,
         "hallucination": 0.5,
@@ -92,15 +92,15 @@ def test_every_way_of_scoring_gives_the_same(score: Scoring) -> None:
 
 
 @pytest.mark.parametrize("score", WAYS)
-def test_a_judge_that_fails_is_a_reason(score: Scoring) -> None:
-    """Not an exception, and not a number."""
+def test_judge_failure_is_an_unscored_reason(score: Scoring) -> None:
+    """A failing judge leaves an unscored reason, neither an exception nor a number."""
     results = score(**CALL, judge=FakeJudge(JudgeError("refused")), metrics=NAMES)
     assert set(values(results).values()) == {"refused"}
 
 
 @pytest.mark.parametrize("score", WAYS)
-def test_a_judge_is_closed_on_the_loop_it_was_asked_on(score: Scoring) -> None:
-    """Once, after its last call, and it was told before what it would be asked for."""
+def test_judge_is_closed_on_its_event_loop(score: Scoring) -> None:
+    """A judge learns its metrics first and is closed once, on the event loop on which it judged."""
     judge = ClosingJudge(HALF)
     score(**CALL, judge=judge, metrics=["faithfulness", "answered"])
     assert judge.told == ["faithfulness", "answered"]
@@ -108,8 +108,8 @@ def test_a_judge_is_closed_on_the_loop_it_was_asked_on(score: Scoring) -> None:
     assert len(judge.asked_on) == 1
 
 
-def test_a_judge_is_closed_when_its_last_user_on_a_loop_is_done() -> None:
-    """Overlapping calls of `ascore` do not close it under each other's hands, and identical calls are judged once."""
+def test_overlapping_ascore_calls_share_a_judge() -> None:
+    """Overlapping calls of `ascore` share one judge, which the last of them closes."""
     judge = ClosingJudge(HALF)
 
     async def several() -> None:
@@ -125,8 +125,8 @@ def test_a_judge_is_closed_when_its_last_user_on_a_loop_is_done() -> None:
 
 
 @pytest.mark.parametrize("score", WAYS)
-def test_what_the_judge_asks_for_is_not_the_applications(score: Scoring) -> None:
-    """Instrumented HTTP clients are told to leave its requests alone, and only its."""
+def test_judge_requests_are_not_instrumented(score: Scoring) -> None:
+    """Instrumentation of HTTP clients is suppressed for the requests of the judge, and only for these."""
     seen: list[object] = []
 
     class Looking(FakeJudge):
@@ -140,8 +140,8 @@ def test_what_the_judge_asks_for_is_not_the_applications(score: Scoring) -> None
 
 
 @pytest.mark.parametrize("score", WAYS)
-def test_everything_known_of_a_call_reaches_the_judge(score: Scoring) -> None:
-    """References, conversation, runs and parts, in plain data."""
+def test_all_parts_of_a_call_reach_the_judge(score: Scoring) -> None:
+    """References, conversation, runs and cited parts given as plain data reach the judge."""
     judge = FakeJudge(HALF)
     score(
         **CALL,
@@ -178,31 +178,31 @@ def test_everything_known_of_a_call_reaches_the_judge(score: Scoring) -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_be_understood_is_refused(score: Scoring, wrong: dict[str, Any]) -> None:
-    """With the name of the argument, before anything is judged."""
+def test_wrong_argument_is_refused(score: Scoring, wrong: dict[str, Any]) -> None:
+    """An argument that cannot be read is refused by name before anything is judged."""
     judge = FakeJudge(HALF)
     with pytest.raises(SettingsError, match=next(iter(wrong))):
         score(**{**CALL, "judge": judge, **wrong})
     assert not judge.calls
 
 
-def test_a_metric_that_needs_no_label_needs_no_judge() -> None:
-    """Its reason is its own, also when the judge fails."""
+def test_metric_without_labels_needs_no_judge() -> None:
+    """A metric that needs no label has its own reason, also when the judge fails."""
     results = ragtrace.score(**CALL, judge=FakeJudge(JudgeError("refused")), metrics=["duration_s", "faithfulness"])
     assert values(results) == {"duration_s": "not_streamed", "faithfulness": "refused"}
     assert list(results) == ["duration_s", "faithfulness"]
 
 
-def test_other_runs_are_another_call() -> None:
-    """What is remembered of a call is not given for one that differs in its runs alone."""
+def test_calls_with_other_runs_are_judged_again() -> None:
+    """A call that differs only in its runs does not get the cached judgement of the other."""
     judge = FakeJudge(HALF, GOOD)
     results = ragtrace.evaluate([{**CALL, "runs": ["a"]}, {**CALL, "runs": ["b"]}], judge=judge, concurrency=1)
     assert [values(each.results)["faithfulness"] for each in results] == [0.5, 1.0]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signal to one thread on Windows")
-def test_an_interrupted_caller_stops_the_judge() -> None:
-    """Ctrl-C while `score` waits: the judge is cancelled, nothing goes on in the background."""
+def test_interrupt_cancels_the_judge() -> None:
+    """Ctrl-C during `score` cancels the judge, and nothing goes on in the background."""
     stopped: list[str] = []
 
     async def work() -> None:
@@ -224,8 +224,8 @@ def test_an_interrupted_caller_stops_the_judge() -> None:
 @pytest.mark.parametrize(
     "judgement", [HALF, GOOD, Judgement(answer_label="abstained", reasons={"claims": "abstained"})]
 )
-def test_online_and_offline_give_the_same(judgement: Judgement) -> None:
-    """The same metric objects and the same reply of the judge: the same numbers and reasons everywhere."""
+def test_online_and_offline_scores_are_equal(judgement: Judgement) -> None:
+    """The same judge reply gives the same scores and reasons online and offline."""
     captured = watch(screen=None, judge=FakeJudge(judgement), metrics=NAMES, sampling=ragtrace.Sampling(rate=1.0))
     ask(QUESTION)
     assert ragtrace.flush(WAIT_S)
@@ -246,8 +246,8 @@ def test_online_and_offline_give_the_same(judgement: Judgement) -> None:
 # --- many calls ------------------------------------------------------------------------------------------------------
 
 
-def test_many_calls_come_back_in_order() -> None:
-    """With their results, whatever the order in which they were judged."""
+def test_evaluate_keeps_the_order() -> None:
+    """`evaluate` returns calls and results in the given order."""
     calls = [{**CALL, "answer": f"Answer {number}."} for number in range(50)]
     found = ragtrace.evaluate(iter(calls), judge=FakeJudge(HALF), metrics=NAMES)
     assert len(found) == 50
@@ -255,14 +255,14 @@ def test_many_calls_come_back_in_order() -> None:
     assert [each.call.answer for each in found[:2]] == ["Answer 0.", "Answer 1."]
 
 
-def test_calls_may_be_objects() -> None:
-    """As tracing makes them."""
+def test_evaluate_takes_call_objects() -> None:
+    """`evaluate` takes `RagCall` objects as well as dicts."""
     call = RagCall(QUESTION, None, ANSWER)
     assert ragtrace.evaluate([call], judge=FakeJudge(HALF), metrics=NAMES)[0].call is call
 
 
-def test_means_are_over_scores_alone() -> None:
-    """What has no score is counted by status and reason, and is in no mean."""
+def test_mean_is_over_scored_calls() -> None:
+    """The mean is over scored calls; unscored ones are counted by status and reason."""
     judge = FakeJudge(HALF, GOOD, JudgeError("refused"), Judgement(claims=(), answer_label="answered"))
     calls = [{**CALL, "answer": f"Answer {number}."} for number in range(4)]
     summary = ragtrace.evaluate(calls, judge=judge, metrics=["faithfulness"], concurrency=1).summary
@@ -272,14 +272,14 @@ def test_means_are_over_scores_alone() -> None:
     assert (summary.calls, summary.failed) == (4, 1)
 
 
-def test_no_score_is_no_mean() -> None:
-    """Not 0 and not NaN."""
+def test_mean_without_scores_is_none() -> None:
+    """A metric without any score has no mean, neither 0 nor NaN."""
     summary = ragtrace.evaluate([CALL], judge=FakeJudge(JudgeError("refused")), metrics=["faithfulness"]).summary
     assert summary.metrics["faithfulness"].mean is None
 
 
 def test_tokens_and_cost_add_up() -> None:
-    """Of the calls whose price is known; the others are counted."""
+    """Tokens and known prices add up, and calls without a price are counted."""
     priced = Judgement(claims=GOOD.claims, n_calls=1, input_tokens=100, output_tokens=10, cost_usd=0.25)
     unpriced = Judgement(claims=GOOD.claims, n_calls=2, input_tokens=7, output_tokens=1)
     calls = [{**CALL, "answer": f"Answer {number}."} for number in range(3)]
@@ -289,7 +289,7 @@ def test_tokens_and_cost_add_up() -> None:
 
 
 def test_identical_calls_are_judged_once() -> None:
-    """And cost once."""
+    """Identical calls are judged, and paid for, once."""
     judge = FakeJudge(GOOD)
     summary = ragtrace.evaluate([CALL] * 40, judge=judge).summary
     assert len(judge.calls) == 1
@@ -298,28 +298,28 @@ def test_identical_calls_are_judged_once() -> None:
 
 
 def test_rows_are_flat() -> None:
-    """For a table: a column for the score and one for the reason why there is none."""
+    """`rows()` has a column for each score and one for the reason why there is none."""
     (row,) = ragtrace.evaluate([CALL], judge=FakeJudge(Judgement(answer_label="answered")), metrics=NAMES).rows()
     assert (row["query"], row["answered"], row["answered.reason"]) == (QUESTION, 1.0, None)
     assert (row["faithfulness"], row["faithfulness.reason"]) == (None, "unparsable")
 
 
-def test_many_calls_are_printed_as_their_means() -> None:
-    """A notebook shows what a cell ends with; a thousand answers are of no use there."""
+def test_evaluations_print_their_means() -> None:
+    """`Evaluations` is shown as the means of its metrics in a notebook."""
     found = ragtrace.evaluate([CALL] * 3, judge=FakeJudge(HALF), metrics=["faithfulness"])
     assert repr(found) == "<Evaluations of 3 calls: faithfulness 0.5 (3 scored)>"
 
 
-def test_a_wrong_call_costs_nothing() -> None:
-    """All are read before the first is judged; the message has its number."""
+def test_wrong_call_is_refused_before_judging() -> None:
+    """A call that cannot be read is refused by its number before the first call is judged."""
     judge = FakeJudge(GOOD)
     with pytest.raises(SettingsError, match=r"calls\[1\].*'answer'"):
         ragtrace.evaluate([CALL, {"query": "x"}], judge=judge)
     assert not judge.calls
 
 
-def test_the_judge_sees_no_more_calls_at_a_time_than_allowed() -> None:
-    """`concurrency=` bounds it, and is used."""
+def test_concurrency_bounds_the_judge() -> None:
+    """`concurrency=` is the number of calls that the judge sees at a time."""
 
     class Crowded(FakeJudge):
         now = most = 0
@@ -338,28 +338,28 @@ def test_the_judge_sees_no_more_calls_at_a_time_than_allowed() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "many"])
-def test_concurrency_is_a_count(wrong: Any) -> None:
-    """Anything else is refused."""
+def test_concurrency_must_be_a_count(wrong: Any) -> None:
+    """`concurrency=` must be a whole number of at least 1."""
     with pytest.raises(SettingsError, match="concurrency="):
         ragtrace.evaluate([CALL], concurrency=wrong)
 
 
-def test_no_calls_are_no_error() -> None:
-    """An empty list has an empty summary."""
+def test_no_calls_give_an_empty_summary() -> None:
+    """An empty list of calls gives an empty summary."""
     found = ragtrace.evaluate([])
     assert (len(found), found.summary.calls, found.rows()) == (0, 0, [])
 
 
-def test_a_judge_that_hangs_is_given_up() -> None:
-    """After its time."""
+def test_hanging_judge_times_out() -> None:
+    """A judge that hangs is cancelled after the timeout."""
     judge = WaitingJudge()
     results = ragtrace.evaluate([CALL], judge=judge, metrics=["faithfulness"], timeout=0.05)[0].results
     assert isinstance(results["faithfulness"], Unscored)
     assert results["faithfulness"].reason == "timeout"
 
 
-def test_a_judge_that_stays_away_ends_the_waiting_once() -> None:
-    """A call waits for a judge that keeps failing; when one has waited in vain the rest do not wait as well."""
+def test_unavailable_judge_is_waited_for_once() -> None:
+    """Calls wait for an unavailable judge; once one has waited in vain, the others do not wait."""
     judge = FakeJudge(JudgeError("unavailable", retryable=False))
     calls = [{**CALL, "answer": f"{number}"} for number in range(200)]
     found = ragtrace.evaluate(calls, judge=judge, metrics=["faithfulness"], timeout=0.3)
@@ -382,15 +382,15 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return stream
 
 
-def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a bar."""
+def test_progress_is_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is shown as a bar on a terminal."""
     stream = terminal(monkeypatch)
     ragtrace.evaluate([CALL] * 10, judge=FakeJudge(GOOD))
     assert stream.getvalue()
 
 
-def test_without_rich_progress_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many of how many."""
+def test_progress_without_rich_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without rich, progress is a line with the number of calls."""
     monkeypatch.setitem(sys.modules, "rich", None)
     stream = terminal(monkeypatch)
     ragtrace.evaluate([CALL] * 10, judge=FakeJudge(GOOD))
@@ -398,7 +398,7 @@ def test_without_rich_progress_is_a_line(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_progress_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is written at all."""
+    """`progress=False` writes nothing."""
     stream = terminal(monkeypatch)
     ragtrace.evaluate([CALL] * 10, judge=FakeJudge(GOOD), progress=False)
     assert stream.getvalue() == ""

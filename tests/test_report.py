@@ -77,8 +77,8 @@ def pooled(offered: list[Offered], metric: str = "hallucination") -> Moments:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_estimate_is_that_of_the_pooled_calls(path: Path) -> None:
-    """The same value and interval as from the sums of the process itself."""
+def test_estimate_equals_that_of_the_pooled_calls(path: Path) -> None:
+    """The report's estimate and interval equal those from the sums of the running process."""
     offered = calls(500, NOW - DAY, Simulated(0.1, 0.3))
     fill(path, offered)
     found = build_report(ReportRequest(str(path), TODAY)).headline
@@ -90,8 +90,8 @@ def test_the_estimate_is_that_of_the_pooled_calls(path: Path) -> None:
     assert ours == pytest.approx((expected.value, expected.low, expected.high), rel=1e-9)
 
 
-def test_parts_of_time_and_calls_add_up(path: Path) -> None:
-    """Every call is in one part of the time, one workflow and one model."""
+def test_timeline_and_breakdowns_add_up(path: Path) -> None:
+    """Every call belongs to exactly one point of the timeline, one workflow and one model."""
     kinds = [Simulated(workflow=w, model=m) for w in ("support", "search") for m in ("small", "large")]
     fill(path, [call for seed, kind in enumerate(kinds) for call in calls(100, NOW - DAY, kind, seed)])
     item = build_report(ReportRequest(str(path), TODAY)).headline
@@ -103,8 +103,8 @@ def test_parts_of_time_and_calls_add_up(path: Path) -> None:
     assert sum(point.judged for point in item.timeline) == item.judged
 
 
-def test_a_rise_is_told_with_its_interval(path: Path) -> None:
-    """Up, by how much, how sure: the difference is that of the two estimates."""
+def test_rise_is_reported_with_its_interval(path: Path) -> None:
+    """The verdict names the rise, and its interval is that of the difference of the two estimates."""
     found = regression(path)
     row = found.compared(found.headline)
     assert row is not None
@@ -119,16 +119,16 @@ def test_a_rise_is_told_with_its_interval(path: Path) -> None:
     assert said.tone == "bad"
 
 
-def test_chance_is_called_chance(path: Path) -> None:
-    """Where the interval of the difference has 0 in it, nothing went up or down."""
+def test_unclear_change_is_called_chance(path: Path) -> None:
+    """A difference whose interval contains 0 is reported as no clear change."""
     found = regression(path, before=0.1, after=0.1, count=200)
     said = wording.verdict(found)
     assert (said.title, said.tone) == ("No clear change in unsupported statements", "quiet")
     assert "may be chance" in said.detail
 
 
-def test_an_improvement_is_good_whatever_its_sign(path: Path) -> None:
-    """Less hallucination, more faithfulness: both are better."""
+def test_improvement_is_good_whatever_its_sign(path: Path) -> None:
+    """Less hallucination and more faithfulness both count as better."""
     found = regression(path, before=0.3, after=0.02)
     assert found.comparison is not None
     assert {row.metric: row.change and row.change.direction for row in found.comparison.rows} == {
@@ -138,8 +138,8 @@ def test_an_improvement_is_good_whatever_its_sign(path: Path) -> None:
     assert wording.verdict(found).tone == "good"
 
 
-def test_a_rise_that_the_whole_time_hides_is_told(path: Path) -> None:
-    """The newest quarter against the rest of it, where the mean over all of it is not clearly another."""
+def test_recent_rise_is_reported(path: Path) -> None:
+    """A rise in the newest quarter is reported where the mean over the whole period hides it."""
     steady = calls(400, NOW - 2 * DAY, Simulated(0.05, 0.5)) + calls(300, NOW - DAY, Simulated(0.0, 0.5), 2)[:225]
     risen = [call for call in calls(400, NOW - DAY, Simulated(0.25, 0.5), 3) if call.at >= NOW - DAY / 4]
     fill(path, steady + risen)
@@ -162,8 +162,8 @@ def _of_two_workflows(path: Path) -> Report:
     return build_report(ReportRequest(str(path), TODAY, made_at=NOW))
 
 
-def test_a_part_is_told_with_what_it_was(path: Path) -> None:
-    """Before and after are the estimates of its own calls, and the change is the difference of the two."""
+def test_breakdown_row_has_its_change(path: Path) -> None:
+    """A workflow's row has the estimates of its own calls before and after, and their difference."""
     found = _of_two_workflows(path)
     assert found.headline is not None
     moved = {part.name: part.moved for part in found.headline.by_workflow}["rarely"]
@@ -174,8 +174,8 @@ def test_a_part_is_told_with_what_it_was(path: Path) -> None:
     assert moved.change.direction == "worse"
 
 
-def test_first_comes_the_part_that_the_change_is_from(path: Path) -> None:
-    """Not the one with most calls; and the parts add up to the change."""
+def test_breakdown_starts_with_the_largest_contribution(path: Path) -> None:
+    """The workflow that contributes most to the change comes first, and the shares add up to 1."""
     found = _of_two_workflows(path)
     assert found.headline is not None
     parts = found.headline.by_workflow
@@ -185,8 +185,8 @@ def test_first_comes_the_part_that_the_change_is_from(path: Path) -> None:
     assert shares[0] > 0.8
 
 
-def test_a_part_without_a_before_is_no_change(path: Path) -> None:
-    """A new workflow has nothing that it could have changed from."""
+def test_new_workflow_has_no_change(path: Path) -> None:
+    """A workflow without calls in the period before has no change."""
     fill(path, calls(300, NOW - 2 * DAY, Simulated(0.1, 0.5, "old"), 1))
     fill(path, calls(300, NOW - DAY, Simulated(0.1, 0.5, "new"), 2))
     found = build_report(ReportRequest(str(path), TODAY))
@@ -196,16 +196,16 @@ def test_a_part_without_a_before_is_no_change(path: Path) -> None:
     assert (part.moved.change, wording.format_change(part.moved.change)) == (None, "not known")
 
 
-def test_models_are_not_compared_with_themselves(path: Path) -> None:
-    """Where two models are compared, neither was the other before."""
+def test_compared_models_have_no_change_by_model(path: Path) -> None:
+    """Where two models are compared, the breakdown by model has no change."""
     fill(path, calls(200, NOW - DAY, Simulated(model="a")) + calls(200, NOW - DAY, Simulated(model="b"), 2))
     found = build_report(ReportRequest(str(path), TODAY, compare="a:b")).headline
     assert found is not None
     assert [part.moved for part in found.by_model] == [None, None]
 
 
-def test_the_last_hour_says_whether_it_still_goes_on(path: Path) -> None:
-    """Its estimate, with how many calls it rests on; without a call, nothing is said."""
+def test_last_hour_is_reported(path: Path) -> None:
+    """The last hour has an estimate with its number of scored calls, and is left out if it has no call."""
     steady = [call for call in calls(480, NOW - DAY, Simulated(0.3, 1.0)) if call.at < NOW - 3600]
     over = [call for call in calls(480, NOW - DAY, Simulated(0.0, 1.0), 2) if call.at >= NOW - 3600]
     fill(path, steady)
@@ -218,8 +218,8 @@ def test_the_last_hour_says_whether_it_still_goes_on(path: Path) -> None:
     assert all("Now: the last hour" in text for text in (render_html(found), render_terminal(found)))
 
 
-def test_the_report_says_what_it_compares_with(path: Path) -> None:
-    """The releases on both sides, and the judge, which is the same."""
+def test_comparison_names_releases_and_judge(path: Path) -> None:
+    """The report names the releases on both sides of a comparison and the judge that scored them."""
     for start, release in ((NOW - 2 * DAY, "1.3"), (NOW - DAY, "1.4")):
         source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
         fill(path, calls(300, start, Simulated(0.1, 0.5), int(start) % 7), source)
@@ -229,8 +229,8 @@ def test_the_report_says_what_it_compares_with(path: Path) -> None:
     assert "share of the statements in an answer that no retrieved chunk supports" in render_html(found)
 
 
-def test_more_workflows_than_anybody_can_look_at_are_said_to_be(path: Path) -> None:
-    """None of their calls is missing from the estimate of all; those left out are counted."""
+def test_too_many_workflows_are_counted(path: Path) -> None:
+    """Workflows that are not shown are counted, and their calls are part of the overall estimate."""
     rng = random.Random(1)
     fill(path, [made(NOW - 1 - n, Simulated(workflow=f"call {n}"), rng) for n in range(700)])
     found = build_report(ReportRequest(str(path), TODAY))
@@ -241,8 +241,8 @@ def test_more_workflows_than_anybody_can_look_at_are_said_to_be(path: Path) -> N
     assert "488 more, with 488 calls" in render_html(found)
 
 
-def test_the_report_tells_what_the_process_knew(path: Path) -> None:
-    """`ragtrace.estimate` of the process, from the same calls, but for the order of the additions."""
+def test_report_agrees_with_the_running_process(path: Path) -> None:
+    """The report's estimates equal those of `ragtrace.estimate` in the process that scored the calls."""
     judgements = [HALF, GOOD, GOOD, HALF, GOOD, GOOD, GOOD]
     watch(
         store=path,
@@ -266,8 +266,8 @@ def test_the_report_tells_what_the_process_knew(path: Path) -> None:
         )
 
 
-def test_two_releases_are_compared_within_the_time(path: Path) -> None:
-    """By the resource attribute service.version, whatever the times."""
+def test_two_releases_are_compared(path: Path) -> None:
+    """`A:B` compares two values of service.version within the period."""
     for release, bad in (("1.4.0", 0.02), ("1:5", 0.3)):
         source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
         fill(path, calls(300, NOW - DAY, Simulated(bad, 0.5), int(bad * 100)), source)
@@ -284,23 +284,23 @@ def test_two_releases_are_compared_within_the_time(path: Path) -> None:
     assert wording.verdict(found).tone == "bad"
 
 
-def test_two_models_are_compared_too(path: Path) -> None:
-    """A model's name does where it is no release."""
+def test_two_models_are_compared(path: Path) -> None:
+    """`A:B` compares two models where no releases have these names."""
     fill(path, calls(200, NOW - DAY, Simulated(model="a:b")) + calls(200, NOW - DAY, Simulated(model="c"), 2))
     found = build_report(ReportRequest(str(path), TODAY, compare="a:b:c"))
     assert found.comparison is not None
     assert (found.comparison.kind, found.comparison.before, found.comparison.after) == ("models", "a:b", "c")
 
 
-def test_what_cannot_be_compared_is_named_with_what_can(path: Path) -> None:
-    """A typo is told with the names there are."""
+def test_unknown_comparison_names_what_can_be_compared(path: Path) -> None:
+    """A name that does not exist is refused with the names that do."""
     fill(path, calls(5, NOW - DAY, Simulated()))
     with pytest.raises(SettingsError, match=r"1\.4\.0, small-1"):
         build_report(ReportRequest(str(path), TODAY, compare="1.4:1.5"))
 
 
 def test_scores_of_two_judges_are_never_averaged(path: Path) -> None:
-    """After a change of the judge there is no common mean, and no difference to the time before."""
+    """After a change of the judge there is no common mean and no difference to the period before."""
     fill(path, calls(200, NOW - 2 * DAY, Simulated()))
     other = [
         Offered(call.call, tuple(_by_another(e) for e in call.evaluations), call.decision, call.at)
@@ -322,8 +322,8 @@ def _by_another(evaluation):  # type: ignore[no-untyped-def]
     return replace(evaluation, version="3") if evaluation.evaluator == "judge" else evaluation
 
 
-def test_nothing_judged_is_said_so(path: Path) -> None:
-    """No calls, no estimate, no NaN: words instead, in every form."""
+def test_empty_history_is_reported_in_words(path: Path) -> None:
+    """A history without calls makes a report without estimates and without NaN in every form."""
     fill(path, [])
     found = build_report(ReportRequest(str(path), TODAY))
     assert (found.calls, found.headline, found.measured) == (0, None, ())
@@ -332,16 +332,16 @@ def test_nothing_judged_is_said_so(path: Path) -> None:
         assert "nan" not in text.lower()
 
 
-def test_a_metric_without_a_score_has_its_reasons(path: Path) -> None:
-    """And no figure."""
+def test_unscored_metric_has_its_reasons(path: Path) -> None:
+    """A metric without a score is listed with its unscored reasons."""
     fill(path, calls(20, NOW - DAY, Simulated(probability=1.0)))
     found = build_report(ReportRequest(str(path), TODAY))
     (item,) = [m for m in found.measured if m.metric == "citation_recall" and m.evaluator == "judge@2"]
     assert (item.overall, item.box, item.unscored) == (None, None, {"no_citations": 20})
 
 
-def test_the_box_counts_each_score_by_the_calls_it_stands_for(path: Path) -> None:
-    """A bad call drawn for certain counts once, a good one drawn with 1/20 counts twenty times."""
+def test_spread_weights_each_score(path: Path) -> None:
+    """Quantiles and histogram weight each score by the inverse of its sampling probability."""
     rng = random.Random(1)
     bad = [made(NOW - 10 - n, Simulated(1.0, 1.0), rng) for n in range(20)]
     good = [made(NOW - 500 - n, Simulated(0.0, 0.05), rng) for n in range(2000)]
@@ -353,8 +353,8 @@ def test_the_box_counts_each_score_by_the_calls_it_stands_for(path: Path) -> Non
     assert item.box.shares[0] > 0.98
 
 
-def test_cost_is_counted_and_what_is_not_known_of_it(path: Path) -> None:
-    """By evaluator, the dearest first."""
+def test_cost_is_counted_by_evaluator(path: Path) -> None:
+    """Requests, tokens and dollars are counted by evaluator, the most expensive first."""
     fill(path, calls(100, NOW - DAY, Simulated(probability=1.0)))
     judge, screen = build_report(ReportRequest(str(path), TODAY)).spent
     assert (judge.evaluator, judge.looked_at, judge.requests, judge.input_tokens) == ("judge@2", 100, 100, 90_000)
@@ -365,8 +365,8 @@ def test_cost_is_counted_and_what_is_not_known_of_it(path: Path) -> None:
 # --- the worst answers -----------------------------------------------------------------------------------------------
 
 
-def test_the_worst_come_first_with_their_unsupported_words(path: Path) -> None:
-    """Marked in the answer, with the chunks beside it; the same answer to the same question is shown once."""
+def test_worst_answers_mark_their_unsupported_words(path: Path) -> None:
+    """The worst answers have their unsupported words marked, and repeated answers are shown once."""
     found = regression(path)
     (problem,) = found.problems
     assert (problem.score, problem.evaluator) == (1.0, "judge@2")
@@ -392,8 +392,8 @@ def _compared(path: Path, *labelling: str) -> Report:
     return build_report(ReportRequest(str(path), TODAY, made_at=NOW))
 
 
-def test_words_that_were_only_compared_are_not_said_to_lack_support(path: Path) -> None:
-    """They are in no chunk, which a true paraphrase is not either."""
+def test_compared_words_are_not_said_to_lack_support(path: Path) -> None:
+    """Words that an evaluator only compared are reported as absent from the chunks, not as unsupported."""
     found = _compared(path)
     assert {problem.compared for problem in found.problems if problem.marks} == {True}
     for text in (render_html(found), render_markdown(found), render_terminal(found)):
@@ -403,16 +403,16 @@ def test_words_that_were_only_compared_are_not_said_to_lack_support(path: Path) 
     assert "does not have the marked words" in render_html(found)
 
 
-def test_words_that_a_judge_labelled_are_said_to_lack_support(path: Path) -> None:
-    """By an evaluator that gives `faithfulness`, too."""
+def test_labelled_words_are_said_to_lack_support(path: Path) -> None:
+    """Words of statements that an evaluator labelled are reported as unsupported."""
     found = _compared(path, "faithfulness")
     assert {problem.compared for problem in found.problems if problem.marks} == {False}
     for text in (render_html(found), render_markdown(found), render_terminal(found)):
         assert "supported by no retrieved chunk" in " ".join(text.split())
 
 
-def test_without_texts_the_worst_are_still_named(path: Path) -> None:
-    """By trace and score; what was said was not kept."""
+def test_worst_answers_without_texts_have_their_trace(path: Path) -> None:
+    """Without texts, the worst answers are listed with trace and score."""
     fill(path, calls(50, NOW - DAY, Simulated(0.5, 1.0)), texts=False)
     found = build_report(ReportRequest(str(path), TODAY, worst=3))
     assert len(found.problems) == 3
@@ -434,8 +434,8 @@ def with_results(each: Offered, evaluator: str, **values: float) -> Offered:
     return replace(each, evaluations=evaluations)
 
 
-def test_the_share_of_bad_answers_comes_first_and_the_worst_are_the_most_unsupported(path: Path) -> None:
-    """13 % of the answers may be bad where 4 % of the statements are; an answer that is all invented is worse."""
+def test_headline_is_the_hallucination_rate(path: Path) -> None:
+    """The report opens with the hallucination rate and ranks the worst answers by unsupported statements."""
     source = replace(SOURCE, judged=("faithfulness", "hallucinated", "hallucination"))
     offered = [
         with_results(each, "judge", hallucinated=float(each.evaluations[1].results["hallucination"].value > 0))  # type: ignore[union-attr]
@@ -450,8 +450,8 @@ def test_the_share_of_bad_answers_comes_first_and_the_worst_are_the_most_unsuppo
     assert found.problems[0].score == 1.0
 
 
-def test_answers_without_any_context_have_a_line_of_their_own(path: Path) -> None:
-    """In every form of the report: it is the plainest sign of a broken retriever."""
+def test_answers_without_context_have_a_line(path: Path) -> None:
+    """Every form of the report has a line on answers given without any context."""
     source = replace(SOURCE, screened=("answered_without_context", *SOURCE.screened))
     offered = calls(200, NOW - DAY, Simulated())
     offered = [
@@ -467,8 +467,8 @@ def test_answers_without_any_context_have_a_line_of_their_own(path: Path) -> Non
     assert wording.without_context_sentence(regression(path.with_name("other.db"))) == ""
 
 
-def test_calls_that_a_rule_always_has_judged_are_a_group_of_their_own(path: Path) -> None:
-    """The sums are those that the process itself would have kept, so that the intervals hold here, too."""
+def test_calls_judged_by_a_rule_are_a_stratum(path: Path) -> None:
+    """Calls that a rule always has judged are summed as in the running process."""
     offered = calls(300, NOW - DAY, Simulated(0.1, 0.3)) + [
         replace(each, decision="always_rule") for each in calls(100, NOW - DAY, Simulated(0.3, 1.0), 2)
     ]
@@ -486,8 +486,8 @@ def test_calls_that_a_rule_always_has_judged_are_a_group_of_their_own(path: Path
     assert (found.overall.low, found.overall.high) == pytest.approx((ours.low, ours.high), rel=1e-9)
 
 
-def test_the_start_of_a_release_is_marked_in_the_chart(path: Path) -> None:
-    """What changed with it is seen at a glance."""
+def test_rollout_is_marked_in_the_chart(path: Path) -> None:
+    """The first call of a new release is marked in the chart of the page and of the terminal."""
     fill(path, calls(150, NOW - DAY, Simulated(0.02, 0.5)))
     later = [each for each in calls(150, NOW - DAY, Simulated(0.3, 0.5), 2) if each.at > NOW - DAY / 2]
     fill(path, later, replace(SOURCE, release="1.5.0"))
@@ -499,8 +499,8 @@ def test_the_start_of_a_release_is_marked_in_the_chart(path: Path) -> None:
     assert "release 1.5.0" in render_terminal(found)
 
 
-def test_the_terminal_cuts_no_metric_and_markdown_leaves_figures_alone(path: Path) -> None:
-    """`Hallucinat..` and `3\\.5 points` were seen."""
+def test_narrow_terminal_and_markdown_keep_names_and_figures(path: Path) -> None:
+    """A narrow terminal wraps names instead of cutting them, and Markdown does not escape figures."""
     found = regression(path)
     narrow = render_terminal(found, width=60)
     assert ".." not in narrow.split("The worst answers")[0].replace("...", "")
@@ -512,8 +512,8 @@ def test_the_terminal_cuts_no_metric_and_markdown_leaves_figures_alone(path: Pat
     ("ranges", "expected"),
     [([(3, 5), (1, 4)], [(1, 5)]), ([(-5, 2), (8, 99)], [(0, 2), (8, 10)]), ([(4, 4), (6, 5)], [])],
 )
-def test_marks_stay_inside_the_answer(ranges: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
-    """Overlaps are joined, empty and reversed ones are nothing."""
+def test_merge_ranges_clips_and_joins(ranges: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
+    """Ranges are clipped to the answer, overlapping ones are joined, empty and reversed ones dropped."""
     assert merge_ranges(ranges, 10) == expected
 
 
@@ -532,27 +532,27 @@ def test_marks_stay_inside_the_answer(ranges: list[tuple[int, int]], expected: l
         ("2027-01-15T08:00", NOW),
     ],
 )
-def test_times_are_read(text: str, expected: float) -> None:
-    """So long ago, or a date with or without time and zone."""
+def test_times_are_parsed(text: str, expected: float) -> None:
+    """A time is a length of time ago, `now`, or a date with or without time and zone."""
     assert parse_time(text, NOW, "--since") == expected
 
 
 @pytest.mark.parametrize("text", ["yesterday", "24", "h", "-1h", "2027-13-01", ""])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    """With what to write instead."""
+def test_wrong_time_is_refused(text: str) -> None:
+    """A text that is no time is refused with examples of times."""
     with pytest.raises(SettingsError, match="--since must be a time"):
         parse_time(text, NOW, "--since")
 
 
-def test_the_end_comes_after_the_start() -> None:
-    """Else somebody mixed the two up."""
+def test_period_must_end_after_its_start() -> None:
+    """A period that ends before it starts is refused."""
     with pytest.raises(SettingsError, match="must be before"):
         parse_period("1h", "2h", NOW)
 
 
 @pytest.mark.parametrize("length", [61.0, 3600.0, DAY, 7 * DAY, 90 * DAY, 800 * DAY])
-def test_a_time_is_divided_without_gaps(length: float) -> None:
-    """From its start to its end, in at most 48 parts."""
+def test_period_is_divided_without_gaps(length: float) -> None:
+    """A period is divided into at most 48 adjacent parts from its start to its end."""
     parts = divide(Period(NOW - length, NOW))
     assert (parts[0].start, parts[-1].end) == (NOW - length, NOW)
     assert all(left.end == right.start for left, right in pairwise(parts))
@@ -570,15 +570,15 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 def test_hostile_texts_are_text_in_html(hostile_report: Report) -> None:
-    """No element, no attribute and no address but the page's own (a real browser's view: the integration tests)."""
+    """Hostile texts add no element, attribute or address to the page (the integration tests use a browser)."""
     parsed = Parsed(render_html(hostile_report))
     assert not {"script", "img", "iframe", "a", "base", "form", "input", "link", "object"} & set(parsed.tags)
     assert not [name for _, name in parsed.attributes if name.startswith("on") or name in ("href", "src", "id")]
     assert parsed.tags["style"] == parsed.tags["title"] == 1
 
 
-def test_no_cell_of_the_csv_is_a_formula(hostile_report: Report) -> None:
-    """Whatever metrics, workflows and models are called; numbers stay numbers."""
+def test_no_csv_cell_is_a_formula(hostile_report: Report) -> None:
+    """No text in the CSV starts like a formula, and numbers stay numbers."""
     rows = list(csv.reader(StringIO(to_csv(hostile_report), newline="")))
     assert len({len(row) for row in rows}) == 1
     texts = [cell for row in rows[1:] for cell in row if not re.fullmatch(r"-?[\d.e+-]+", cell)]
@@ -587,7 +587,7 @@ def test_no_cell_of_the_csv_is_a_formula(hostile_report: Report) -> None:
 
 
 def test_hostile_texts_are_text_in_markdown(hostile_report: Report) -> None:
-    """No HTML, no link, no image, no code, no table or heading of theirs, no mention."""
+    """Hostile texts add no HTML, link, image, code, table, heading or mention to the Markdown."""
     text = render_markdown(hostile_report)
     unescaped = re.sub(r"\\.", "", text)
     ours = re.compile(r"^(# |## |### |\||> |- chunk|\Z)")
@@ -599,21 +599,21 @@ def test_hostile_texts_are_text_in_markdown(hostile_report: Report) -> None:
     assert all(line.count("|") in (0, 3, 4, 5, 6, 8, 9) for line in unescaped.splitlines())
 
 
-def test_a_terminal_is_not_controlled(hostile_report: Report) -> None:
-    """No escape sequence, no bell, no turning of the line, with colours on or off."""
+def test_terminal_gets_no_control_characters(hostile_report: Report) -> None:
+    """Hostile texts write no escape sequence, bell or change of direction to a terminal."""
     plain = render_terminal(hostile_report)
     coloured = re.sub(r"\x1b\[[\d;]*m", "", render_terminal(hostile_report, colour=True))
     for text in (plain, coloured):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
 
 
-def test_a_terminal_without_unicode_gets_ascii(hostile_report: Report) -> None:
-    """Bars as digits, a minus as a hyphen, anything else as a question mark."""
+def test_ascii_terminal_gets_ascii(hostile_report: Report) -> None:
+    """A terminal without Unicode gets digits as bars and a question mark for other characters."""
     assert render_terminal(hostile_report, plain=True).isascii()
 
 
-def test_the_json_is_ascii_and_strict(hostile_report: Report) -> None:
-    """Any parser takes it: no NaN, no lone surrogate outside an escape."""
+def test_json_is_ascii_and_strict(hostile_report: Report) -> None:
+    """The JSON is ASCII without NaN, so that any parser reads it."""
     text = to_json(hostile_report)
     assert text.isascii()
     found = json.loads(text, parse_constant=pytest.fail)
@@ -627,8 +627,8 @@ def run(path: Path, *more: str) -> int:
     return main(["report", str(path), "--since", "2027-01-14T08:00", "--until", "2027-01-15T08:00", *more])
 
 
-def test_the_command_prints_the_verdict_first(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a terminal's first line."""
+def test_command_prints_the_verdict_first(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verdict is the first line of the output."""
     regression(path)
     assert run(path) == 0
     assert capsys.readouterr().out.startswith("Unsupported statements went up by ")
@@ -643,18 +643,18 @@ def test_the_command_prints_the_verdict_first(path: Path, capsys: pytest.Capture
         ("r.csv", "part,"),
     ],
 )
-def test_the_suffix_of_the_file_says_the_form(path: Path, tmp_path: Path, name: str, start: str) -> None:
-    """And the file is there as a whole."""
+def test_suffix_of_the_file_selects_the_form(path: Path, tmp_path: Path, name: str, start: str) -> None:
+    """The suffix of --out selects the form, and no partial file is left."""
     regression(path)
     assert run(path, "--out", str(tmp_path / name)) == 0
     assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
     assert not (tmp_path / f"{name}.new").exists()
 
 
-def test_the_environment_names_the_history(
+def test_environment_names_the_history(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As it does for the application."""
+    """RAGTRACE_STORE names the history if no path is given."""
     regression(path)
     monkeypatch.setenv("RAGTRACE_STORE", str(path))
     assert main(["report", "--since", "2027-01-14T08:00", "--until", "2027-01-15T08:00", "--format", "json"]) == 0
@@ -671,29 +671,29 @@ def test_the_environment_names_the_history(
         (["{path}", "--out", "/nowhere/r.html"], 1, "cannot be written"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_errors_have_message_and_status(
     path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, says: str
 ) -> None:
-    """With the exit status that the help documents."""
+    """Each error has a message and the exit status that the help documents."""
     fill(path, [])
     assert main(["report", *(each.format(path=path) for each in arguments)]) == status
     assert says in capsys.readouterr().err
 
 
-def test_without_rich_the_terminal_gets_markdown(
+def test_terminal_gets_markdown_without_rich(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The extra `cli` makes the report prettier, and is not needed to read it."""
+    """Without rich, the report is printed as Markdown."""
     regression(path)
     monkeypatch.setitem(sys.modules, "rich", None)
     assert run(path) == 0
     assert capsys.readouterr().out.startswith("# Unsupported statements went up by ")
 
 
-def test_without_jinja2_the_html_form_says_what_to_install(
+def test_html_form_without_jinja2_says_what_to_install(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And no half-written file is left."""
+    """Without Jinja2, the HTML form is refused with what to install, and no file is left."""
     regression(path)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert run(path, "--out", str(tmp_path / "r.html")) == 2
@@ -710,6 +710,6 @@ def test_without_jinja2_the_html_form_says_what_to_install(
         (1.5, 0, "1.5000 USD"),
     ],
 )
-def test_money_that_is_not_known_is_not_shown_as_none(usd: float, unpriced: int, told: str) -> None:
-    """0.0000 USD would be a figure that nobody has computed."""
+def test_unknown_price_is_not_shown_as_zero(usd: float, unpriced: int, told: str) -> None:
+    """An unknown price is named as such instead of 0.0000 USD."""
     assert wording.format_cost(EvaluatorCost("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == told

@@ -72,8 +72,8 @@ def faithfulness(out: str = "scores.jsonl") -> list[float | str]:
 # --- what comes out --------------------------------------------------------------------------------------------------
 
 
-def test_each_call_is_a_line_in_order() -> None:
-    """With its number, its id, and a score or a reason."""
+def test_output_has_one_row_per_call() -> None:
+    """The output has a row for each call in order, with line number, id, and a score or a reason."""
     write(call("good 1", id="a"), call("invented 2", id=7), call(None), call("refused 3"))
     assert score() == FAILURE
     assert [(row["line"], row["id"]) for row in rows()] == [(1, "a"), (2, 7), (3, None), (4, None)]
@@ -81,16 +81,16 @@ def test_each_call_is_a_line_in_order() -> None:
     assert not Path("scores.jsonl.part").exists()
 
 
-def test_the_evidence_is_in_the_row() -> None:
-    """Which statement has no support, and where it stands."""
+def test_row_has_unsupported_statements() -> None:
+    """A row has the unsupported statements with their places in the answer."""
     write(call("invented thing"))
     assert score() == OK
     (claim,) = rows()[0]["unsupported"]
     assert (claim["text"], claim["start"], claim["end"], claim["support"]) == ("invented thing", 0, 14, "not_found")
 
 
-def test_the_embedded_judge_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """It scores without a key, and calls no comparison of words faithfulness."""
+def test_embedded_judge_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    """The embedded judge needs no key and does not call its comparison of words faithfulness."""
     contexts = ["The tower is in Paris, France."]
     write(call("The tower is in Paris.", contexts=contexts), call("The bridge is in Berlin.", contexts=contexts))
     assert main(["score", "calls.jsonl", "--out", "scores.jsonl"]) == OK
@@ -99,8 +99,8 @@ def test_the_embedded_judge_is_the_default(capsys: pytest.CaptureFixture[str]) -
     assert "faithfulness" not in capsys.readouterr().out
 
 
-def test_answers_that_quote_may_be_scored_for_faithfulness(capsys: pytest.CaptureFixture[str]) -> None:
-    """By the embedded judge, where that is asked for by name."""
+def test_extractive_judge_scores_faithfulness(capsys: pytest.CaptureFixture[str]) -> None:
+    """`embedded:extractive` scores faithfulness."""
     contexts = ["The tower is in Paris, France."]
     write(call("The tower is in Paris.", contexts=contexts), call("The bridge is in Berlin.", contexts=contexts))
     assert main(["score", "calls.jsonl", "--out", "scores.jsonl", "--judge", "embedded:extractive"]) == OK
@@ -108,8 +108,8 @@ def test_answers_that_quote_may_be_scored_for_faithfulness(capsys: pytest.Captur
     assert re.search(r"faithfulness +0\.5000 +2  0", capsys.readouterr().out)
 
 
-def test_the_json_summary_has_means_counts_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    """One object on standard output."""
+def test_json_summary_has_means_counts_and_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    """--json prints one object with means, counts and cost."""
     write(call("good 1"), call("invented 2"), call(""), call("unparsable 3"), "{torn", call("good 4", comment="x"))
     assert score("--json", "--metrics", "faithfulness") == FAILURE
     printed = capsys.readouterr()
@@ -127,8 +127,8 @@ def test_the_json_summary_has_means_counts_and_cost(capsys: pytest.CaptureFixtur
     assert "ragtrace: line 5 skipped: not JSON" in printed.err
 
 
-def test_csv_has_a_row_a_call() -> None:
-    """Scores and reasons in columns of their own; several statements in one cell."""
+def test_csv_has_one_row_per_call() -> None:
+    """The CSV has columns for scores and reasons, and several statements in one cell."""
     write(call('invented "thing",\n2', id="a"), call("refused"))
     assert score(out="scores.csv") == FAILURE
     first, second = table()
@@ -138,8 +138,8 @@ def test_csv_has_a_row_a_call() -> None:
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", " =", "＝"])  # noqa: RUF001
-def test_no_cell_is_a_formula(start: str) -> None:
-    """A text that a spreadsheet would run has a quote before it; it comes from users and from documents."""
+def test_no_csv_cell_is_a_formula(start: str) -> None:
+    """A text that a spreadsheet would run as a formula has a quote before it."""
     text = f'{start}HYPERLINK("http://evil.example","x")'
     write(call("good", id=text))
     assert score(out="scores.csv") == OK
@@ -147,14 +147,14 @@ def test_no_cell_is_a_formula(start: str) -> None:
     assert row["id"] == f"'{text}"
 
 
-def test_numbers_stay_numbers() -> None:
-    """A negative score is no formula."""
+def test_numbers_are_not_quoted() -> None:
+    """A negative number is not taken for a formula."""
     assert [without_formula(cell) for cell in (-0.5, 1, None, "plain", "-0.5")] == [-0.5, 1, None, "plain", "'-0.5"]
 
 
 @pytest.mark.parametrize("out", ["scores.jsonl", "scores.csv"])
-def test_texts_of_every_kind_come_through(out: str) -> None:
-    """Other scripts, line separators, and half a surrogate pair, which no UTF-8 file can hold."""
+def test_unusual_texts_are_kept(out: str) -> None:
+    """Other scripts, line separators and lone surrogates come through unchanged."""
     write(call("invented \u2028 \u4e2d\u6587 \ud83d", id="\ud800"))
     assert score(out=out) == OK
     assert Path(out).read_bytes().decode("utf-8")
@@ -189,8 +189,8 @@ def test_texts_of_every_kind_come_through(out: str) -> None:
     ],
     ids=range(14),
 )
-def test_a_bad_line_is_told_by_number_and_skipped(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The others are scored; the status says that something was wrong."""
+def test_bad_line_is_reported_and_skipped(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bad line is reported by number and skipped, and the exit status is 1."""
     write(call("good 1"), line, call("good 2"))
     assert score() == FAILURE
     errors = capsys.readouterr().err
@@ -199,15 +199,15 @@ def test_a_bad_line_is_told_by_number_and_skipped(line: str, said: str, capsys: 
     assert [row["line"] for row in rows()] == [1, 3]
 
 
-def test_a_line_that_is_not_utf_8_is_bad(capsys: pytest.CaptureFixture[str]) -> None:
-    """The byte is told."""
+def test_line_that_is_not_utf_8_is_bad(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line that is not UTF-8 is reported with the position of the byte."""
     Path("calls.jsonl").write_bytes(b'{"answer": "good"}\n{"answer": "\xff"}\n')
     assert score() == FAILURE
     assert "line 2 skipped: not UTF-8 at byte 12" in capsys.readouterr().err
 
 
-def test_many_bad_lines_are_told_in_part(capsys: pytest.CaptureFixture[str]) -> None:
-    """A file of another kind must not fill the terminal."""
+def test_only_first_bad_lines_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the first bad lines are reported one by one; the others are counted."""
     write(*["nonsense"] * 50)
     assert score() == FAILURE
     errors = capsys.readouterr().err.splitlines()
@@ -215,15 +215,15 @@ def test_many_bad_lines_are_told_in_part(capsys: pytest.CaptureFixture[str]) -> 
     assert errors[-1] == "ragtrace: 30 more lines skipped"
 
 
-def test_blank_lines_a_byte_order_mark_and_a_missing_end_are_no_errors() -> None:
-    """As editors leave them."""
+def test_blank_lines_and_byte_order_mark_are_no_errors() -> None:
+    """Blank lines, a byte order mark and a missing final newline are no errors."""
     Path("calls.jsonl").write_bytes(b'\xef\xbb\xbf{"answer": "good 1"}\r\n\r\n\n{"answer": "good 2"}')
     assert score() == OK
     assert [row["line"] for row in rows()] == [1, 4]
 
 
-def test_an_empty_file_is_no_error() -> None:
-    """It gives an empty file."""
+def test_empty_file_gives_an_empty_file() -> None:
+    """An empty file of calls gives an empty file of scores."""
     write()
     assert score() == OK
     assert Path("scores.jsonl").read_bytes() == b""
@@ -248,7 +248,7 @@ def test_an_empty_file_is_no_error() -> None:
     ids=str,
 )
 def test_wrong_usage_judges_nothing(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line says what was wrong, and the status is 2."""
+    """Wrong usage ends with one line and status 2 before anything is judged."""
     write(call("good"))
     assert score(*options) == USAGE
     errors = capsys.readouterr().err
@@ -257,8 +257,8 @@ def test_wrong_usage_judges_nothing(options: list[str], said: str, capsys: pytes
     assert WordyJudge.asked == 0
 
 
-def test_a_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    """And leaves no journal behind."""
+def test_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing file of calls is wrong usage and leaves no journal."""
     assert score() == USAGE
     assert "calls.jsonl" in capsys.readouterr().err
     assert not list(Path().iterdir())
@@ -267,8 +267,8 @@ def test_a_missing_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> No
 # --- going on where it was -------------------------------------------------------------------------------------------
 
 
-def test_identical_calls_are_judged_once() -> None:
-    """A line that describes the same call costs nothing, and says so."""
+def test_identical_lines_are_judged_once() -> None:
+    """A line that describes the same call as another costs nothing and is marked as cached."""
     write(call("good 1"), call("good 2"), call("good 1", id="again"))
     assert score() == OK
     assert WordyJudge.asked == 2
@@ -277,7 +277,7 @@ def test_identical_calls_are_judged_once() -> None:
 
 
 def test_finished_scores_are_not_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
-    """Unless that is asked for."""
+    """A finished output is only replaced with --restart."""
     write(call("good 1"))
     assert score() == OK
     assert score() == USAGE
@@ -287,8 +287,8 @@ def test_finished_scores_are_not_overwritten(capsys: pytest.CaptureFixture[str])
     assert WordyJudge.asked == 2
 
 
-def test_calls_that_failed_for_a_passing_reason_are_judged_again() -> None:
-    """By the same command, and no others."""
+def test_retryable_failures_are_judged_again() -> None:
+    """The same command judges calls again that failed because the judge was unavailable, and no others."""
     write(call("good 1"), call("away 2"), call("refused 3"))
     assert score() == FAILURE
     assert faithfulness() == [1.0, "unavailable", "refused"]
@@ -297,8 +297,8 @@ def test_calls_that_failed_for_a_passing_reason_are_judged_again() -> None:
     assert WordyJudge.asked == 4
 
 
-def test_a_line_that_was_changed_is_judged_again() -> None:
-    """What the journal has is of another call."""
+def test_changed_line_is_judged_again() -> None:
+    """A line whose call differs from the journal's entry is judged again."""
     write(call("good 1"), call("away 2"))
     assert score() == FAILURE
     write(call("invented 1"), call("good 2"), call("good 3"))
@@ -307,8 +307,8 @@ def test_a_line_that_was_changed_is_judged_again() -> None:
 
 
 @pytest.mark.parametrize("options", [["--metrics", "hallucination"], ["--judge", "embedded"]], ids=str)
-def test_the_journal_of_another_run_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Scores of two judges, or of other metrics, are not mixed in one file."""
+def test_journal_of_another_run_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A journal of another judge or other metrics is refused."""
     write(call("away 1"))
     assert score() == FAILURE
     capsys.readouterr()
@@ -320,8 +320,8 @@ def test_the_journal_of_another_run_is_refused(options: list[str], capsys: pytes
 @pytest.mark.parametrize(
     "tail", [b'{"key": "00', b"\x00" * 100, b'{"key": "zz", "again": false, "row": {"line": 1}}\n', b"[]\n"]
 )
-def test_a_torn_end_is_repaired(tail: bytes) -> None:
-    """Whatever a crash left there."""
+def test_torn_journal_end_is_repaired(tail: bytes) -> None:
+    """A torn last entry of the journal is cut off."""
     write(call("good 1"), call("away 2"))
     assert score() == FAILURE
     whole = Path("scores.jsonl").read_bytes()
@@ -333,8 +333,8 @@ def test_a_torn_end_is_repaired(tail: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", range(0, 700, 50))
-def test_a_journal_torn_anywhere_gives_the_same_scores(size: int) -> None:
-    """Cut at any byte."""
+def test_journal_torn_anywhere_gives_the_same_scores(size: int) -> None:
+    """A journal cut at any byte leads to the same scores."""
     write(call("good 1"), call("invented 2"), call("away 3"))
     assert score() == FAILURE
     whole = Path("scores.jsonl").read_bytes()
@@ -344,8 +344,8 @@ def test_a_journal_torn_anywhere_gives_the_same_scores(size: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such locks on Windows")
-def test_two_runs_do_not_write_one_journal(capsys: pytest.CaptureFixture[str]) -> None:
-    """The second would pay for what the first is paying for."""
+def test_journal_is_locked_against_a_second_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """A second run on the same output is refused."""
     import fcntl
 
     write(call("away 1"))
@@ -357,8 +357,8 @@ def test_two_runs_do_not_write_one_journal(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of file sizes on Windows")
-def test_a_full_disk_loses_nothing() -> None:
-    """The run ends with what was judged; when there is room again, only the rest is judged."""
+def test_full_disk_loses_nothing() -> None:
+    """A full disk ends the run with what was judged kept, and the next run judges only the rest."""
     import resource
 
     write(*(call(f"good {number}") for number in range(100)))
@@ -376,8 +376,8 @@ def test_a_full_disk_loses_nothing() -> None:
     assert faithfulness() == [1.0] * 100
 
 
-def test_a_judge_that_stays_away_ends_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """Instead of marking a million calls unavailable; what it had judged is kept."""
+def test_unavailable_judge_ends_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """A judge that stays unavailable ends the run, and what it had judged is kept."""
     write(call("good 0"), *(call(f"away {number}") for number in range(300)))
     assert score("--timeout", "0.2", "--concurrency", "2") == FAILURE
     assert "kept failing" in capsys.readouterr().err
@@ -431,8 +431,8 @@ def most_often(requests: Iterable[Request]) -> Counter[int]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on Windows")
 @pytest.mark.parametrize("out", ["scores.jsonl", "scores.csv"])
-def test_killed_half_way_and_started_again(out: str) -> None:
-    """The same bytes as undisturbed; only calls in flight at the kill are judged twice; no torn file at any moment."""
+def test_killed_run_is_resumed(out: str) -> None:
+    """A killed run that is started again gives the same bytes and judges at most the calls in flight twice."""
     write(*(call(f"Answer {number % 900}.", id=number) for number in range(1_000)))
     with JudgeServer(Halting(1)) as server:
         undisturbed = finish(start(server, f"other-{out}"))
@@ -458,7 +458,7 @@ def test_killed_half_way_and_started_again(out: str) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process on Windows")
 def test_control_c_keeps_what_was_judged() -> None:
-    """Status 130, two lines, no traceback; the same command goes on."""
+    """Ctrl-C ends with status 130 and two lines, and the same command goes on."""
     write(*(call(f"Answer {number}.") for number in range(200)))
     halting = Halting(50)
     with JudgeServer(halting) as server:
@@ -489,18 +489,18 @@ def test_control_c_keeps_what_was_judged() -> None:
         ),
     ],
 )
-def test_a_mean_out_of_its_bounds_has_an_exit_status_of_its_own(
+def test_mean_out_of_bounds_has_its_own_status(
     bounds: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Continuous integration fails on it; a mean right at the bound keeps it."""
+    """A mean beyond --fail-under or --fail-over ends with status 3; a mean at the bound does not."""
     write(call("good answer"), call("invented answer"))
     assert score(*bounds) == status
     assert said in capsys.readouterr().out
     assert len(rows()) == 2, "the scores are there all the same"
 
 
-def test_a_metric_without_any_score_keeps_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
-    """A gate that passes because nothing was judged would be worse than none."""
+def test_metric_without_scores_is_out_of_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bound on a metric without any score counts as exceeded."""
     write(call("refused this"))
     assert score("--fail-under", "faithfulness=0.1", "--json") == OUT_OF_BOUNDS
     said = json.loads(capsys.readouterr().out)["out_of_bounds"]
@@ -515,10 +515,8 @@ def test_a_metric_without_any_score_keeps_no_bound(capsys: pytest.CaptureFixture
         (["--fail-under", "answer_relevancy=0.8"], "computed are faithfulness"),
     ],
 )
-def test_a_bound_that_makes_no_sense_stops_before_anything_is_judged(
-    bound: list[str], advice: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On the good side of a metric, or on one that is not computed."""
+def test_senseless_bound_is_refused(bound: list[str], advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bound on the good side of a metric, or on a metric that is not computed, is refused before judging."""
     write(call("good answer"))
     assert score(*bound) == USAGE
     assert advice in capsys.readouterr().err
@@ -526,8 +524,8 @@ def test_a_bound_that_makes_no_sense_stops_before_anything_is_judged(
 
 
 @pytest.mark.parametrize("bound", ["faithfulness", "=0.5", "faithfulness=high", "faithfulness=nan"])
-def test_a_bound_needs_a_metric_and_a_number(bound: str) -> None:
-    """Anything else is wrong usage."""
+def test_bound_needs_a_metric_and_a_number(bound: str) -> None:
+    """A bound without a metric or a number is wrong usage."""
     write(call("good answer"))
     with pytest.raises(SystemExit) as stopped:
         score("--fail-under", bound)
@@ -543,30 +541,30 @@ def test_a_bound_needs_a_metric_and_a_number(bound: str) -> None:
     ],
     ids=["ragas", "older ragas", "deepeval"],
 )
-def test_the_names_of_other_libraries_are_understood(record: dict[str, Any]) -> None:
-    """A data set that was made for RAGAS or DeepEval needs no rewriting."""
+def test_keys_of_ragas_and_deepeval_are_understood(record: dict[str, Any]) -> None:
+    """The keys of RAGAS and DeepEval describe the same parts of a call."""
     found = call_from_record(record)
     texts = (found.query, [document.text for document in found.contexts or ()], found.answer, found.reference)
     assert texts == ("Where?", ["Here."], "good", "Here.")
 
 
-def test_context_is_the_right_passages_in_a_record_of_deepeval_alone() -> None:
-    """Elsewhere the word may stand for anything, and is left alone."""
+def test_context_key_is_read_in_deepeval_records_only() -> None:
+    """`context` means the reference contexts in records of DeepEval and is ignored elsewhere."""
     theirs = call_from_record({"input": "Where?", "actual_output": "good", "context": ["There."]})
     assert [document.text for document in theirs.reference_contexts or ()] == ["There."]
     assert call_from_record({"query": "Where?", "answer": "good", "context": ["There."]}).reference_contexts is None
 
 
-def test_two_names_of_the_same_part_are_an_error_of_that_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Which of the two is meant cannot be guessed."""
+def test_two_keys_for_one_part_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line with two keys for the same part of a call is bad."""
     write({**call("good answer"), "response": "another"}, call("good answer"))
     assert score() == FAILURE
     assert "line 1 skipped: 'response' and another key both mean 'answer'" in capsys.readouterr().err
     assert len(rows()) == 1
 
 
-def test_a_score_file_becomes_a_report(capsys: pytest.CaptureFixture[str]) -> None:
-    """With the file of the calls beside it, it shows the worst answers and their unsupported statements."""
+def test_score_file_becomes_a_report(capsys: pytest.CaptureFixture[str]) -> None:
+    """`ragtrace report` on a score file with its calls shows the worst answers and their unsupported statements."""
     write(call("good answer", workflow="shop"), "not json", call("invented <answer>", workflow="shop"))
     assert score() == FAILURE
     assert main(["report", "scores.jsonl", "--calls", "calls.jsonl", "--out", "page.html"]) == OK
@@ -581,8 +579,8 @@ def test_a_score_file_becomes_a_report(capsys: pytest.CaptureFixture[str]) -> No
     assert (by_name["faithfulness"], found["calls"], found["path"]) == (0.5, 2, "scores.jsonl")
 
 
-def test_a_report_on_a_wrong_file_says_what_to_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """The calls are not the scores, and other calls are not those that were scored."""
+def test_report_on_a_wrong_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is no score file, or calls that were not scored, are refused with what to name."""
     write(call("good answer"))
     assert main(["report", "calls.jsonl"]) == USAGE
     assert "line 1 of calls.jsonl is no score" in capsys.readouterr().err

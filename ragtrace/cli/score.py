@@ -185,7 +185,7 @@ def _score(options: argparse.Namespace) -> FileOutcome:
         options.out,
         judge=judge,
         metrics=names,
-        asked=" ".join(filter(None, (options.judge, options.mode))),
+        judge_spec=" ".join(filter(None, (options.judge, options.mode))),
         concurrency=options.concurrency,
         timeout=options.timeout,
         restart=options.restart,

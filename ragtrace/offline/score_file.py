@@ -49,7 +49,7 @@ def score_file(
     *,
     judge: Judge,
     metrics: str | Sequence[str | Metric] | None = None,
-    asked: str = "",
+    judge_spec: str = "",
     concurrency: int = CONCURRENCY,
     timeout: float | None = TIMEOUT_S,
     restart: bool = False,
@@ -65,7 +65,7 @@ def score_file(
     Args:
         calls: each line an object with `answer` and any other of `call_records.KEYS`, and perhaps an `id`.
         out: `.jsonl` or `.csv`.
-        asked: how the judge was specified, where its id and version do not tell all of it.
+        judge_spec: specification of the judge, part of which its id and version do not tell.
         restart: forget what was judged before.
         quiet: show no progress.
         complain: called with the first bad lines and the first failures of the judge, each in one line of text.
@@ -81,7 +81,7 @@ def score_file(
     header = {
         "ragtrace_score": _FORMAT,
         "judge": f"{judge.id}@{judge.version}",
-        "asked": asked,
+        "asked": judge_spec,
         "metrics": {metric.name: metric.version for metric in wanted},
     }
     began = monotonic()
