@@ -85,19 +85,17 @@ def score_file(
         "metrics": {metric.name: metric.version for metric in wanted},
     }
     began = monotonic()
-    lines, complaints = CallFile(calls), _Complaints(complain)
+    lines = CallFile(calls)
     with Journal(journal_path, header, restart=restart) as journal:
         with show_progress(None, quiet=quiet) as progress, unwatched():
-            run = _Run(lines, journal, progress, complaints)
+            run = _Run(lines, journal, progress, complain)
             asyncio.run(run.judge_all(OfflineEvaluator(judge, wanted, timeout=timeout, concurrency=concurrency)))
         builder = SummaryBuilder()
         rows = _counted(journal.rows(), builder)
         write_atomically(out, FORMS[out.suffix.lower()](rows, [metric.name for metric in wanted]))
         if not run.again:
             journal.remove()
-    return FileOutcome(
-        builder.summary(), complaints.bad_lines, run.resumed, run.again, dict(lines.unread_keys), monotonic() - began
-    )
+    return FileOutcome(builder.summary(), run.bad, run.resumed, run.again, dict(lines.unread_keys), monotonic() - began)
 
 
 def _check_paths(calls: Path, out: Path, journal: Path, *, restart: bool) -> None:
@@ -118,48 +116,28 @@ def _counted(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterator[Scor
         yield row
 
 
-class _Complaints:
-    """The first bad lines and judge failures as text; a file in the wrong form must not fill the terminal."""
-
-    def __init__(self, complain: Callable[[str], None]) -> None:
-        self._complain = complain
-        self.bad_lines = 0
-        self._failures: set[str] = set()
-
-    def bad_line(self, line: BadLine) -> None:
-        self.bad_lines += 1
-        if self.bad_lines <= _MOST_COMPLAINTS:
-            self._complain(f"line {line.number} skipped: {line.error}")
-
-    def failure(self, line: CallLine, reason: str) -> None:
-        """Complain at once, in case the key is wrong, and once for each reason."""
-        if reason not in self._failures and len(self._failures) < _MOST_COMPLAINTS:
-            self._failures.add(reason)
-            self._complain(f"line {line.number} not judged: {reason}"[:_MOST_COMPLAINT_CHARS])
-
-    def finish(self) -> None:
-        if self.bad_lines > _MOST_COMPLAINTS:
-            self._complain(f"{self.bad_lines - _MOST_COMPLAINTS} more lines skipped")
-
-
 class _Run:
     """One run over the lines of a file, which judges the calls that the journal does not have."""
 
-    def __init__(self, lines: CallFile, journal: Journal, progress: Progress, complaints: _Complaints) -> None:
-        self._lines, self._journal, self._progress, self._complaints = lines, journal, progress, complaints
+    def __init__(self, lines: CallFile, journal: Journal, progress: Progress, complain: Callable[[str], None]) -> None:
+        self._lines, self._journal, self._progress, self._complain = lines, journal, progress, complain
         self._judging: dict[bytes, asyncio.Event] = {}
         """By key, the calls that are being judged; the event is set when the call is done."""
-        self.resumed = self.again = 0
+        self._failures: set[str] = set()
+        self.bad = self.resumed = self.again = 0
 
     async def judge_all(self, evaluator: OfflineEvaluator) -> None:
         async with evaluator:
             await evaluator.for_each(self._lines, lambda line: self._settle(evaluator, line))
-        self._complaints.finish()
+        if self.bad > _MOST_COMPLAINTS:  # a file in the wrong form must not fill the terminal
+            self._complain(f"{self.bad - _MOST_COMPLAINTS} more lines skipped")
 
     async def _settle(self, evaluator: OfflineEvaluator, line: CallLine | BadLine) -> None:
         self._progress.share_read = self._lines.share_read
         if isinstance(line, BadLine):
-            self._complaints.bad_line(line)
+            self.bad += 1
+            if self.bad <= _MOST_COMPLAINTS:
+                self._complain(f"line {line.number} skipped: {line.error}")
             return
         if self._journal.has_line(line.number, line.key):
             self.resumed += 1
@@ -185,7 +163,10 @@ class _Run:
             detail = next((result.explanation for result in evaluation.results.values() if result.explanation), "")
             if evaluator.given_up:
                 raise JudgeError(evaluation.error, detail)
-            self._complaints.failure(line, f"{evaluation.error}: {detail}" if detail else evaluation.error)
+            failure = f"{evaluation.error}: {detail}" if detail else evaluation.error
+            if failure not in self._failures and len(self._failures) < _MOST_COMPLAINTS:
+                self._failures.add(failure)
+                self._complain(f"line {line.number} not judged: {failure}"[:_MOST_COMPLAINT_CHARS])
 
     def _add(self, line: CallLine, row: ScoreRow, *, again: bool = False) -> None:
         self._journal.add(line.key, row, again=again)
