@@ -1,4 +1,4 @@
-"""Every metric in every situation of a call: one table, a row a situation; a number stands for any score."""
+"""Every metric where a call lacks something: one table, a row a precondition; a number stands for any score."""
 
 from __future__ import annotations
 

@@ -423,7 +423,7 @@ def test_without_chunks_every_statement_is_unsupported() -> None:
     ],
 )
 def test_other_scripts_are_judged_by_their_words(chunk: str, right: str, wrong: str) -> None:
-    """Where answer and chunk share a script, support and invention are told apart."""
+    """Where answer and chunk share a script, supported and invented answers score differently."""
     assert consistency(right, chunk) > 0.55
     assert consistency(wrong, chunk) < 0.35
 

@@ -1,4 +1,4 @@
-"""When there is no number, and what is never made up: the situations of calls, and habits of others not copied."""
+"""When there is no number, and what is never made up: the preconditions of calls, and habits of others not copied."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ def test_without_passages_every_citation_is_unknown(contexts: tuple[Document, ..
 
 
 def test_a_cited_blank_passage_supports_nothing() -> None:
-    """It exists, so it is not unknown; nobody need be asked what it supports."""
+    """A blank passage exists, so it is not unknown; it supports nothing, without any judge."""
     result = scored("citation_precision", asked("a chunk", " "), cited({1: "?"}))
     assert result.value == 0.0
     assert result.attributes["unknown_citations"] == 0

@@ -273,7 +273,7 @@ def test_our_own_group_is_looked_at() -> None:
 def test_a_broken_package_is_an_error_of_its_metric_only(
     theirs: Path, points: str, code: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who asks for the metric is told what is wrong; who lists all is warned and gets the others."""
+    """Asking for the metric raises an error that says what is wrong; listing all metrics warns and leaves it out."""
     package(theirs, points, code)
     name = points.split()[0]
     mine = Registry([registry.get("faithfulness")], group="test.metrics")

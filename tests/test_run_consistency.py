@@ -1,4 +1,4 @@
-"""How alike repeated runs are: ROUGE and BERTScore over pairs, and the scatter of a metric's scores."""
+"""How alike repeated runs are: ROUGE and BERTScore over pairs, and statistics of a metric's scores."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_huge_vectors_keep_their_direction() -> None:
     assert value(vectors_of(table)(of_runs("a", "b", "c"), Judgement())) == pytest.approx((2 * 2**-0.5 + 1) / 3)
 
 
-# --- scatter ---------------------------------------------------------------------------------------------------------
+# --- statistics ------------------------------------------------------------------------------------------------------
 def test_statistics_of_scores() -> None:
     """Mean, population variance and coefficient of variation."""
     found = run_statistics([0.7, 0.6, 0.6])

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, get_args
 
+from ragtrace.core.labels import Support
 from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, formula
 from ragtrace.metrics.preconditions import any_text, blank, declined, share, too_many, unmet, why_missing
@@ -17,7 +18,7 @@ from ragtrace.metrics.preconditions import any_text, blank, declined, share, too
 # One statement without support is one too many: an answer that is half invented is not to pass, and neither is one that
 # contradicts its own sources. The labels of complements agree.
 _NEEDS: Final = frozenset({"claims", "answer_label"})
-_SUPPORTS: Final = ("supported", "contradicted", "partial", "not_found")
+_SUPPORTS: Final[tuple[str, ...]] = get_args(Support)
 _UNSUPPORTED: Final = ("contradicted", "partial", "not_found")
 _NOT_CONTRADICTED: Final = ("supported", "partial", "not_found")
 

@@ -8,15 +8,15 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, get_args
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.labels import RatingMethod
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import SLACK
 from ragtrace.metrics.preconditions import unmet, why_missing
 
-Method = Literal["logprobs", "samples", "single"]
-_METHODS: Final = ("logprobs", "samples", "single")
+_METHODS: Final[tuple[str, ...]] = get_args(RatingMethod)
 _REQUIRED: Final = {
     "query": ("empty_query",),
     "answer": ("empty_answer",),
@@ -48,7 +48,7 @@ class GEval:
     fields: tuple[str, ...]
     low: int
     high: int
-    method: Method
+    method: RatingMethod
     samples: int
     higher_is_better: bool
     threshold: float | None
@@ -120,7 +120,7 @@ def g_eval(
     needs: Sequence[str] = ("query", "answer"),
     low: int = 0,
     high: int = 10,
-    method: Method = "logprobs",
+    method: RatingMethod = "logprobs",
     samples: int = 5,
     higher_is_better: bool = True,
     threshold: float | None = None,

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
-from ragtrace.core.labels import Entailments, Fact
+from ragtrace.core.labels import Entailments, Fact, FactLabel
 from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, formula
 from ragtrace.metrics.preconditions import f1, share, too_many, unmet, why_missing
 
-_LABELS: Final = ("entailment", "neutral", "contradiction")
+_LABELS: Final[tuple[str, ...]] = get_args(FactLabel)
 _FACTS: Final = frozenset({"answer_facts", "reference_facts"})
 Truth: TypeAlias = bool | None
 """None: unknown."""
