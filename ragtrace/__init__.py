@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ragtrace.estimates import Baseline, Estimate
     from ragtrace.evaluation.policy import Sampling
     from ragtrace.judges import EmbeddedJudge
+    from ragtrace.judges.llm.embedder import OpenAIEmbedder
     from ragtrace.judges.llm.openai import OpenAIJudge
-    from ragtrace.judges.local.embedder import OpenAIEmbedder
     from ragtrace.judges.local.hhem import HHEM
     from ragtrace.judges.local.scorer import ScorerJudge
     from ragtrace.metrics.bert_score import BertScoreTokens
@@ -115,7 +115,7 @@ _HOMES = {
     "ragtrace.evaluation.policy": ("Sampling",),
     "ragtrace.judges": ("EmbeddedJudge",),
     "ragtrace.judges.llm.openai": ("OpenAIJudge",),
-    "ragtrace.judges.local.embedder": ("OpenAIEmbedder",),
+    "ragtrace.judges.llm.embedder": ("OpenAIEmbedder",),
     "ragtrace.judges.local.hhem": ("HHEM",),
     "ragtrace.judges.local.scorer": ("ScorerJudge",),
     "ragtrace.metrics.bert_score": ("BertScoreTokens",),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.unscored_reasons import JUDGE_ERROR
 from ragtrace.judges.llm.completions import Completion, read_completion
-from ragtrace.judges.local.embeddings import read_vectors
+from ragtrace.judges.llm.embedder import read_vectors
 
 KEYS = st.sampled_from(
     "choices message delta content refusal finish_reason logprobs token logprob top_logprobs usage prompt_tokens"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Score, Unscored
-from ragtrace.judges.local.embedder import Embeds, OpenAIEmbedder, cosines, embed
+from ragtrace.judges.llm.embedder import Embeds, OpenAIEmbedder, cosines, embed
 from ragtrace.testing import OpenAIServer
 
 

@@ -13,9 +13,9 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import ChunkLabel, Turn
 from ragtrace.core.types import Document, Judgement
 from ragtrace.judges.llm.chat import Cost
+from ragtrace.judges.llm.embedder import Embedder
 from ragtrace.judges.llm.facts import read_claims
 from ragtrace.judges.llm.nuggets import read_nuggets
-from ragtrace.judges.local.embedder import Embedder
 from tests.support.scripted_chat import (
     CALL,
     CLAIMS,

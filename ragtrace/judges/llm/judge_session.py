@@ -11,9 +11,9 @@ from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, Plain
 from ragtrace.judges.llm.chat import Answer
+from ragtrace.judges.llm.embedder import Embedder, embed
 from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.judges.llm.prompt import R as L
-from ragtrace.judges.local.embedder import Embedder, embed
 
 AT_ONCE: Final = 4
 """Most requests about one call at a time."""

@@ -24,7 +24,7 @@ from ragtrace.judges.llm.transport import load
 
 if TYPE_CHECKING:
     from ragtrace.core.price import Price
-    from ragtrace.judges.local.embedder import Embedder
+    from ragtrace.judges.llm.embedder import Embedder
 
 REFERENCE: Final = "reference_contexts_contradicted"
 _MODES: Final = ("fast", "careful", "strict")

@@ -6,9 +6,9 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
+from ragtrace.judges.llm.embedder import cosines
 from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily, note, one_line, shown
 from ragtrace.judges.llm.schemas import YES_NO, one_of, record, texts
-from ragtrace.judges.local.embedder import cosines
 
 WANTED: Final = 3
 _SCHEMA: Final = record(noncommittal=one_of(YES_NO), questions=texts())

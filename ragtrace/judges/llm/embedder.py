@@ -1,0 +1,241 @@
+"""Embeddings: from any OpenAI-compatible server, or from a function of the user's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import math
+import sys
+from array import array
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+
+from ragtrace.core.cost import Cost, record_cost
+from ragtrace.core.errors import JudgeError
+from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of, read_usage
+from ragtrace.judges.llm.completions import check_error, read_json
+from ragtrace.judges.llm.openai_client import Wire
+from ragtrace.judges.llm.response_format import TEXT, habits_of
+from ragtrace.judges.llm.server_errors import ServerError
+from ragtrace.system.threads import DaemonPool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Vectors: TypeAlias = "Sequence[Sequence[float]] | NDArray[np.floating[Any]]"
+"""(texts, d) numbers: lists, or an array."""
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """Embedder that reports its cost."""
+
+    async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
+        """Return one vector a text, all of one width, and their cost. A failure is a `JudgeError`."""
+        ...
+
+
+EmbeddingFunction: TypeAlias = "Callable[[Sequence[str]], Vectors | Awaitable[Vectors]]"
+Embedder: TypeAlias = "Embeds | EmbeddingFunction"
+"""Object with `embed`, or a function, plain or a coroutine function."""
+_TEXTS_AT_A_TIME: Final = 24
+"""Texts in one request: vectors of 3,072 numbers, written as JSON text, stay below the longest reply that is read."""
+_MOST_ATTEMPTS: Final = 4
+"""Requests for the same texts, each without the options that the server rejected in the ones before."""
+_threads = DaemonPool(1_000, "ragtrace-embedder", idle_seconds=10.0)
+
+
+class OpenAIEmbedder:
+    """Embedder behind an OpenAI-compatible server, which sends the vectors in base64, a quarter of the bytes.
+
+    Example: `ragtrace.OpenAIEmbedder("nomic-embed-text", base_url="http://localhost:11434/v1", api_key="none")`
+
+    Args:
+        model: name of the model at the server.
+        base_url: address of the server, with `/v1`; default: `OPENAI_BASE_URL`, else OpenAI.
+        api_key: default: `OPENAI_API_KEY`.
+        timeout: seconds for one request.
+        price: US dollars for a million tokens; default: that of models we know, else the cost is not known.
+
+    Raises:
+        SettingsError: *price* is no price, or *timeout* not positive.
+    """
+
+    def __init__(
+        self,
+        model: str = "text-embedding-3-small",
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeout: float = 60.0,
+        price: Price | None = None,
+    ) -> None:
+        check_price(price)
+        self.model, self._price = model, price
+        self._wire = Wire(base_url=base_url, api_key=api_key, timeout=timeout)
+
+    async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
+        """Return one vector a text, all finite and of one width, and their cost.
+
+        Raises:
+            JudgeError: "unavailable", "timeout", "unparsable" or "non_finite"; with the cost of all requests.
+        """
+        cost, vectors = Cost(), list[list[float]]()
+        try:
+            for start in range(0, len(texts), _TEXTS_AT_A_TIME):
+                some = list(texts[start : start + _TEXTS_AT_A_TIME])
+                reply, paid = await self._request(some)
+                cost += paid
+                vectors += read_vectors(reply, len(some))
+            _check_widths(vectors)
+        except JudgeError as error:
+            raise (cost + Cost.of(error)).on_error(error) from error.__cause__
+        return vectors, cost
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        await self._wire.aclose()
+
+    async def _request(self, texts: list[str]) -> tuple[dict[str, Any], Cost]:
+        """Return the server's reply for *texts*, and the cost of it and of the requests that the server rejected."""
+        server = self._wire.server
+        price = self._price or price_of(self.model, server)
+        habits, rejected = habits_of(server, self.model), Cost()
+        for _ in range(_MOST_ATTEMPTS):
+            # base64 is a third of the digits, and read in a tenth of the time
+            wanted: dict[str, object] = {"model": self.model, "input": texts, "encoding_format": "base64"}
+            body = {name: value for name, value in wanted.items() if name not in habits.dropped}
+            record_cost(Cost(1))
+            try:
+                reply = read_json((await self._wire.post("/embeddings", body)).decode("utf-8", "replace"))
+                check_error({"choices": reply.get("data"), **reply})
+                paid = cost_of_reply(read_usage(reply), price)
+                record_cost(replace(paid, n_calls=0))
+                return reply, rejected + paid
+            except ServerError as error:
+                rejected += cost_of_refusal(price)
+                if not habits.learn(error, body, TEXT):
+                    raise rejected.on_error(error) from error.__cause__
+            except JudgeError as error:
+                raise (rejected + Cost(1)).on_error(error) from error.__cause__
+        raise rejected.on_error(JudgeError("unavailable", f"{server} rejects every request"))
+
+
+def read_vectors(reply: dict[str, Any], count: int) -> list[list[float]]:
+    """Return the vectors of *reply* in the order of their index: exactly *count*, finite and of one width.
+
+    Raises:
+        JudgeError: "unparsable" or "non_finite".
+    """
+    data = reply.get("data")
+    found: dict[int, list[float]] = {}
+    for place, item in enumerate(cast("list[object]", data) if isinstance(data, list) else []):
+        entry = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+        index: object = entry.get("index", place)
+        found[index if type(index) is int else -1] = _vector(entry.get("embedding"))
+    if set(found) != set(range(count)):
+        raise JudgeError("unparsable", f"{count} embeddings wanted, got those of {sorted(found)[:10]}")
+    vectors = [found[index] for index in range(count)]
+    _check_widths(vectors)
+    return vectors
+
+
+def _vector(embedding: object) -> list[float]:
+    """Return an embedding as numbers; it comes as a list of them, or as little-endian 32-bit floats in base64."""
+    if isinstance(embedding, str):
+        numbers = array("f")
+        try:
+            numbers.frombytes(b64decode(embedding, validate=True))
+        except ValueError as error:
+            raise JudgeError("unparsable", f"an embedding is not valid base64: {error}") from None
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        vector = numbers.tolist()
+    elif isinstance(embedding, list):
+        items = cast("list[object]", embedding)
+        if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
+            raise JudgeError("unparsable", "an embedding with something that is no number")
+        try:
+            vector = [float(item) for item in cast("list[float]", items)]
+        except OverflowError:  # an integer of 400 digits
+            vector = [math.inf]
+    else:
+        raise JudgeError("unparsable", f"an embedding is {type(embedding).__name__}, neither base64 nor numbers")
+    if not vector:
+        raise JudgeError("unparsable", "an embedding without numbers")
+    if not all(map(math.isfinite, vector)):
+        raise JudgeError("non_finite", "an embedding with NaN or infinity")
+    return vector
+
+
+def _check_widths(vectors: list[list[float]]) -> None:
+    widths = {len(vector) for vector in vectors}
+    if len(widths) > 1:
+        raise JudgeError("unparsable", f"embeddings of different lengths: {sorted(widths)}")
+
+
+async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]:
+    """Return the vectors of *texts* by *embedder*, unchecked, and their cost.
+
+    A plain function may block, so it is called in a daemon thread. (A thread of asyncio's executor would keep the
+    process waiting at exit for a function that hangs.)
+
+    Raises:
+        JudgeError: *embedder* raised an exception.
+    """
+    try:
+        if isinstance(embedder, Embeds):
+            return await embedder.embed(texts)
+        if inspect.iscoroutinefunction(embedder) or inspect.iscoroutinefunction(getattr(embedder, "__call__", None)):
+            found: object = embedder(texts)
+        else:
+            calling = _threads.submit(contextvars.copy_context().run, partial(_outcome, embedder, texts))
+            found, failure = cast("tuple[object, Exception | None]", await asyncio.wrap_future(calling))
+            if failure is not None:
+                raise failure
+        return (await cast("Awaitable[object]", found) if inspect.isawaitable(found) else found), Cost()
+    except JudgeError:
+        raise
+    except Exception as error:
+        raise JudgeError("unavailable", f"the embedder raised {type(error).__name__}", retryable=False) from error
+
+
+def _outcome(function: Callable[[Sequence[str]], object], texts: Sequence[str]) -> tuple[object, Exception | None]:
+    try:
+        return function(texts), None
+    except Exception as error:
+        return None, error
+    except BaseException as error:  # it must not end the event loop
+        return None, RuntimeError(f"{type(error).__name__} in an embedder")
+
+
+def cosines(found: object, texts: int) -> tuple[float, ...]:
+    """Return the cosines of the first vector with each of the others.
+
+    Args:
+        found: (texts, d) numbers, not all equal to 0 in any row; rows need not be of unit length.
+
+    Raises:
+        JudgeError: "unparsable": not of that shape; "non_finite"; "zero_norm": a vector has no direction.
+    """
+    import numpy as np
+
+    try:
+        matrix = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise JudgeError("unparsable", "the embedder returned no matrix of numbers") from None
+    if matrix.ndim != 2 or matrix.shape[0] != texts or not matrix.shape[1]:
+        raise JudgeError("unparsable", f"the embedder returned {matrix.shape} for {texts} texts")
+    if not np.isfinite(matrix).all():
+        raise JudgeError("non_finite", "an embedding with NaN or infinity")
+    largest = np.abs(matrix).max(axis=1, keepdims=True)  # first, for the squares of huge numbers overflow
+    if not largest.all():
+        raise JudgeError("zero_norm", "an embedding of zeros")
+    scaled = matrix / largest
+    unit = scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
+    return tuple(float(value) for value in unit[1:] @ unit[0])
