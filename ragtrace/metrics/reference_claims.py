@@ -17,7 +17,7 @@ from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Sco
 from ragtrace.metrics.formula import MAX_UNJUDGED, formula
 from ragtrace.metrics.preconditions import f1, share, too_many, unmet, why_missing
 
-_LABELS: Final[tuple[str, ...]] = get_args(FactLabel)
+_LABELS: Final[tuple[FactLabel, ...]] = get_args(FactLabel)
 _FACTS: Final = frozenset({"answer_facts", "reference_facts"})
 Truth: TypeAlias = bool | None
 """None: unknown."""
