@@ -1,10 +1,11 @@
 # Everything works on a fresh machine with Python >= 3.10, git and make: each target sets up .venv itself.
-#   make demo | demo-backends | test | check | bench | lint | types | format | clean
-#   make test ARGS="tests/test_layers.py -x"      make demo ARGS="--questions 40"
+#   make demo | demo-backends | test | unit | check | bench | lint | types | format | clean
+#   make test ARGS="tests/unit/metrics -x"      make demo ARGS="--questions 40"
 
 SHELL := /bin/sh
 VENV ?= .venv
 ARGS ?=
+JOBS ?= auto
 BIN := $(VENV)/bin
 
 # python3.11 if it runs, else whatever python3 is. A name on PATH may be a shim that fails, so each is tried.
@@ -15,7 +16,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check --retries 10 --timeout 60
 INSTALL := $(PIP) install -qq
 
-.PHONY: help demo demo-backends test models check lint types format bench clean setup
+.PHONY: help demo demo-backends test unit models check lint types format bench clean setup
 .DEFAULT_GOAL := help
 
 help:
@@ -65,8 +66,16 @@ demo: $(VENV)/.runtime
 demo-backends: $(VENV)/.backends
 	@$(BIN)/ragtrace demo --backends $(ARGS)
 
+# In parallel, then the tests that measure times, alone. Exit status 5: no such test was selected.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --timing without $(ARGS); first=$$?; \
+	$(BIN)/python -m pytest --timing only $(ARGS); second=$$?; \
+	[ $$first != 5 ] || [ $$second != 5 ] || { echo "no test was selected" >&2; exit 5; }; \
+	[ $$first = 0 ] || [ $$first = 5 ] || exit $$first; [ $$second = 0 ] || [ $$second = 5 ] || exit $$second
+
+# The everyday loop.
+unit: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --timing without tests/unit tests/contract $(ARGS)
 
 check: lint types
 

@@ -16,6 +16,26 @@ THREAD_EXIT_S: Final = 5.0
 """How long a thread that is already ending may take."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice between tests that measure times, which need the machine to themselves, and all others."""
+    parser.addoption(
+        "--timing", choices=["with", "without", "only"], default="with", help="tests marked `timing` (default: with)"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect by `--timing`; keep the tests of an integration file on one worker, since they share a server."""
+    for item in items:
+        if item.get_closest_marker("integration") is not None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    choice = config.getoption("--timing")
+    if choice == "with":
+        return
+    kept = [item for item in items if (item.get_closest_marker("timing") is not None) == (choice == "only")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    items[:] = kept
+
+
 @pytest.fixture(autouse=True)
 def _only_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of whoever runs the tests must not send the tests' telemetry to their backend."""

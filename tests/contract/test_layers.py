@@ -1,0 +1,241 @@
+"""The floors of the house: which room may import which, and where names are spelled."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final
+
+from ragtrace.core import semconv
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGE: Final = ROOT / "ragtrace"
+EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
+
+# The floors of the house, from the ground up. A module imports only from floors below its own room's, and from its own
+# room. The face is what a user imports: `__init__`, `decorators`, `block`, `propagation`.
+FLOORS: Final[tuple[frozenset[str], ...]] = (
+    frozenset({"core", "system"}),
+    frozenset({"capture", "dialects", "estimates", "judges", "metrics"}),
+    frozenset({"evaluation", "telemetry", "testing"}),
+    frozenset({"alerts", "history", "instrument", "offline"}),
+    frozenset({"pipeline", "report"}),
+    frozenset({"runtime"}),
+    frozenset({"diagnosis"}),
+    frozenset({"face"}),
+    frozenset({"demo"}),
+    frozenset({"cli"}),
+)
+FACE: Final = frozenset({"__init__", "block", "decorators", "propagation"})
+EXPORTERS_MAY_IMPORT: Final = ("ragtrace.core", "ragtrace.system", "ragtrace.telemetry.fast_meters")
+
+
+# OpenTelemetry Python publishes its logs API and SDK under these names only.
+PUBLIC_DESPITE_THEIR_NAME: Final = ("opentelemetry._logs", "opentelemetry.sdk._logs", "opentelemetry.sdk._logs.export")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file and the room it belongs to."""
+
+    path: Path
+    room: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """Dotted name, as it is imported."""
+        parts = self.path.relative_to(ROOT).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    def __str__(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+
+def _read(path: Path) -> Module:
+    if not path.is_relative_to(PACKAGE):
+        return Module(path, "exporters", ast.parse(path.read_text(encoding="utf-8")))
+    top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    room = {"__main__": "cli", **dict.fromkeys(FACE, "face")}.get(top, top)
+    return Module(path, room, ast.parse(path.read_text(encoding="utf-8")))
+
+
+OURS: Final = tuple(_read(path) for path in sorted(PACKAGE.rglob("*.py")))
+THEIRS: Final = tuple(_read(path) for path in sorted(EXPORTERS.rglob("*.py")))
+
+
+NAMES: Final = frozenset(module.name for module in OURS)
+
+
+def _floor(room: str) -> int:
+    for number, rooms in enumerate(FLOORS):
+        if room in rooms:
+            return number
+    raise AssertionError(
+        f"{room} is no room: put the module into one, or give the room a floor in {Path(__file__).name}"
+    )
+
+
+def _imports(module: Module, skip: Container[int] = ()) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of everything *module* imports, except by nodes whose identity is in *skip*."""
+    for node in ast.walk(module.tree):
+        if id(node) in skip:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            source = ".".join((*_package_of(module, node.level), *filter(None, [node.module])))
+            for alias in node.names:
+                yield node.lineno, f"{source}.{alias.name}"
+
+
+def _package_of(module: Module, level: int) -> tuple[str, ...]:
+    """What the dots of a relative import stand for."""
+    if not level:
+        return ()
+    parts = module.path.relative_to(ROOT).parts
+    return parts[: len(parts) - level]
+
+
+def _room_of(name: str) -> str | None:
+    """Return the room that importing *name* enters: None if it is not ours, `face` for the public API."""
+    parts = name.split(".")
+    if parts[0] != "ragtrace":
+        return None
+    return parts[1] if len(parts) > 1 and (PACKAGE / parts[1]).is_dir() else "face"
+
+
+def _module_of(name: str) -> str:
+    """Return the module that importing *name* executes: *name* itself, or what it is taken from."""
+    return name if name in NAMES else name.rpartition(".")[0]
+
+
+def _at_import_time(module: Module) -> Iterator[tuple[int, str]]:
+    """Yield the imports of *module* that run with it, not those inside functions or for types alone."""
+    inside = {
+        id(child)
+        for node in ast.walk(module.tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for child in ast.walk(node)
+    }
+    yield from _imports(module, inside)
+
+
+def _docstrings(tree: ast.AST) -> set[int]:
+    """Identities of the constants that stand alone as a statement: docstrings of all kinds."""
+    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+
+
+def _literals(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and value of every string that is not a docstring, parts of f-strings included."""
+    docstrings = _docstrings(module.tree)
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def _wire_prefixes() -> tuple[str, ...]:
+    """The namespaces of semconv's names; of our own, one level more, as `ragtrace.` alone also starts other names."""
+    dotted = [
+        name
+        for key, name in vars(semconv).items()
+        if key.isupper() and isinstance(name, str) and re.fullmatch(r"[\w.{}]+\.[\w.{}]+", name)
+    ]
+    return tuple({".".join(name.split(".")[: 2 if name.startswith("ragtrace.") else 1]) + "." for name in dotted})
+
+
+def test_every_module_is_in_a_room() -> None:
+    """No module lies loose beside the face, and every room has a floor."""
+    rooms = frozenset().union(*FLOORS)
+    assert not [str(module) for module in OURS if module.room not in rooms]
+
+
+def test_the_house_has_few_rooms_and_floors() -> None:
+    """The house can be held in the head: at most 20 rooms beside the face, on at most 9 floors."""
+    floors = [rooms - {"face"} for rooms in FLOORS if rooms != {"face"}]
+    assert len(frozenset().union(*floors)) <= 20
+    assert len(floors) <= 9
+
+
+def test_imports_go_to_a_lower_floor() -> None:
+    """A module imports only from floors below its own, whether at run time or for types alone."""
+    wrong = [
+        f"{module}:{line}: {name}"
+        for module in OURS
+        for line, name in _imports(module)
+        if (room := _room_of(name)) is not None and room != module.room and _floor(room) >= _floor(module.room)
+    ]
+    assert not wrong
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """The imports that run with a module form no circle between files, inside a room either."""
+    graph = {
+        module.name: {_module_of(name) for _, name in _at_import_time(module)} & NAMES - {module.name}
+        for module in OURS
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" imports ".join(reversed(error.args[1]))) from None
+
+
+def test_exporters_know_only_the_contracts() -> None:
+    """An exporter uses what a third party's could use: types, names, errors and what the system asks of it."""
+    wrong = [
+        f"{module}:{line}: {name}"
+        for module in THEIRS
+        for line, name in _imports(module)
+        if _room_of(name) is not None and not name.startswith(EXPORTERS_MAY_IMPORT)
+    ]
+    assert not wrong
+
+
+def test_the_library_finds_exporters_by_entry_point_only() -> None:
+    """Nothing below the public API imports ragtrace_exporters: ours are found as a third party's are."""
+    wrong = [
+        f"{module}:{line}: {name}"
+        for module in OURS
+        for line, name in _imports(module)
+        if name.split(".")[0] == "ragtrace_exporters" and _floor(module.room) <= _floor("face")
+    ]
+    assert not wrong
+
+
+def test_no_private_opentelemetry_module_is_used() -> None:
+    """Private modules of OpenTelemetry change without notice; neither imports nor strings name one."""
+    wrong = [
+        f"{module}:{line}: {name}"
+        for module in OURS + THEIRS
+        for line, name in (*_imports(module), *_literals(module))
+        if re.fullmatch(r"opentelemetry(\.\w+)+(:\w+)?", name) and _private(name)
+    ]
+    assert not wrong
+
+
+def _private(name: str) -> bool:
+    for public in sorted(PUBLIC_DESPITE_THEIR_NAME, key=len, reverse=True):
+        if name == public or name.startswith(f"{public}."):
+            name = name[len(public) :]
+            break
+    return any(part.startswith("_") for part in re.split(r"[.:]", name))
+
+
+def test_names_on_the_wire_are_spelled_in_semconv_only() -> None:
+    """A string that is, or begins like, an attribute, event or metric name stands in semconv.py and nowhere else."""
+    prefixes = _wire_prefixes()
+    wrong = [
+        f"{module}:{line}: {text!r}"
+        for module in OURS + THEIRS
+        for line, text in _literals(module)
+        if module.path.name != "semconv.py"
+        and text.startswith(prefixes)
+        and re.fullmatch(r"[a-z_]+(\.[a-z0-9_{}]*)+", text)
+    ]
+    assert not wrong

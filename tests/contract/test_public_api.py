@@ -1,0 +1,70 @@
+"""What `import ragtrace` promises."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import types
+import typing
+from pathlib import Path
+
+import pytest
+
+import ragtrace
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+
+
+def test_all_is_sorted_and_complete() -> None:
+    """`__all__` lists every public name of ours, once, in order; some load on first use."""
+    present = {
+        name
+        for name, value in vars(ragtrace).items()
+        if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith("ragtrace")
+    }
+    assert list(ragtrace.__all__) == sorted(set(ragtrace.__all__))
+    assert present <= set(ragtrace.__all__)
+    assert all(hasattr(ragtrace, name) for name in ragtrace.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """Loading names on first use does not make every name exist."""
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = ragtrace.no_such_name
+
+
+def test_no_subpackage_is_named_like_a_public_name() -> None:
+    """Importing such a module would replace the public name: Python makes a submodule an attribute of its package."""
+    modules = {path.stem for path in Path(ragtrace.__file__).parent.iterdir() if path.name != "__init__.py"}
+    assert not modules & set(ragtrace.__all__)
+
+
+@pytest.mark.parametrize("name", ragtrace.__all__)
+def test_every_public_name_is_documented_in_the_source(name: str) -> None:
+    """Every function, class and module has a docstring of its own; `help(...)` is never empty."""
+    value = getattr(ragtrace, name)
+    if callable(value) or isinstance(value, types.ModuleType):
+        assert inspect.getdoc(value), f"ragtrace.{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", ragtrace.__all__)
+def test_every_public_name_is_in_a_document(name: str) -> None:
+    """Each public name is mentioned in the README or in a guide, so that users can find it."""
+    text = "\n".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
+    assert re.search(rf"\b{re.escape(name)}\b", text), f"neither the README nor a guide mentions {name}"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="overloads cannot be listed before Python 3.11")
+@pytest.mark.parametrize("name", ragtrace.__all__)
+def test_no_public_signature_has_a_bare_any(name: str) -> None:
+    """Parameters and results of public functions are annotated; of an overloaded function, its overloads count."""
+    value = getattr(ragtrace, name)
+    if not inspect.isfunction(value):
+        return
+    for function in typing.get_overloads(value) or [value]:
+        signature = inspect.signature(function)
+        annotations = [parameter.annotation for parameter in signature.parameters.values()]
+        for annotation in (*annotations, signature.return_annotation):
+            assert annotation not in (inspect.Parameter.empty, "Any", "typing.Any")

@@ -1,0 +1,240 @@
+"""The end keeps to its time with thousands of calls waiting, and every one of them is accounted for."""
+
+from __future__ import annotations
+
+import gc
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from time import monotonic, perf_counter
+
+import pytest
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+
+import ragtrace
+from ragtrace.core.ledger import Ledger
+from ragtrace.core.step import Step
+from ragtrace.history.spool_codec import decode
+from ragtrace.pipeline.shutdown_budget import Time, kept_for_after
+from ragtrace.pipeline.span_drain import end_spans
+from ragtrace.pipeline.work_item import Finished
+from ragtrace.runtime.current_runtime import current
+from ragtrace.runtime.runtime import Runtime
+from ragtrace.system.faults import faults
+from ragtrace.testing import FakeJudge
+from tests.support.otlp import HttpReceiver
+from tests.support.scored import EVERY
+from tests.support.watched import HALF, WAIT_S, WaitingJudge, ask, watch
+
+CALLS = 2000
+
+
+@pytest.fixture
+def hanging(http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpReceiver]:
+    """A backend that accepts and never answers."""
+    for name, value in {**http_receiver.environ, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    faults.clear()
+    with http_receiver.hanging():
+        yield http_receiver
+
+
+def end_with_many_waiting(timeout: float, spool: str | None) -> tuple[float, ragtrace.Stats]:
+    """How much later than promised a shutdown came back, and what it counted."""
+    judge = WaitingJudge(name="judge")
+    ragtrace.configure(service="s", screen=FakeJudge(HALF, name="screen"), judge=judge, sampling=EVERY, spool=spool)
+    for number in range(CALLS):
+        ask(f"question {number}?")
+    began = perf_counter()
+    assert not ragtrace.shutdown(timeout)
+    late = perf_counter() - began - timeout
+    judge.open()
+    return late, ragtrace.stats()
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("timeout", [0.2, 1.0])
+def test_it_keeps_its_promise_with_thousands_of_calls(hanging: HttpReceiver, timeout: float) -> None:
+    """A judge and a backend that hang; all calls are counted. The best of three, as the machine may be busy."""
+    late: list[float] = []
+    while len(late) < 3 and min(late, default=1.0) >= 0.1:
+        took, stats = end_with_many_waiting(timeout, None)
+        late.append(took)
+        assert (stats.offered, stats.pending, stats.failed) == (2 * CALLS, 0, {})
+        assert stats.scored + sum(stats.dropped.values()) == 2 * CALLS
+        assert set(stats.dropped) <= {"shutdown", "queue_full"}
+    assert min(late) < 0.1, late
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("timeout", [0.2, 1.0])
+def test_it_keeps_its_promise_with_thousands_of_calls_to_spool(
+    hanging: HttpReceiver, tmp_path: Path, timeout: float
+) -> None:
+    """What is counted as spooled is in the file, once, and nothing else is."""
+    late: list[float] = []
+    while len(late) < 3 and min(late, default=1.0) >= 0.1:
+        path = str(tmp_path / f"{len(late)}.db")
+        took, stats = end_with_many_waiting(timeout, path)
+        late.append(took)
+        assert stats.scored + sum(stats.dropped.values()) == stats.offered == 2 * CALLS
+        assert set(stats.dropped) <= {"spooled", "not_spooled", "queue_full"}
+        with closing(sqlite3.connect(path)) as database:
+            bodies = [decode(body) for (body,) in database.execute("SELECT body FROM calls")]
+        assert len({kept.call.query for kept in bodies}) == len(bodies)
+        assert sum(len(kept.open) for kept in bodies) == stats.dropped.get("spooled", 0) > 0
+    assert min(late) < 0.1, late
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["lost", "spooled"])
+def test_what_became_of_them_is_exported(
+    http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, keeps: bool
+) -> None:
+    """A collector that answers receives the same counts: the books are closed before the last export."""
+    for name, value in http_receiver.environ.items():
+        monkeypatch.setenv(name, value)
+    _, stats = end_with_many_waiting(1.0, str(tmp_path / "calls.db") if keeps else None)
+    http_receiver.wait_for(lambda got: "ragtrace.calls" in got.latest_metrics())
+    exported: Counter[str] = Counter()
+    for point in http_receiver.latest_metrics()["ragtrace.calls"].points:
+        if point.attributes["ragtrace.outcome"] == "dropped":
+            exported[str(point.attributes["ragtrace.reason"])] += int(point.value or 0)
+    assert exported == stats.dropped
+    assert stats.scored + exported.total() == stats.offered
+
+
+# --- how the time is divided -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [0.1, 0.5, 5.0])
+@pytest.mark.parametrize("spools", [False, True])
+def test_scoring_ends_the_earlier_the_more_is_left(timeout: float, spools: bool) -> None:
+    """But calls are scored for four tenths of the time in any case."""
+    kept = [kept_for_after(timeout, waiting, spools=spools) for waiting in (0, 1_000, 10_000, 1_000_000)]
+    assert kept == sorted(kept)
+    assert 0 < kept[0] <= kept[-1] <= timeout * 0.6 + 1e-9
+
+
+def test_calls_are_stored_before_the_end_and_for_a_moment_after_it() -> None:
+    """What comes after them has its time too."""
+    now = monotonic()
+    assert Time(3.0).until_stored() < now + 3.0
+    assert Time(0.0).until_stored() > now
+
+
+# --- counted in one go -----------------------------------------------------------------------------------------------
+
+
+def finished(workflow: str) -> Finished:
+    return Finished(Step("trace", workflow=workflow), None, True)
+
+
+def leave(workflows: list[str]) -> Runtime:
+    """A runtime that was shut down while its screen blocked, with calls of *workflows* waiting behind the first."""
+    blocking = WaitingJudge(name="screen", blocking=True)
+    watch(screen=blocking, judge=FakeJudge(HALF, name="judge"), sampling=EVERY)
+    runtime = current()
+    assert runtime is not None
+    for workflow in workflows:
+        ragtrace.trace(name=workflow)(lambda question: "answer")("where?")
+        assert blocking.begun.wait(WAIT_S)
+    ragtrace.shutdown(timeout=0.1)
+    blocking.open()
+    return runtime
+
+
+def test_calls_that_are_left_are_entered_by_workflow_and_evaluator() -> None:
+    """Each for every evaluator that had not scored it."""
+    ledger = leave(["a", "a", "b"]).ledger
+    rows = {(row.evaluator, row.workflow, row.reason): row.calls for row in ledger.rows() if row.outcome == "dropped"}
+    assert rows == {
+        ("screen", "a", "shutdown"): 2,
+        ("judge", "a", "shutdown"): 2,
+        ("screen", "b", "shutdown"): 1,
+        ("judge", "b", "shutdown"): 1,
+    }
+    assert ledger.stats({}).pending == 0
+
+
+def test_the_doctor_knows_the_last_of_them() -> None:
+    """As many as it remembers of calls at all."""
+    fates = leave([f"w{number}" for number in range(400)]).insides.fates.last()
+    workflows = {fate.workflow for fate in fates}
+    assert (len(fates), "w399" in workflows, "w1" in workflows) == (300, True, False)
+
+
+def test_more_than_are_pending_cannot_be_settled_at_once() -> None:
+    """The books balance, or say so."""
+    ledger = Ledger()
+    ledger.offer_all(["x"] * 2, "w")
+    with pytest.raises(ValueError, match="no pending call"):
+        ledger.settle("x", "w", "dropped", "shutdown", calls=3)
+    assert ledger.stats({}).pending == 2
+
+
+# --- spans -----------------------------------------------------------------------------------------------------------
+
+
+def test_spans_for_which_there_is_time_are_ended_in_order() -> None:
+    """None is lost then."""
+    works, ended, lost = [finished(str(number)) for number in range(5)], list[str](), list[int]()
+
+    def lose(count: int) -> bool:
+        lost.append(count)
+        return True
+
+    end_spans(works, lambda work: ended.append(work.step.workflow), lose, lambda: 2, monotonic() + WAIT_S)
+    assert (ended, lost) == (["0", "1", "2", "3", "4"], [0])
+
+
+def test_without_time_none_is_ended_and_all_are_let_go() -> None:
+    """They are counted: those whose spans would have been exported."""
+    works, lost = [finished(str(number)) for number in range(5)], list[int]()
+
+    def lose(count: int) -> bool:
+        lost.append(count)
+        return True
+
+    end_spans(works, lambda _: pytest.fail("ended"), lose, lambda: 2, monotonic())
+    assert (works, lost) == ([], [0, 0])
+
+
+def test_spans_wait_for_room_in_the_queue_of_the_exporter() -> None:
+    """They are ended as it comes, and not to be refused."""
+    works, ended, rooms = [finished(str(number)) for number in range(5)], list[str](), iter([2, 0, 0, 3])
+    for work in works:
+        work.step.span = NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1)))
+    until = monotonic() + WAIT_S
+    end_spans(works, lambda work: ended.append(work.step.workflow), lambda _: True, rooms.__next__, until)
+    assert (ended, list(rooms)) == (["0", "1", "2", "3", "4"], [])
+
+
+def test_what_has_no_span_to_end_waits_for_no_room() -> None:
+    """It is let go, and nobody waits."""
+    works = [finished(str(number)) for number in range(5)]
+    end_spans(works, lambda _: None, lambda _: True, lambda: 0, monotonic() + WAIT_S)
+    assert works == []
+
+
+def test_where_nobody_counts_them_all_are_ended() -> None:
+    """The processors of the application may wait for them."""
+    works, ended = [finished(str(number)) for number in range(5)], threading.Semaphore(0)
+    end_spans(works, lambda _: ended.release(), lambda _: False, lambda: 0, monotonic())
+    assert all(ended.acquire(blocking=False) for _ in range(5))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_of_cycles_is_left_as_it_was(enabled: bool) -> None:
+    """It rests for the last moments of a shutdown only, and one that the application switched off stays off."""
+    watch()
+    ask("where?")
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        ragtrace.shutdown(WAIT_S)
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -1,0 +1,465 @@
+"""The background worker: bounded, in order, on a thread of its own, and never a reason to wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from ragtrace.pipeline.worker import Worker
+from ragtrace.system.faults import faults
+from tests.support.watched import WAIT_S
+
+Make = Callable[..., "Worker[int]"]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes workers, and stops them afterwards."""
+    made: list[Worker[int]] = []
+
+    def make_one(
+        handle: Callable[[int], Coroutine[Any, Any, None]],
+        *,
+        capacity: int = 100,
+        tick: Callable[[], None] = lambda: None,
+        **settings: Any,
+    ) -> Worker[int]:
+        made.append(Worker(handle, capacity=capacity, tick=tick, **settings))
+        return made[-1]
+
+    yield make_one
+    for worker in made:
+        worker.stop(0.2)
+
+
+class Hanging:
+    """Handles an item by waiting until it is cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled = threading.Event(), threading.Event()
+
+    async def __call__(self, item: int) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+def test_items_are_begun_in_the_order_of_their_offers(make: Make) -> None:
+    """First in, first handled."""
+    seen: list[int] = []
+
+    async def handle(item: int) -> None:
+        seen.append(item)
+
+    worker = make(handle)
+    assert all(worker.offer(number) for number in range(50))
+    assert worker.wait_idle(WAIT_S)
+    assert seen == list(range(50))
+
+
+def test_nothing_is_started_before_the_first_offer(make: Make) -> None:
+    """A server that forks its workers later must not have a thread before."""
+    threads = threading.active_count()
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle)
+    assert worker.wait_idle(0)
+    assert threading.active_count() == threads
+    worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+    assert threading.active_count() == threads + 1
+
+
+def test_what_is_in_hand_counts_towards_the_capacity(make: Make) -> None:
+    """One more is refused, at once."""
+    worker = make(Hanging(), capacity=3)
+    assert [worker.offer(number) for number in range(5)] == [True, True, True, False, False]
+    assert worker.size == 3
+
+
+def test_several_items_are_handled_at_a_time(make: Make) -> None:
+    """A slow one does not hold up those behind it."""
+    release, quick = asyncio.Event(), threading.Event()
+
+    async def handle(item: int) -> None:
+        if item == 0:
+            await release.wait()
+        else:
+            quick.set()
+            release.set()
+
+    worker = make(handle)
+    worker.offer(0)
+    worker.offer(1)
+    assert quick.wait(WAIT_S)
+    assert worker.wait_idle(WAIT_S)
+
+
+@pytest.mark.timing
+def test_waiting_ends_with_its_time(make: Make) -> None:
+    """And says that something is still under way."""
+    hanging = Hanging()
+    worker = make(hanging)
+    worker.offer(1)
+    assert hanging.begun.wait(WAIT_S)
+    began = monotonic()
+    assert not worker.wait_idle(0.05)
+    assert monotonic() - began < 1.0
+
+
+def test_stop_gives_back_what_was_not_done(make: Make) -> None:
+    """What was never begun, and what keeps the thread to itself and cannot be cancelled."""
+    begun, release = threading.Event(), threading.Event()
+    handled: list[int] = []
+
+    async def handle(item: int) -> None:
+        handled.append(item)
+        begun.set()
+        release.wait(WAIT_S)  # as a judge with a synchronous client
+
+    worker = make(handle)
+    for number in range(4):
+        worker.offer(number)
+    assert begun.wait(WAIT_S)
+    lost = worker.stop(0.05)
+    release.set()
+    assert sorted(lost) == [0, 1, 2, 3]
+    assert handled == [0]
+    assert not worker.offer(5)
+
+
+def test_stop_cancels_what_hangs(make: Make) -> None:
+    """An item in hand gets the time to say what became of it."""
+    hanging = Hanging()
+    worker = make(hanging)
+    worker.offer(1)
+    assert hanging.begun.wait(WAIT_S)
+    assert worker.stop(0.05) == []
+    assert hanging.cancelled.wait(WAIT_S)
+    assert worker.size == 0
+
+
+def test_stop_lets_what_is_as_good_as_done_come_to_its_end(make: Make) -> None:
+    """An answer that has just come in costs a few turns of the loop more, and is not thrown away."""
+    begun, stopping = threading.Event(), threading.Event()
+    answers: list[asyncio.Event] = []
+    done: list[int] = []
+
+    async def handle(item: int) -> None:
+        if item == 0:
+            answers.append(asyncio.Event())
+            await answers[0].wait()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            done.append(item)
+        else:
+            begun.set()
+            stopping.wait(WAIT_S)
+            threading.Event().wait(0.05)  # until `stop` has got there
+            answers[0].set()
+
+    worker = make(handle)
+    worker.offer(0)
+    worker.offer(1)
+    assert begun.wait(WAIT_S)
+    stopping.set()
+    assert worker.stop(0.0, grace=WAIT_S) == []
+    assert done == [0]
+
+
+def test_stop_drains_first(make: Make) -> None:
+    """What can be finished in time is finished."""
+    seen: list[int] = []
+
+    async def handle(item: int) -> None:
+        await asyncio.sleep(0)
+        seen.append(item)
+
+    worker = make(handle)
+    for number in range(20):
+        worker.offer(number)
+    assert worker.stop(WAIT_S) == []
+    assert len(seen) == 20
+
+
+@pytest.mark.timing
+def test_stopping_a_worker_that_never_started_is_quick(make: Make) -> None:
+    """And stopping twice does no harm."""
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle)
+    began = monotonic()
+    assert worker.stop(WAIT_S) == []
+    assert worker.stop(WAIT_S) == []
+    assert monotonic() - began < 1.0
+    assert not worker.offer(1)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_a_failing_item_is_counted_and_the_next_is_handled(make: Make, error: BaseException) -> None:
+    """Not even sys.exit() in a user's judge ends the background."""
+    faults.clear()
+    seen: list[int] = []
+
+    async def handle(item: int) -> None:
+        seen.append(item)
+        if item == 0:
+            raise error
+
+    worker = make(handle)
+    worker.offer(0)
+    assert worker.wait_idle(WAIT_S)
+    worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+    assert seen == [0, 1]
+    cancelled = isinstance(error, asyncio.CancelledError)
+    assert faults.counts() == ({} if cancelled else {"background work": 1})
+
+
+def test_a_failing_tick_is_counted_and_ticks_again(make: Make) -> None:
+    """The sweep of held spans must survive one bad exporter."""
+    faults.clear()
+    ticks = threading.Semaphore(0)
+
+    def tick() -> None:
+        ticks.release()
+        raise ValueError("x")
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle, tick=tick)
+    worker.offer(1)
+    assert all(ticks.acquire(timeout=WAIT_S) for _ in range(3))
+    assert faults.counts()["background tick"] >= 2
+
+
+def test_small_items_have_room_of_their_own(make: Make) -> None:
+    """Spans to be written do not take the places of calls to be scored, and are bounded too."""
+    worker = make(Hanging(), capacity=2)
+    assert [worker.offer(number, small=True) for number in range(17)] == [True] * 16 + [False]
+    assert [worker.offer(number) for number in range(3)] == [True, True, False]
+
+
+def test_what_gathers_is_handled_without_being_asked_for(make: Make) -> None:
+    """Also an item that finds the thread asleep."""
+    handled = threading.Semaphore(0)
+    ticks = threading.Semaphore(0)
+
+    async def handle(item: int) -> None:
+        handled.release()
+
+    worker = make(handle, tick=lambda: ticks.release())
+    for number in range(3):
+        worker.offer(number, small=bool(number % 2))
+        assert handled.acquire(timeout=WAIT_S)
+    asleep = monotonic() + 1.3  # it lingers for a second
+    while monotonic() < asleep:
+        assert ticks.acquire(timeout=WAIT_S)
+    worker.offer(4)
+    assert handled.acquire(timeout=WAIT_S)
+
+
+def test_it_does_not_wait_for_itself(make: Make) -> None:
+    """A judge that calls `flush` gets an answer, not a deadlock."""
+    answers: list[bool] = []
+
+    async def handle(item: int) -> None:
+        assert worker.on_its_thread
+        answers.append(worker.wait_idle(WAIT_S))
+
+    worker = make(handle)
+    worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+    assert answers == [False]
+    assert not worker.on_its_thread
+
+
+def test_it_can_be_stopped_from_its_own_thread(make: Make) -> None:
+    """Without waiting for itself."""
+    stopped = threading.Event()
+
+    async def handle(item: int) -> None:
+        worker.stop(WAIT_S)
+        stopped.set()
+
+    worker = make(handle)
+    worker.offer(1)
+    assert stopped.wait(WAIT_S)
+
+
+def test_the_background_runs_in_an_empty_context(make: Make) -> None:
+    """It is no child of the request that came first, and instrumented clients leave its requests alone."""
+    from opentelemetry import context, trace
+
+    seen: list[tuple[bool, object]] = []
+
+    async def handle(item: int) -> None:
+        seen.append(
+            (trace.get_current_span().get_span_context().is_valid, context.get_value("suppress_instrumentation"))
+        )
+
+    worker = make(handle)
+    with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(1, 2, False))):
+        worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+    assert seen == [(False, True)]
+
+
+def test_a_thread_that_cannot_be_started_is_a_refusal(make: Make) -> None:
+    """As when the interpreter is shutting down: the item is not queued for ever."""
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle)
+    before = threading.stack_size(2**46)  # more than any machine has: no thread can start
+    try:
+        assert not worker.offer(1)
+    finally:
+        threading.stack_size(before)
+    assert worker.size == 0
+    assert worker.offer(2)
+    assert worker.wait_idle(WAIT_S)
+
+
+def test_what_is_too_heavy_is_rejected_and_handled_in_its_turn(make: Make) -> None:
+    """It is told of before, so that it can let go of what makes it heavy."""
+    rejected: list[int] = []
+    handled: list[int] = []
+
+    async def handle(item: int) -> None:
+        handled.append(item)
+
+    worker = make(handle, weigh=lambda item: item, most_bytes=100, reject=rejected.append)
+    for number in (1, 1_000, 2):
+        assert worker.offer(number)
+        assert worker.wait_idle(WAIT_S)
+    assert (handled, rejected) == ([1, 1_000, 2], [1_000])
+
+
+def test_the_queue_is_bounded_in_bytes(make: Make) -> None:
+    """What is in hand counts until it is done; nobody knows of the next that it is heavy before it is weighed."""
+    hanging, rejected = Hanging(), threading.Event()
+    worker = make(hanging, weigh=lambda item: 60, most_bytes=100, reject=lambda item: rejected.set())
+    assert worker.offer(1)
+    assert hanging.begun.wait(WAIT_S)
+    assert not rejected.is_set()
+    assert worker.offer(2)
+    assert rejected.wait(WAIT_S)
+
+
+def test_items_wait_a_moment_for_room_for_what_comes_of_them(make: Make) -> None:
+    """A burst is spread out for an exporter that is at work."""
+    room, handled = threading.Event(), threading.Event()
+
+    async def handle(item: int) -> None:
+        assert room.is_set()
+        handled.set()
+
+    worker = make(handle, ready=lambda: int(room.is_set()), patience=WAIT_S)
+    worker.offer(1)
+    assert not worker.wait_idle(0.1)
+    room.set()
+    assert handled.wait(WAIT_S)
+
+
+def test_items_do_not_wait_long_for_room(make: Make) -> None:
+    """An exporter whose backend is away must not keep calls from being scored."""
+
+    async def handle(item: int) -> None: ...
+
+    worker = make(handle, ready=lambda: 0, patience=0.1)
+    worker.offer(1)
+    assert worker.wait_idle(WAIT_S)
+
+
+def test_no_item_waits_for_room_while_half_of_the_places_are_taken(make: Make) -> None:
+    """Else the next ones would be refused."""
+    seen: list[int] = []
+
+    async def handle(item: int) -> None:
+        seen.append(item)
+
+    worker = make(handle, ready=lambda: 0, patience=1_000.0, capacity=10)
+    for number in range(10):
+        assert worker.offer(number)
+    assert not worker.wait_idle(0.5)
+    assert len(seen) >= 5
+
+
+def test_what_waits_for_a_judge_does_not_take_the_place_of_the_next(make: Make) -> None:
+    """Up to its own bound; the worker is not idle before it is done."""
+    moved: list[bool] = []
+    done = asyncio.Event()
+
+    async def handle(item: int) -> None:
+        moved.append(worker.wait_for_judge())
+        await done.wait()
+
+    worker = make(handle, capacity=2)
+    for number in range(2):
+        assert worker.offer(number)
+    assert not worker.wait_idle(0.1)
+    assert worker.offer(2)
+    assert worker.offer(3)
+    assert not worker.wait_idle(0.1)
+    assert moved == [True, True, False, False]
+    assert not worker.offer(4)
+    assert worker.size == 4
+
+
+def test_at_the_end_it_closes_what_it_was_given_to_close(make: Make) -> None:
+    """On its own event loop, after the last item."""
+    seen: list[object] = []
+
+    async def handle(item: int) -> None:
+        seen.append(asyncio.get_running_loop())
+
+    async def close() -> None:
+        seen.append(asyncio.get_running_loop())
+
+    worker = make(handle, close=close)
+    worker.offer(1)
+    worker.stop(WAIT_S)
+    assert len(seen) == 2
+    assert seen[0] is seen[1]
+
+
+def test_what_hangs_when_it_is_closed_is_left_to_itself(make: Make) -> None:
+    """The end keeps to its time."""
+
+    async def handle(item: int) -> None: ...
+
+    async def close() -> None:
+        await asyncio.Event().wait()
+
+    worker = make(handle, close=close)
+    worker.offer(1)
+    began = monotonic()
+    assert worker.stop(WAIT_S) == []
+    assert monotonic() - began < WAIT_S / 2
+
+
+def test_items_that_wait_do_not_hold_up_those_that_do_not(make: Make) -> None:
+    """However many wait for a slow judge."""
+    quick = threading.Event()
+
+    async def handle(item: int) -> None:
+        if item:
+            await asyncio.Event().wait()
+        quick.set()
+
+    worker = make(handle, capacity=1_000)
+    for _ in range(600):
+        assert worker.offer(1)
+    assert worker.offer(0)
+    assert quick.wait(WAIT_S)
