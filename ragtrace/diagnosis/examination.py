@@ -33,8 +33,7 @@ from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.judges.llm.stopwatch import Stopwatch
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
-from ragtrace.runtime.runtime import Runtime
-from ragtrace.runtime.snapshot import Insides
+from ragtrace.runtime.runtime import Runtime, RuntimeSnapshot
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.spans.hold import holds
 
@@ -106,7 +105,7 @@ def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> 
 
 
 def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
-    inside, stats, alerting = runtime.insides, replace(runtime.stats(), faults=faults.lately()), runtime.alerts
+    inside, stats, alerting = runtime.snapshot, replace(runtime.stats(), faults=faults.lately()), runtime.alerts
     exporter, origins = inside.settings.exporter, inside.settings.origins
     # Not to an exporter given in code, nor to the application's own providers.
     by_name = inside.telemetry.owned and origins.get("exporter object") is None
@@ -149,7 +148,7 @@ def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
         stats=stats,
         notices=notices,
         spool=None if inside.spooling is None else inside.spooling.contents,
-        fates=tuple(inside.fates.last()),
+        fates=tuple(inside.outcomes.last()),
     )
 
 
@@ -166,7 +165,7 @@ def _settings(settings: Settings) -> tuple[Setting, ...]:
     return tuple(Setting(name, _shown(value), settings.origins.get(name, DEFAULT)) for name, value in scalars.items())
 
 
-def _live_settings(inside: Insides, alerting: Alerting | None) -> Iterator[Setting]:
+def _live_settings(inside: RuntimeSnapshot, alerting: Alerting | None) -> Iterator[Setting]:
     """Yield the settings in use: also those given as objects, and one rate, that of Sampling."""
     origins, owned = inside.settings.origins, inside.telemetry.owned
     given = origins.get("exporter object")
@@ -208,7 +207,7 @@ def _page_settings(page: Page | None) -> tuple[Setting, ...]:
     return Setting("prometheus_page", page.url, page.origin), folder
 
 
-def _evaluators(inside: Insides) -> tuple[EvaluatorStatus, ...]:
+def _evaluators(inside: RuntimeSnapshot) -> tuple[EvaluatorStatus, ...]:
     roles = zip(("stopwatch", "screen", "judge"), inside.evaluators, strict=True)
     failures = inside.health.failures
     return tuple(
@@ -264,7 +263,7 @@ def _baselines(learner: Learner) -> tuple[BaselineStatus, ...]:
     )
 
 
-def _notes(inside: Insides) -> Iterator[str]:
+def _notes(inside: RuntimeSnapshot) -> Iterator[str]:
     if not inside.telemetry.owned:
         yield "spans go to the application's own tracer provider; whether that exports them is not checked"
         if not holds():
@@ -300,7 +299,7 @@ def _failing(evaluators: Sequence[EvaluatorStatus]) -> Iterator[str]:
             yield f"{each.id} keeps failing and is left alone for another {each.waits_s:.0f} s"
 
 
-def _full_queue(inside: Insides) -> Iterator[str]:
+def _full_queue(inside: RuntimeSnapshot) -> Iterator[str]:
     capacity = inside.settings.capacity
     if inside.queued >= capacity:
         yield f"the queue is full: {inside.queued} wait, of {capacity} allowed (capacity=)"

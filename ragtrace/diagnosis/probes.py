@@ -14,7 +14,7 @@ from opentelemetry.context import attach, set_value
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Probed
 from ragtrace.diagnosis.report import Check
-from ragtrace.runtime.snapshot import Insides
+from ragtrace.runtime.runtime import RuntimeSnapshot
 
 _MOST_CHARS: Final = 200
 _GRACE_SECONDS: Final = 0.5
@@ -88,7 +88,7 @@ class Probes:
         return tuple(probe.wait() for probe in self._probes)
 
 
-def probe_judges(inside: Insides, probes: Probes) -> None:
+def probe_judges(inside: RuntimeSnapshot, probes: Probes) -> None:
     """Probe every judge that has a probe(), on the event loop that judges it, as its connections belong to that."""
     for evaluator in (inside.evaluators.screen, inside.evaluators.judge):
         if evaluator is None or evaluator.judge_client.computes:

@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.ledger import Posted, Stats, Tally
 from ragtrace.history.spool_codec import SpoolContents
-from ragtrace.pipeline.recent_outcomes import Fate
+from ragtrace.pipeline.recent_outcomes import RecentOutcome
 from ragtrace.runtime.health import LATELY_SECONDS, CaptureCounts
 from ragtrace.system.faults import printable
 
@@ -133,7 +133,7 @@ class Diagnosis:
     notices: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
     """Delivered, lost and waiting notices of alerts, by notifier."""
     spool: SpoolContents | None = None
-    fates: tuple[Fate, ...] = ()
+    fates: tuple[RecentOutcome, ...] = ()
     """Outcomes of the last calls, oldest first."""
 
     def _repr_html_(self) -> str:
@@ -260,6 +260,6 @@ def _captured(seen: CaptureCounts) -> tuple[str, ...]:
     )
 
 
-def _outcome(fate: Fate) -> tuple[str, ...]:
+def _outcome(fate: RecentOutcome) -> tuple[str, ...]:
     when = datetime.fromtimestamp(fate.at, timezone.utc).strftime("%H:%M:%SZ")
     return when, fate.trace_id or "-", fate.workflow or "-", fate.evaluator, fate.outcome, fate.why

@@ -1,10 +1,10 @@
-"""What the background makes of a finished step or call: a span, scores, and an entry in the books."""
+"""Processing of finished steps and calls on the worker's thread: write the span, score the call, settle the ledger."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -22,11 +22,11 @@ from ragtrace.evaluation.scoring import Evaluators, evaluate
 from ragtrace.history.spool_codec import UnscoredCall
 from ragtrace.instrument.call_builder import CallBuilder
 from ragtrace.instrument.conversations import Conversations, needs_turns
-from ragtrace.pipeline.deferred_steps import joined
-from ragtrace.pipeline.recent_outcomes import MOST, Fates, detail_of, left_out_of
-from ragtrace.pipeline.shutdown_budget import AT_LEAST_SECONDS
+from ragtrace.pipeline.recent_outcomes import MOST, RecentOutcomes, failure_detail, unscored_metrics
+from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS
 from ragtrace.pipeline.spooling import Spooling
-from ragtrace.pipeline.work_item import Finished
+from ragtrace.pipeline.work_item import WorkItem
+from ragtrace.pipeline.worker import Worker
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.providers import Telemetry
@@ -44,19 +44,20 @@ _ENCODE_SECONDS: Final = 0.000_1
 """For one call to be written down."""
 
 
-class Background:
-    """Handles finished steps and calls, on the worker's thread.
+class CallProcessor:
+    """Writes the spans of finished steps and calls, has calls scored, and settles each in the ledger.
+
+    Runs on the worker's thread, except for spans that are written at once, and the end of unscored calls at shutdown.
 
     Args:
-        breathe: called between pieces of work that each hold the interpreter for a while.
-        wait_for_judge: moves the call in hand to a place among those that wait for the judge; False if none is free.
-        spooling: None: there is no spool.
-        ending: whether the runtime is being shut down.
-        head_dropped_too: whether calls are scored whose trace head sampling dropped.
+        worker: yields the interpreter between pieces of work, and has the places of calls that wait for the judge.
+        spooling: None if there is no spool.
+        score_head_dropped: whether calls are scored whose trace the head sampler dropped.
     """
 
     def __init__(
         self,
+        worker: Worker[WorkItem],
         telemetry: Telemetry,
         writer: SpanWriter,
         instruments: Instruments,
@@ -65,62 +66,55 @@ class Background:
         sampler: Sampler,
         redact: Redact,
         ledger: Ledger,
-        breathe: Callable[[], None],
-        *,
-        wait_for_judge: Callable[[], bool],
-        fates: Fates,
+        outcomes: RecentOutcomes,
         spooling: Spooling | None,
-        ending: Callable[[], bool],
-        head_dropped_too: bool,
+        *,
+        score_head_dropped: bool,
     ) -> None:
+        self._worker = worker
         self._telemetry, self._writer, self._instruments = telemetry, writer, instruments
         self._attacher, self._sampler, self._redact, self._ledger = attacher, sampler, redact, ledger
         self._measure, self._screen, self._judge = evaluators
         self._scores = any(evaluator is not None for evaluator in evaluators)
-        self._breathe, self._fates, self._ending = breathe, fates, ending
-        self._wait_for_judge = wait_for_judge
-        self._spooling, self._head_dropped_too = spooling, head_dropped_too
+        self._outcomes, self._spooling, self._score_head_dropped = outcomes, spooling, score_head_dropped
         looked_at = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
         self._conversations = Conversations() if any(map(needs_turns, looked_at)) else None
-        self.interrupted: list[Finished] = []
-        """Calls whose scoring the shutdown broke off, for the spool."""
+        self.interrupted: list[WorkItem] = []
+        """Calls whose scoring the shutdown broke off."""
 
-    async def handle(self, work: Finished) -> None:
-        """Write the span of *work*, and if it is a call that anybody evaluates, score it."""
-        if work.errand is not None:
-            await asyncio.sleep(_AN_INSTANT)  # what waits becomes a task, which other people's clients may ask for
-            await work.errand()
+    async def handle(self, work: WorkItem) -> None:
+        """Write the span of *work* and, if it is a call and there are evaluators, score it."""
+        if work.job is not None:
+            await asyncio.sleep(_AN_INSTANT)  # an item that waits becomes a task, which HTTP clients need
+            await work.job()
             return
         self._telemetry.child_renewal.renew()
-        for step in joined(work):
+        for step in work.claim_deferred():
             self.write(step)
-            self._breathe()
+            self._worker.throttle.yield_interpreter()
         try:
-            await self._deal_with(work)
+            if work.spooled is not None and work.call is not None:
+                await self._score_spooled(work, work.call)
+            elif work.dropped:
+                self.drop(work, work.dropped)
+            elif work.is_call and work.builder is not None and self._scores:
+                await self._score(work, work.builder)
+            else:
+                self.write(work)
         finally:
-            if work.is_call and work.assembly is not None:
-                work.assembly.close()
+            if work.is_call and work.builder is not None:
+                work.builder.close()
 
-    async def _deal_with(self, work: Finished) -> None:
-        if work.spooled is not None and work.call is not None:
-            await self._score_again(work, work.call)
-        elif work.dropped:
-            self.drop(work, work.dropped)
-        elif work.is_call and work.assembly is not None and self._scores:
-            await self._score(work, work.assembly)
-        else:
-            self.write(work)
+    # --- the ledger ---------------------------------------------------------------------------------------------------
 
-    # --- the books ---------------------------------------------------------------------------------------------------
-
-    def settle_open(self, work: Finished, outcome: Outcome, reason: str = "") -> None:
-        """*work* came to the same end for every evaluator that has not decided about it."""
+    def settle_open(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
+        """Settle *work* with the same outcome for every evaluator that has not decided about it."""
         for evaluator in list(work.open):
             self.settle(work, evaluator, outcome, reason)
 
     def settle(
         self,
-        work: Finished,
+        work: WorkItem,
         evaluator: str,
         outcome: Outcome,
         reason: str = "",
@@ -128,41 +122,32 @@ class Background:
         probability: float | None = None,
         detail: str = "",
     ) -> bool:
-        """*work* came to its end for one evaluator; False if it had before."""
+        """Settle *work* for one evaluator; return False if that has been done."""
         try:
             work.open.remove(evaluator)  # atomic: a shutdown may settle what the background still has in hand
         except KeyError:
             return False
-        self._book(work, evaluator, outcome, reason, probability, detail)
+        step = work.step
+        self._ledger.settle(evaluator, step.workflow, outcome, reason)
+        self._outcomes.add(step.span_context, step.workflow, evaluator, outcome, reason, probability, detail)
         return True
 
-    def _book(
-        self,
-        work: Finished,
-        evaluator: str,
-        outcome: Outcome,
-        reason: str,
-        probability: float | None = None,
-        detail: str = "",
-    ) -> None:
-        self._ledger.settle(evaluator, work.step.workflow, outcome, reason)
-        self._fates.add(work.step.span_context, work.step.workflow, evaluator, outcome, reason, probability, detail)
+    def _enter(self, work: WorkItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
+        """Settle *evaluation* and append it to *evaluations*; do neither if it comes too late.
 
-    def _enter(self, work: Finished, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
-        """Enter *evaluation* into the books and the *evaluations* to be attached; into neither if it comes too late.
-
-        A shutdown may have settled the call meanwhile: as lost, or as one that another process will score.
+        A shutdown may have settled the call meanwhile: as dropped, or as spooled.
         """
-        evaluation = redact_evaluation(evaluation, self._redact)  # first: what the doctor shows is redacted, too
+        evaluation = redact_evaluation(evaluation, self._redact)  # first: the doctor shows its texts
         outcome, reason = evaluation.outcome
-        odds, detail = evaluation.probability, detail_of(evaluation) if reason else left_out_of(evaluation)
+        odds, detail = evaluation.probability, failure_detail(evaluation) if reason else unscored_metrics(evaluation)
         if self.settle(work, evaluation.evaluator, outcome, reason, probability=odds, detail=detail):
             evaluations.append(evaluation)
 
     # --- the span ----------------------------------------------------------------------------------------------------
 
-    def drop(self, work: Finished, reason: str) -> None:
-        """There is no room: the span goes out as it is, and the call is counted as lost."""
+    def drop(self, work: WorkItem, reason: str = "") -> None:
+        """Count the call of *work* as dropped for *reason*, by default its own, and end its span without content."""
+        reason = reason or work.dropped or "shutdown"
         self.settle_open(work, "dropped", reason)
         span = work.step.span
         if span is None or work.step.written:
@@ -186,12 +171,8 @@ class Background:
         span.end(end_time=work.step.end_ns)
         work.step.release_context()
 
-    def drop_lost(self, work: Finished) -> None:
-        """The same for what a shutdown had no time for."""
-        self.drop(work, work.dropped or "shutdown")
-
-    def write(self, work: Finished) -> None:
-        """Redact what was captured, put it on the span, end the span. Once: its durations must not count twice."""
+    def write(self, work: WorkItem) -> None:
+        """Redact the texts of *work*, put them on its span and end it; once, as its durations must not count twice."""
         if work.step.written:
             return
         try:
@@ -208,19 +189,19 @@ class Background:
             faults.record("metrics of a step", error)
         work.step.release_context()
 
-    def _prepare(self, work: Finished) -> None:
+    def _prepare(self, work: WorkItem) -> None:
         work.step.complete()
         redact_step(work.step, self._redact)
-        if work.assembly is not None and work.is_call:
-            for step in (*work.assembly.steps, *work.assembly.orphans):
+        if work.builder is not None and work.is_call:
+            for step in (*work.builder.steps, *work.builder.orphans):
                 if step.ended and not step.redacted:
                     step.complete()
                     redact_step(step, self._redact)
-            work.assembly.show_contexts()
+            work.builder.show_contexts()
 
     # --- the scores --------------------------------------------------------------------------------------------------
 
-    async def _score(self, work: Finished, assembly: CallBuilder) -> None:
+    async def _score(self, work: WorkItem, builder: CallBuilder) -> None:
         holding: HoldProcessor | None = None
         call = RagCall(query=None, contexts=None, answer=None, span=work.step.span_context)
         evaluations: list[Evaluation] = []
@@ -230,8 +211,8 @@ class Background:
             told = self._attacher.expect(work.step)
             self.write(work)
             holding = self._attacher.confirm(work.step, told)
-            self._breathe()
-            work.call = call = self._call(assembly)
+            self._worker.throttle.yield_interpreter()
+            work.call = call = self._call(builder)
             decision = await self._evaluate(work, call, evaluations, holding)
             if self._skip(call) == "call_failed":
                 status = semconv.STATUS_CALL_FAILED
@@ -244,7 +225,7 @@ class Background:
             self.settle_open(work, "failed", "internal")
         finally:
             try:
-                self._breathe()
+                self._worker.throttle.yield_interpreter()
                 status = _status_of_dropped(work.dropped, evaluations) if work.dropped else status
                 self._attacher.attach(
                     work.step, call, evaluations, holding, status, decision, work.announced, reason=work.dropped
@@ -252,8 +233,8 @@ class Background:
             except Exception as error:
                 faults.record("attaching scores", error)
 
-    async def _score_again(self, work: Finished, call: RagCall) -> None:
-        """Score a call that comes from the spool: as its span is gone, by events, metrics and a carrier."""
+    async def _score_spooled(self, work: WorkItem, call: RagCall) -> None:
+        """Score a call that comes from the spool; its span is gone, so the scores go onto a carrier span."""
         evaluations: list[Evaluation] = []
         try:
             await self._evaluate(work, call, evaluations, None)
@@ -273,9 +254,9 @@ class Background:
             except Exception as error:
                 faults.record("attaching scores", error)
 
-    def _interrupt(self, work: Finished) -> str:
-        """The scoring of *work* was broken off; returns the status for its span."""
-        if self._spooling is None or not self._ending():
+    def _interrupt(self, work: WorkItem) -> str:
+        """Note that the scoring of *work* was broken off; return the status for its span."""
+        if self._spooling is None or not self._worker.closed:
             self.settle_open(work, "dropped", "shutdown")
             return semconv.STATUS_DROPPED
         self.interrupted.append(work)
@@ -283,17 +264,18 @@ class Background:
 
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
-    def settle_unscored(self, works: Sequence[Finished], until: float) -> None:
+    def settle_unscored(self, works: Sequence[WorkItem], until: float) -> None:
         """Store the calls among *works*, which will not be scored here, in the spool; enter the end of every one.
 
         Args:
-            works: items that were never begun, broken off, or still blocked by a judge.
+            works: items that were never begun, or that block the worker; calls that were broken off are added.
             until: monotonic seconds; calls for which there is no time by then are counted as dropped.
         """
         # From here on nothing that the background finds out about them counts or is sent.
-        claimed = {work: names for work in dict.fromkeys(works) if (names := work.take())}
+        works = [*works, *self.interrupted]
+        claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_open())}
         lost = "shutdown" if self._spooling is None else "not_spooled"
-        ends: dict[Finished, tuple[Outcome, str]] = {}
+        ends: dict[WorkItem, tuple[Outcome, str]] = {}
         for work in claimed:
             work.dropped = work.dropped or ("spooled" if self._spooling is not None else lost)
         if self._spooling is not None and claimed:
@@ -311,20 +293,20 @@ class Background:
         for work, names in list(claimed.items())[-MOST:]:
             outcome, reason = ends.get(work, ("dropped", work.dropped))
             for name in names:
-                self._fates.add(work.step.span_context, work.step.workflow, name, outcome, reason)
+                self._outcomes.add(work.step.span_context, work.step.workflow, name, outcome, reason)
 
     def _store(
         self,
         spooling: Spooling,
-        claimed: Mapping[Finished, tuple[str, ...]],
-        ends: dict[Finished, tuple[Outcome, str]],
+        claimed: Mapping[WorkItem, tuple[str, ...]],
+        ends: dict[WorkItem, tuple[Outcome, str]],
         until: float,
     ) -> None:
         """Store calls some at a time, and note in *ends* what became of each."""
         left = [work for work in claimed if work.spooled is None][::-1]
         with spooling.kept_open():
             while left:
-                works: list[Finished] = []
+                works: list[WorkItem] = []
                 calls: list[UnscoredCall] = []
                 while left and len(works) < _STORED_AT_ONCE:
                     if len(works) >= _STORED_AT_LEAST and (
@@ -342,12 +324,12 @@ class Background:
                 if monotonic() > until - _STORE_SECONDS:
                     return
 
-    def _ready(self, work: Finished) -> tuple[RagCall | None, tuple[Outcome, str]]:
+    def _ready(self, work: WorkItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
         """Return the call of *work* for the spool, None if no evaluator is to score it; and its end so far."""
         try:
-            if work.call is None and work.assembly is not None:
+            if work.call is None and work.builder is not None:
                 self._prepare(work)
-                work.call = self._call(work.assembly)
+                work.call = self._call(work.builder)
             end = None if work.call is None else self._end_without_scores(work.call)
             return (work.call, ("dropped", "not_spooled")) if end is None else (None, end)
         except Exception as error:
@@ -362,14 +344,16 @@ class Background:
         return ("sampled_out", skip) if skip else None
 
     async def _evaluate(
-        self, work: Finished, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
+        self, work: WorkItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> SamplingDecision | None:
-        """Append to *evaluations*; returns what was decided about the judge, None if it did not come to that."""
+        """Append to *evaluations*; return the sampling decision about the judge, None if there was none to take."""
         end = self._end_without_scores(call)
         if end is not None:
             self.settle_open(work, *end)
             return None
-        begun = self._begun_in_spool(work)
+        begun = None
+        if self._spooling is not None and work.spooled is not None:
+            begun = partial(self._spooling.begin, work.spooled)
         screened: Evaluation | None = None
         for evaluator in (self._measure, self._screen):
             if evaluator is not None and evaluator.id in work.open:
@@ -387,8 +371,8 @@ class Background:
             odds = decision.probability
             self.settle(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
             return decision
-        # One out of the spool keeps its place: it was taken up because there was room enough.
-        if work.spooled is None and not self._wait_for_judge():
+        # A call out of the spool keeps its place: it was claimed because there was room enough.
+        if work.spooled is None and not self._worker.wait_for_judge():
             self._turn_away(work, self._judge.id, decision)
             return decision
         work.probability = decision.probability
@@ -399,7 +383,7 @@ class Background:
         self._enter(work, judged, evaluations)
         return decision
 
-    def _turn_away(self, work: Finished, judge: str, decision: SamplingDecision) -> None:
+    def _turn_away(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
         """Count a call that the judge was to see as dropped: too many wait for the judge already."""
         work.dropped = "queue_full"
         self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
@@ -411,21 +395,15 @@ class Background:
             judge,
         )
 
-    def _begun_in_spool(self, work: Finished) -> Callable[[], object] | None:
-        """Return what to call when the judge of a call out of the spool is about to be asked."""
-        if self._spooling is None or work.spooled is None:
-            return None
-        return partial(self._spooling.begin, work.spooled)
-
     def _skip(self, call: RagCall) -> str:
-        """Why no evaluator should look at this call; empty if they should."""
-        if call.span is None or not (call.span.trace_flags.sampled or self._head_dropped_too):
+        """Return why no evaluator is to see *call*; empty if they are."""
+        if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
             return "head_dropped"
         # The application failed before there was an answer: that is on its span, and says nothing about the answer.
         return "call_failed" if call.error is not None and not call.answer else ""
 
-    def _call(self, assembly: CallBuilder) -> RagCall:
-        call = assembly.build()
+    def _call(self, builder: CallBuilder) -> RagCall:
+        call = builder.build()
         if self._conversations is not None:
             call = self._conversations.follow(call)
         return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))

@@ -1,4 +1,4 @@
-"""What became of the last calls, and why: what `ragtrace.doctor()` tells."""
+"""Outcomes of the most recent calls, with their reasons in words, for `ragtrace.doctor()`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 MOST: Final = 300
 """A hundred calls with three evaluators."""
 _KEY: Final = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer\s+\S+")
-"""Keys as servers repeat them in what they say."""
+"""API keys, which servers repeat in their error messages."""
 _MOST_CHARS: Final = 200
 
 
 class _Entry(NamedTuple):
-    """As it is noted: nothing is formatted before somebody asks."""
+    """An outcome as it is stored: raw, and formatted only when `doctor()` reads it."""
 
     at: float
     span: SpanContext | None
@@ -36,8 +36,8 @@ class _Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """What became of one call at one evaluator."""
+class RecentOutcome:
+    """Outcome of one call at one evaluator."""
 
     at: float
     """Seconds since the epoch."""
@@ -50,18 +50,18 @@ class Fate:
     """sampled_out, scored, partial, failed or dropped."""
     reason: str
     probability: float | None
-    """With which the judge was to see it, where that was decided."""
+    """Inclusion probability with which the judge was to see the call, where the sampler decided."""
     detail: str
-    """What was seen, where something was."""
+    """What failed, in words of the judge or its server; empty if nothing did."""
 
     @property
     def why(self) -> str:
         """The reason in words."""
-        return _told(self)
+        return _in_words(self)
 
 
-class Fates:
-    """The last few, in order. Adding costs an append and may happen on any thread."""
+class RecentOutcomes:
+    """Bounded list of the most recent outcomes; adding one is an append, and safe from any thread."""
 
     def __init__(self) -> None:
         self._entries: deque[_Entry] = deque(maxlen=MOST)
@@ -76,21 +76,21 @@ class Fates:
         probability: float | None = None,
         detail: str = "",
     ) -> None:
-        """Note one."""
+        """Add the outcome of a call at *evaluator*."""
         self._entries.append(_Entry(time(), span, workflow, evaluator, outcome, reason, probability, detail))
 
-    def last(self, most: int = MOST) -> list[Fate]:
-        """The last *most* of them, oldest first."""
+    def last(self, most: int = MOST) -> list[RecentOutcome]:
+        """Return the last *most* outcomes, oldest first."""
         return [_read(entry) for entry in list(self._entries)[-most:]]
 
     def reset(self) -> None:
-        """Forget all: after a fork they are the parent's."""
+        """Forget all outcomes after a fork: they are the parent's."""
         self._entries.clear()
 
 
-def _read(entry: _Entry) -> Fate:
+def _read(entry: _Entry) -> RecentOutcome:
     span = entry.span
-    return Fate(
+    return RecentOutcome(
         entry.at,
         "" if span is None else f"{span.trace_id:032x}",
         "" if span is None else f"{span.span_id:016x}",
@@ -99,16 +99,16 @@ def _read(entry: _Entry) -> Fate:
     )
 
 
-def detail_of(evaluation: Evaluation) -> str:
-    """What the first failure of *evaluation* says of itself; empty if it says nothing, or nothing failed."""
+def failure_detail(evaluation: Evaluation) -> str:
+    """Return the explanation of the first failure in *evaluation*, without keys; empty if there is none."""
     for result in evaluation.results.values():
         if isinstance(result, Unscored) and result.status in ("judge_error", "judge_suspect"):
             return _KEY.sub("***", result.explanation or "")
     return ""
 
 
-def left_out_of(evaluation: Evaluation) -> str:
-    """Return which metrics of a scored *evaluation* have no score, and why; a baseline still to be learned aside."""
+def unscored_metrics(evaluation: Evaluation) -> str:
+    """Return which metrics of *evaluation* have no score, and why; missing baselines are left out."""
     by_reason: dict[str, list[str]] = {}
     for name, result in evaluation.results.items():
         if isinstance(result, Unscored) and result.reason != "no_baseline":
@@ -127,17 +127,17 @@ _WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("dropped", "spooled"): "the process ended before it was scored; it is in the spool for the next",
     ("dropped", "not_spooled"): "the process ended before it was scored, and the spool could not take it",
     ("dropped", "not_configured"): "it came from the spool, and its evaluator is not configured any more",
-    ("failed", "redaction"): "redaction failed, so nobody was shown the call",
+    ("failed", "redaction"): "redaction failed, so no evaluator saw the call",
     ("failed", "internal"): "ragtrace itself failed; see the log",
 }
 
 
-def _told(fate: Fate) -> str:
-    words = _WORDS.get((fate.outcome, fate.reason), fate.reason)
-    if fate.outcome == "sampled_out" and fate.probability is not None:
-        words = f"{words} at p={fate.probability:.3g}"
-    elif fate.outcome == "partial":
+def _in_words(outcome: RecentOutcome) -> str:
+    words = _WORDS.get((outcome.outcome, outcome.reason), outcome.reason)
+    if outcome.outcome == "sampled_out" and outcome.probability is not None:
+        words = f"{words} at p={outcome.probability:.3g}"
+    elif outcome.outcome == "partial":
         words = f"some metrics have no score: {words}"
-    elif fate.outcome == "scored":
+    elif outcome.outcome == "scored":
         words = f"no metric applies: {words}" if words else ""
-    return ": ".join(filter(None, (words, fate.detail)))
+    return ": ".join(filter(None, (words, outcome.detail)))

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall
-from ragtrace.pipeline.shutdown_budget import patience
+from ragtrace.pipeline.shutdown import file_timeout
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.threads import run_bounded
 
@@ -127,7 +127,7 @@ class Spooling:
             deadline: monotonic seconds.
         """
         if self._has_claims:
-            run_bounded(lambda: self._release(patience(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
+            run_bounded(lambda: self._release(file_timeout(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
 
     def _release(self, timeout: float) -> None:
         with self._claiming:

@@ -1,8 +1,9 @@
-"""How the background works without getting into the way: in slices, and with a task only for what really waits.
+"""Throttle of the worker: half-millisecond slices of work, so that the application's threads get the interpreter.
 
-Why it sleeps after a slice: an interpreter runs one thread at a time, and one that computes keeps it for five
-milliseconds before it is made to share. An event loop of the application that becomes ready meanwhile would wait that
-long. To let go for an instant is not enough, as we would be back before the other thread has woken up.
+An interpreter runs one thread at a time, and a thread that computes keeps it for five milliseconds (the switch
+interval) before it has to share. An event loop of the application that becomes ready meanwhile would wait that long.
+Releasing the interpreter for an instant is not enough: the worker would have it back before the other thread has woken
+up. Hence a short sleep after each slice.
 """
 
 from __future__ import annotations
@@ -15,73 +16,72 @@ from types import coroutine
 from typing import Any, Final
 
 SLICE_SECONDS: Final = 0.0005
-"""How long the background works before it lets go of the interpreter."""
+"""How long the worker computes before it sleeps."""
 LONGEST_PAUSE_SECONDS: Final = 0.001
-"""How long it then sleeps when there is little to do: the work of a call is spread out."""
+"""Sleep after a slice when few items wait: the work of a call is spread out."""
 SHORTEST_PAUSE_SECONDS: Final = 0.00002
-"""How long when there is much to do. With the slack of timers it becomes three to four times as much."""
-_RELAXED: Final = 8
-"""Items that may wait while it still sleeps at its longest."""
+"""Sleep after a slice when many items wait. With the slack of timers it becomes three to four times as long."""
+_FEW: Final = 8
+"""Items that may wait while the worker still sleeps for the longest pause."""
 
 
-class Pace:
-    """Divides the work of one thread into slices.
+class Throttle:
+    """Divides the work of one thread into slices, with a sleep between them whose length depends on the load.
 
     Args:
-        hurried: whether somebody waits for the work: then it does not pause.
+        hurried: returns whether a thread waits for the work to be done; then there is no sleep.
     """
 
     def __init__(self, hurried: Callable[[], bool]) -> None:
-        self._hurried, self._began = hurried, 0.0
+        self._hurried, self._slice_began = hurried, 0.0
         self._pause = SHORTEST_PAUSE_SECONDS
 
-    def begin(self) -> None:
-        """A slice begins: the thread has just slept."""
-        self._began = monotonic()
+    def begin_slice(self) -> None:
+        """Begin a slice, as the thread has just slept."""
+        self._slice_began = monotonic()
 
-    def load(self, waiting: int) -> None:
-        """So many items wait: the more, the shorter the pauses."""
-        pause = LONGEST_PAUSE_SECONDS * _RELAXED / max(_RELAXED, waiting)
-        self._pause = max(SHORTEST_PAUSE_SECONDS, pause)
+    def set_load(self, waiting: int) -> None:
+        """Shorten the pauses, the more items are *waiting*."""
+        self._pause = max(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS * _FEW / max(_FEW, waiting))
 
-    def breathe(self) -> None:
-        """Sleep for a moment if the slice is over. Work that takes longer than a slice calls this now and then."""
-        if monotonic() - self._began > SLICE_SECONDS:
+    def yield_interpreter(self) -> None:
+        """Sleep for a moment if the slice is over; to be called between pieces of work."""
+        if monotonic() - self._slice_began > SLICE_SECONDS:
             if not self._hurried():
                 sleep(self._pause)
-            self._began = monotonic()
+            self._slice_began = monotonic()
 
 
-def run(work: Coroutine[Any, Any, None], pace: Pace, seconds: float) -> Awaitable[None] | None:
+def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: float) -> Awaitable[None] | None:
     """Run *work* here and now, which is cheaper than a task and a turn of the event loop for each.
 
     Returns:
-        None if it is done; if it waits for something, or took more than *seconds*, what a task must await to carry it
-        on. It may have a task of asyncio only from there on.
+        None if *work* is done; if it waits for something, or took more than *seconds*, what a task must await to carry
+        it on. Only from there on it may use the current task of asyncio.
     """
     until = monotonic() + seconds
     # One context from beginning to end: what is set in it here must be there, and resettable, in the task.
-    within = copy_context().run
+    in_context = copy_context().run
     try:
-        while (waits := within(work.send, None)) is None and monotonic() < until:
-            pace.breathe()
+        while (waits := in_context(work.send, None)) is None and monotonic() < until:
+            throttle.yield_interpreter()
     except StopIteration:
         return None
-    return _carry_on(work, waits, within)
+    return _carry_on(work, waits, in_context)
 
 
 @coroutine
 def _carry_on(
-    work: Coroutine[Any, Any, None], waits: object, within: Callable[..., object]
+    work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
 ) -> Generator[object, Any, None]:
     """Carry *work* on, which was begun outside any task and now waits for *waits*."""
     while True:
         try:
             sent = yield waits
         except BaseException as error:
-            resume = partial(within, work.throw, error)
+            resume = partial(in_context, work.throw, error)
         else:
-            resume = partial(within, work.send, sent)
+            resume = partial(in_context, work.send, sent)
         try:
             waits = resume()
         except StopIteration:

@@ -1,9 +1,9 @@
-"""The background: a queue bounded in number and in bytes, and one daemon thread with an event loop.
+"""The background worker: a queue bounded in number and in bytes, and one daemon thread with an event loop.
 
 Started at the first offer, so that pre-forking servers work; reset after a fork; stopped by a deadline. While items
 keep coming the thread wakes by itself fifty times a second and takes what has gathered: waking it for each item would
-cost the application a system call and a fight for the interpreter. Items are dealt with where they are taken, in
-slices (`pacing`); only one that really waits, for a judge say, becomes a task of the event loop.
+cost the application a system call and a fight for the interpreter. Items are handled where they are taken, in slices
+(`throttle`); only one that really waits, for a judge say, becomes a task of the event loop.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from opentelemetry.context import attach, set_value
 
-from ragtrace.pipeline.admission import Places
-from ragtrace.pipeline.throttle import Pace, run
+from ragtrace.pipeline.throttle import Throttle, run_inline
 from ragtrace.system.faults import faults
-from ragtrace.system.loop_shutdown import break_off, close
+from ragtrace.system.loop_shutdown import cancel_tasks, close_within_limit
 from ragtrace.system.threads import DaemonPool, prepare_bounded_calls
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 _UNHURRIED_SECONDS: Final = 0.01  # before the end of a wait: who waits needs the interpreter to come back in time
 _GATHER_SECONDS: Final = 0.02  # for which the busy thread lets items gather
 _LINGER_SECONDS: Final = 1.0  # without an item until the thread must be woken for the next
@@ -40,11 +40,130 @@ _MOST_TAKEN: Final = 8  # at a time: weighing a few is done in far less than a s
 _MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for somebody else
 _PATIENCE_SECONDS: Final = 1.0  # for which items wait for room at an exporter
 _parents_loops: list[object] = []
+_SMALL_PER_CAPACITY: Final = 8
+_NOVELTY: Final = 1 / 32
+"""Weight of the newest item in the mean that stands for items not weighed yet."""
+_WAITING_SHARE: Final = 0.75
+"""Of the bytes, for items that wait for a judge: the rest is for items that no evaluator has seen."""
+
+
+class AdmissionControl:
+    """Counts of the items in a queue, by number and bytes, that decide whether one more is admitted.
+
+    Weighing an item takes time that a request thread should not spend: until an item is weighed, it counts as much as
+    others did on average. Changes need a lock; the properties and `full` do not.
+
+    Args:
+        capacity: most items; beside them eight times as many small ones, and as many that wait for a judge.
+        most_bytes: most bytes of all items; three quarters of it for those that wait for a judge.
+    """
+
+    def __init__(self, capacity: int, most_bytes: int) -> None:
+        self._capacity, self._most_bytes = capacity, most_bytes
+        self._large = self._small = self._waiting = 0
+        self._bytes = self._waiting_bytes = self._typical = 0.0
+
+    @property
+    def taken(self) -> int:
+        """Items in the queue or in hand, small ones and those that wait for a judge included."""
+        return self._large + self._small + self._waiting
+
+    @property
+    def half_full(self) -> bool:
+        """Whether half of the places or of the bytes are taken."""
+        many = 2 * self._large >= self._capacity or 2 * self._small >= self._capacity * _SMALL_PER_CAPACITY
+        return many or 2 * self._bytes > self._most_bytes
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of the weighed items."""
+        return self._bytes
+
+    def full(self, unweighed: int) -> bool:
+        """Return whether no item is admitted, not even a small one; *unweighed*: items not weighed yet."""
+        return self.full_of_small(unweighed) and (self._large >= self._capacity or self._too_heavy(unweighed))
+
+    def full_of_small(self, unweighed: int) -> bool:
+        """Return whether no small item is admitted."""
+        return self._small >= self._capacity * _SMALL_PER_CAPACITY or self._too_heavy(unweighed)
+
+    def _too_heavy(self, unweighed: int) -> bool:
+        return self._bytes + unweighed * self._typical > self._most_bytes
+
+    def enter(self, small: bool, unweighed: int) -> bool:
+        """Admit an item; return False if there is no place."""
+        if small:
+            room = not self.full_of_small(unweighed)
+            self._small += room
+        else:
+            room = self._large < self._capacity and not self._too_heavy(unweighed)
+            self._large += room
+        return room
+
+    def has_room_for(self, weight: int) -> bool:
+        """Return whether an admitted item that has now been weighed may be as heavy as *weight*."""
+        return self._bytes + weight <= self._most_bytes
+
+    def weigh(self, weight: int, kept: int) -> None:
+        """Note that an admitted item weighs *weight* bytes, of which *kept* stay in memory."""
+        self._bytes += kept
+        self._typical += (weight - self._typical) * _NOVELTY
+
+    def reweigh(self, more: int) -> None:
+        """Note that a weighed item has become heavier by *more* bytes."""
+        self._bytes += more
+
+    def wait_for_judge(self, weight: int) -> bool:
+        """Move an item of *weight* bytes to the places of items that wait for a judge; return False if none is free."""
+        bytes_ = self._waiting_bytes + weight
+        room = self._waiting < self._capacity and bytes_ <= self._most_bytes * _WAITING_SHARE
+        if room:
+            self._large, self._waiting, self._waiting_bytes = self._large - 1, self._waiting + 1, bytes_
+        return room
+
+    def leave(self, small: bool, weight: int = 0, *, waiting: bool = False) -> None:
+        """Give up the place of an item of *weight* bytes (0: not weighed)."""
+        self._bytes -= weight
+        if waiting:
+            self._waiting -= 1
+            self._waiting_bytes -= weight
+        elif small:
+            self._small -= 1
+        else:
+            self._large -= 1
+
+
+class Handler(Protocol[T_contra]):
+    """Handles the items of a worker, on the worker's thread."""
+
+    def handle(self, item: T_contra) -> Coroutine[Any, Any, None]:
+        """Handle *item*; failures are counted and logged."""
+        ...
+
+    def weigh(self, item: T_contra) -> int:
+        """Return the bytes that *item* keeps alive."""
+        ...
+
+    def reject(self, item: T_contra) -> None:
+        """Prepare *item*, which proved too heavy for the queue's bytes; it is still handled in its turn."""
+        ...
+
+    def room(self) -> int:
+        """Return how many items may be handled before the next question; at 0 items wait for a while."""
+        ...
+
+    def tick(self) -> None:
+        """Do what is due; called about four times a second."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what the event loop has used; called when nothing else will run there, for half a second at most."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """An item that has been taken in."""
+    """An item that the worker has taken from the queue."""
 
     item: T
     small: bool
@@ -56,46 +175,28 @@ class _Entry(Generic[T]):
 _handled: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled")
 
 
-def _ignore(_: object) -> None: ...
-
-
-async def _nothing() -> None: ...
-
-
 class Worker(Generic[T]):
-    """Handles items in the background, in the order in which they were offered; those that wait, several at a time.
+    """Bounded queue whose items one daemon thread handles, in the order of their offers; several at a time may wait.
 
     Args:
-        handle: what to do with an item; its failures are counted and logged, never raised.
-        capacity: most items that may be queued or in hand; one more is refused. Of small items, eight times as many; of
-            those that wait for a judge, as many.
-        tick: called about four times a second on the worker's thread.
-        weigh: bytes that an item keeps alive, asked on the worker's thread before the item is handled.
-        most_bytes: most of them that may be queued or in hand. Items not weighed yet count as others do on average.
-        reject: told of an item that proved too heavy for what is left of `most_bytes`; it is still handled in its turn.
-        ready: how many items may be handled before it is asked again. At 0 items wait, until one of them has waited for
-            *patience* seconds or half of the places are taken: what comes of the items may be lost, the items not.
-        patience: seconds.
-        close: awaited on the event loop when nothing else will be, for half a second at most.
+        handler: handles the items.
+        capacity: most items that may be queued or in hand; further ones are refused. Of small items, eight times as
+            many; of those that wait for a judge, as many.
+        most_bytes: most bytes of queued items and those in hand. Items not weighed yet count as others do on average.
+        patience: seconds for which items wait for `handler.room`, or until half of the places are taken: what comes of
+            the items may then be lost, the items are not.
     """
 
     def __init__(
         self,
-        handle: Callable[[T], Coroutine[Any, Any, None]],
+        handler: Handler[T],
         *,
         capacity: int,
-        tick: Callable[[], None],
-        weigh: Callable[[T], int] = lambda _: 0,
         most_bytes: int = 1 << 62,
-        reject: Callable[[T], None] = _ignore,
-        ready: Callable[[], int] = lambda: 1_000,
         patience: float = _PATIENCE_SECONDS,
-        close: Callable[[], Coroutine[Any, Any, None]] = _nothing,
     ) -> None:
-        self._handle, self._capacity, self._tick = handle, capacity, tick
-        self._weigh, self._most_bytes, self._reject, self._ready = weigh, most_bytes, reject, ready
-        self._patience, self._close = patience, close
-        self.pace = Pace(lambda: self._waiting > 0 and monotonic() < self._hurried_until)
+        self._handler, self._capacity, self._most_bytes, self._patience = handler, capacity, most_bytes, patience
+        self.throttle = Throttle(lambda: self._waiting > 0 and monotonic() < self._hurried_until)
         self.reset()
 
     def reset(self) -> None:
@@ -110,7 +211,7 @@ class Worker(Generic[T]):
         self._taken: deque[_Entry[T]] = deque()
         self._in_hand: dict[int, _Entry[T]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
-        self._places = Places(self._capacity, self._most_bytes)
+        self._admission = AdmissionControl(self._capacity, self._most_bytes)
         self._waiting, self._hurried_until = 0, 0.0
         self._closed = self._over = self._asleep = self._is_cut_short = False
         self._thread: threading.Thread | None = None
@@ -121,41 +222,48 @@ class Worker(Generic[T]):
 
     @property
     def size(self) -> int:
-        """Items queued or in hand, small ones included."""
-        return self._places.taken
+        """Number of items queued or in hand, small ones included."""
+        return self._admission.taken
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for any item, not even a small one; a guess, made without a lock."""
-        return self._places.full(len(self._items))
+        """Whether the queue has no room for any item, not even a small one; an estimate, made without a lock."""
+        return self._admission.full(len(self._items))
 
     @property
     def full_of_small(self) -> bool:
-        """The same for small items."""
-        return self._places.full_of_small(len(self._items))
+        """Whether the queue has no room for a small item; an estimate, made without a lock."""
+        return self._admission.full_of_small(len(self._items))
 
     @property
     def on_its_thread(self) -> bool:
         """Whether the caller runs on the worker's own thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
+    @property
+    def closed(self) -> bool:
+        """Whether `stop` has been called."""
+        return self._closed
+
     def offer(self, item: T, *, small: bool = False) -> bool:
-        """Queue *item* and return at once; False if the worker is full or stopped."""
+        """Queue *item* and return at once; return False if the worker is full or stopped."""
         with self._lock:
-            if self._closed or not self._places.enter(small, len(self._items)):
+            if self._closed or not self._admission.enter(small, len(self._items)):
                 return False
             if self._thread is None and not self._start():
-                self._places.leave(small)
+                self._admission.leave(small)
                 return False
             self._items.append((item, small))
             if self._asleep:
                 self._hurry()
             return True
 
-    def wait_idle(self, timeout: float, kept: Callable[[int], float] = lambda _: 0.0) -> bool:
-        """Wait at most *timeout* seconds until nothing is queued or in hand; False if something still is.
+    def wait_idle(self, timeout: float, reserved: Callable[[int], float] = lambda _: 0.0) -> bool:
+        """Wait until no item is queued or in hand; return False if *timeout* was too short.
 
-        Of those seconds, *kept* are not used up: the caller needs them for as many items as are left.
+        Args:
+            timeout: seconds.
+            reserved: seconds of these that the caller needs afterwards, by the number of items that are left.
         """
         if self.on_its_thread:
             return self.size == 0
@@ -165,7 +273,7 @@ class Worker(Generic[T]):
             try:
                 while self.size:
                     self._hurry()
-                    left = deadline - kept(self.size) - monotonic()
+                    left = deadline - reserved(self.size) - monotonic()
                     if left <= 0 or self._is_cut_short:
                         return False
                     self._hurried_until = monotonic() + left - _UNHURRIED_SECONDS
@@ -175,26 +283,30 @@ class Worker(Generic[T]):
                 self._waiting -= 1
 
     def cut_short(self) -> None:
-        """Let `stop` wait no longer for what is queued or in hand."""
+        """Let `stop` wait no longer for items that are queued or in hand."""
         self._is_cut_short = True
 
-    def stop(self, timeout: float, grace: float = 0.1, kept: Callable[[int], float] = lambda _: 0.0) -> list[T]:
-        """Refuse new items, drain for at most *timeout* seconds, less those *kept* for the items that are left, cancel
-        these, and give them *grace* seconds to end.
+    def stop(self, timeout: float, grace: float = 0.1, reserved: Callable[[int], float] = lambda _: 0.0) -> list[T]:
+        """Refuse new items, drain the queue, and cancel what is left.
+
+        Args:
+            timeout: seconds to drain.
+            grace: seconds for cancelled items to end.
+            reserved: seconds of *timeout* that the caller needs afterwards, by the number of items that are left.
 
         Returns:
-            What was never begun, and what neither ended nor could be cancelled: it keeps the thread to itself.
+            Items that were never begun, and those that block the thread, so that they could not be cancelled.
         """
         with self._lock:
             self._closed = True
-        self.wait_idle(timeout, kept)
+        self.wait_idle(timeout, reserved)
         with self._lock:
             self._over = True
             lost = [*self._taken, *(_Entry(item, small, 0) for item, small in self._items)]
             self._taken.clear()
             self._items.clear()
             for entry in lost:
-                self._places.leave(entry.small, entry.weight)
+                self._admission.leave(entry.small, entry.weight)
             self._hurry()
             thread = self._thread
         if thread is not None and not self.on_its_thread:
@@ -249,8 +361,8 @@ class Worker(Generic[T]):
             if self._over:
                 break
             await self._sleep(loop, wake, busy=bool(self._taken) or monotonic() < busy_until)
-        await break_off(self._tasks, self.pace.breathe)
-        await close(self._close())
+        await cancel_tasks(self._tasks, self.throttle.yield_interpreter)
+        await close_within_limit(self._handler.aclose())
 
     async def _sleep(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event, *, busy: bool) -> None:
         with self._lock:
@@ -261,7 +373,7 @@ class Worker(Generic[T]):
         await wake.wait()
         alarm.cancel()
         self._asleep = False
-        self.pace.begin()
+        self.throttle.begin_slice()
 
     async def _round(self, loop: asyncio.AbstractEventLoop) -> bool:
         """One round of work, and one turn for the tasks of the loop; False if there was nothing to do."""
@@ -281,22 +393,22 @@ class Worker(Generic[T]):
                 break
             room -= 1
             handled += 1
-            self.pace.load(len(self._taken) + len(self._items) + min(len(self._tasks), _MOST_BUSY))
+            self.throttle.set_load(len(self._taken) + len(self._items) + min(len(self._tasks), _MOST_BUSY))
             self._begin()
-            self.pace.breathe()
-        self.pace.load(_MOST_BUSY)  # tasks are not to wait for each other's pauses
+            self.throttle.yield_interpreter()
+        self.throttle.set_load(_MOST_BUSY)  # tasks are not to wait for each other's pauses
         return handled > 0 or bool(self._items)
 
     def _room(self) -> int:
         """How many items may be handled before this must be asked again."""
-        room = self._ready()
+        room = self._handler.room()
         if room:
             self._no_room_since = None
             return room
         now = monotonic()
         if self._no_room_since is None:
             self._no_room_since = now
-        return int(now - self._no_room_since > self._patience or self._places.half_full)
+        return int(now - self._no_room_since > self._patience or self._admission.half_full)
 
     def wait_for_judge(self) -> bool:
         """Give the place of the item that is being handled to another, for one among those that wait for a judge.
@@ -307,7 +419,7 @@ class Worker(Generic[T]):
         entry = _handled.get()
         with self._lock:
             if not entry.waiting:
-                entry.waiting = self._places.wait(entry.weight)
+                entry.waiting = self._admission.wait_for_judge(entry.weight)
             return entry.waiting
 
     def _take_in(self, until: float) -> None:
@@ -319,18 +431,18 @@ class Worker(Generic[T]):
             with self._lock:
                 heavy = [one for one, weight in zip(entries, weights, strict=True) if self._is_too_heavy(one, weight)]
             for entry in heavy:
-                self._reject(entry.item)
-            self.pace.breathe()
+                self._handler.reject(entry.item)
+            self.throttle.yield_interpreter()
 
     def _is_too_heavy(self, entry: _Entry[T], weight: int) -> bool:
         """Whether an item that is in may not be as heavy as it proved to be."""
-        entry.weight = weight if self._places.has_room_for(weight) else 0
-        self._places.weigh(weight, entry.weight)
+        entry.weight = weight if self._admission.has_room_for(weight) else 0
+        self._admission.weigh(weight, entry.weight)
         return entry.weight != weight
 
     def _weighed(self, item: T) -> int:
         try:
-            return self._weigh(item)
+            return self._handler.weigh(item)
         except Exception as error:
             faults.record("background work", error)
             return 0
@@ -345,11 +457,11 @@ class Worker(Generic[T]):
             if not entry.small:  # it may have to answer now for what came before it
                 more = self._weighed(entry.item) - entry.weight
                 entry.weight += more
-                self._places.reweigh(more)
+                self._admission.reweigh(more)
         rest: Awaitable[None] | None = None
         _handled.set(entry)
         try:
-            rest = run(self._handle(entry.item), self.pace, _ROUND_SECONDS)
+            rest = run_inline(self._handler.handle(entry.item), self.throttle, _ROUND_SECONDS)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # a sys.exit() in a user's judge included
             faults.record("background work", error)
         except asyncio.CancelledError:
@@ -374,7 +486,7 @@ class Worker(Generic[T]):
     def _end(self, entry: _Entry[T]) -> None:
         with self._lock:
             del self._in_hand[id(entry)]
-            self._places.leave(entry.small, entry.weight, waiting=entry.waiting)
+            self._admission.leave(entry.small, entry.weight, waiting=entry.waiting)
             if self._waiting and not self.size:
                 self._changed.notify_all()
 
@@ -384,6 +496,6 @@ class Worker(Generic[T]):
             return
         self._ticked = now
         try:
-            self._tick()
+            self._handler.tick()
         except Exception as error:
             faults.record("background tick", error)

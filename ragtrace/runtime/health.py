@@ -16,7 +16,7 @@ from typing import Final
 
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.judges.llm.stopwatch import Stopwatch
-from ragtrace.pipeline.recent_outcomes import detail_of
+from ragtrace.pipeline.recent_outcomes import failure_detail
 from ragtrace.system.faults import faults, printable, say
 
 LATELY_SECONDS: Final = 300.0
@@ -156,7 +156,7 @@ class Health:
             if not evaluation.cached:
                 row.in_a_row, row.answered, row.logged = 0, True, False
             return
-        detail = detail_of(evaluation)
+        detail = failure_detail(evaluation)
         row.in_a_row += 1
         if detail.startswith(_LEFT_ALONE):
             return

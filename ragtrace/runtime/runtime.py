@@ -1,12 +1,12 @@
-"""What becomes of a finished call, from the application's thread to its scores, and how it all ends."""
+"""The configured runtime: accepts finished steps on the request thread, starts and stops the worker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.ledger import Ledger, Posted, Stats
@@ -19,18 +19,23 @@ from ragtrace.evaluation.sampler import Sampler
 from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.instrument.call_builder import CallBuilder, OrphanRetrievals
 from ragtrace.instrument.recorder import mark_forked
-from ragtrace.pipeline.deferred_steps import Joined, joined
-from ragtrace.pipeline.dropped_spans import Overflow
-from ragtrace.pipeline.loss_report import losses, reported
-from ragtrace.pipeline.processor import Background
-from ragtrace.pipeline.recent_outcomes import Fates
-from ragtrace.pipeline.shutdown_budget import AT_LEAST_SECONDS, EXIT_SECONDS, Time, kept_for_after
-from ragtrace.pipeline.span_drain import Drain, end_spans, room_for_spans, undisturbed
+from ragtrace.pipeline.processor import CallProcessor
+from ragtrace.pipeline.recent_outcomes import RecentOutcomes
+from ragtrace.pipeline.shutdown import (
+    AT_LEAST_SECONDS,
+    EXIT_SECONDS,
+    Drain,
+    ShutdownBudget,
+    count_losses,
+    end_spans,
+    garbage_collection_disabled,
+    log_losses,
+    reserved_after_scoring,
+)
 from ragtrace.pipeline.spooling import Spooling
-from ragtrace.pipeline.work_item import Finished, claimed_work, step_bytes, weight
+from ragtrace.pipeline.work_item import DeferredSteps, DroppedSpans, WorkItem, item_bytes, step_bytes
 from ragtrace.pipeline.worker import Worker
 from ragtrace.runtime.health import Health
-from ragtrace.runtime.snapshot import Insides
 from ragtrace.system import exits
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import in_child
@@ -46,8 +51,30 @@ if TYPE_CHECKING:
     from ragtrace.history.spool import Spool
 
 
+@dataclass(frozen=True, slots=True)
+class RuntimeSnapshot:
+    """The components of a runtime that `ragtrace.doctor()` examines, with the sizes of its queues at one moment."""
+
+    settings: Settings
+    sampling: Sampling
+    telemetry: Telemetry
+    evaluators: Evaluators
+    outcomes: RecentOutcomes
+    spooling: Spooling | None
+    """None: there is no spool."""
+    health: Health
+    learner: Learner
+    queued: int
+    held: int
+    run: Callable[[Callable[[], Awaitable[None]]], bool]
+    """Runs a coroutine function on the worker's event loop, where judges are asked; False if the queue is full."""
+
+
 class Runtime:
-    """One configured ragtrace."""
+    """One configured ragtrace: its components, the request path into the worker's queue, flush and shutdown.
+
+    It is the handler of its worker.
+    """
 
     def __init__(
         self,
@@ -63,25 +90,17 @@ class Runtime:
     ) -> None:
         self.settings, self._telemetry = settings, telemetry
         self._sampling, self._sampler = sampling, Sampler(sampling, monotonic)
-        self._fates, self.health = Fates(), Health()
+        self._outcomes, self.health = RecentOutcomes(), Health()
         self._spooling = None if spool is None else Spooling(spool, telemetry)
         self._roles = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
-        self.ledger = Ledger()
-        self.learner = learner or Learner()
-        self.alerts = alerts
+        self.ledger, self.learner, self.alerts = Ledger(), learner or Learner(), alerts
         self.observer = Observer(Plan.of(evaluators.screen, evaluators.judge), RunningMoments())
         self.orphans = OrphanRetrievals()
-        self.worker: Worker[Finished] = Worker(
-            lambda work: self._background.handle(work),
-            capacity=settings.capacity,
-            tick=self._sweep,
-            weigh=weight,
-            most_bytes=settings.queue_bytes * 3 // 4,
-            reject=self._reject,
-            ready=lambda: telemetry.room(held()),
-            close=evaluators.aclose,
+        self._deferred, self._dropped = DeferredSteps(), DroppedSpans()
+        self.worker: Worker[WorkItem] = Worker(
+            self, capacity=settings.capacity, most_bytes=settings.queue_bytes * 3 // 4
         )
         self.writer = SpanWriter(
             telemetry.tracer,
@@ -91,257 +110,268 @@ class Runtime:
             capture=settings.capture_content,
             drops_children=telemetry.drops_children,
         )
-        self._instruments = self._make_instruments()
-        telemetry.child_renewal.then(lambda: self._instruments.bind(telemetry.meter))
-        self._background = self._make_background(evaluators, redact)
-        self._orphan_bytes = settings.queue_bytes // 8
-        self._overflow, self._joined = Overflow(), Joined(self._hand_over)
-        self._ended, self._drain = False, Drain(self._run_drain, self.worker.cut_short)
-        set_before_flush(self._wait_idle)
-        in_child(self._reset_after_fork)
-        # After the providers were made, so before their own exit handlers: atexit is last in, first out.
-        exits.before_exit(self._at_exit)
-
-    def _make_instruments(self) -> Instruments:
-        return Instruments(
-            self._telemetry.meter,
+        self._instruments = Instruments(
+            telemetry.meter,
             rows=self.ledger.rows,
             moments=self.observer.running.totals,
             queued=lambda: self.worker.size,
             held=held,
             posted=self._posted,
-            alerts=None if self.alerts is None else self.alerts.states,
+            alerts=None if alerts is None else alerts.states,
             faults=faults.counts,
-            lost=lambda: losses(self._telemetry, self._overflow),
-            states=lambda: {evaluator: standing.state for evaluator, standing in self.standings().items()},
+            lost=lambda: count_losses(telemetry, self._dropped),
+            states=lambda: {evaluator: status.state for evaluator, status in self.standings().items()},
         )
-
-    def _make_background(self, evaluators: Evaluators, redact: Redact) -> Background:
-        telemetry, alerts = self._telemetry, () if self.alerts is None else (self.alerts,)
-        tracer = telemetry.tracer if telemetry.carriers else None
-        return Background(
+        telemetry.child_renewal.then(lambda: self._instruments.bind(telemetry.meter))
+        alerting = () if alerts is None else (alerts,)
+        attacher = Attacher(
+            telemetry.tracer if telemetry.carriers else None,
+            telemetry.logger,
+            self._instruments,
+            evidence=settings.evidence,
+            observer=self.observer,
+            keepers=(*telemetry.posters, *telemetry.histories),
+            watchers=(*alerting, self.learner, self.health),
+            early=(*telemetry.histories, *alerting),
+            owned=telemetry.owned,
+        )
+        self._processor = CallProcessor(
+            self.worker,
             telemetry,
             self.writer,
             self._instruments,
-            Attacher(
-                tracer,
-                telemetry.logger,
-                self._instruments,
-                evidence=self.settings.evidence,
-                observer=self.observer,
-                keepers=(*telemetry.posters, *telemetry.histories),
-                watchers=(*alerts, self.learner, self.health),
-                early=(*telemetry.histories, *alerts),
-                owned=telemetry.owned,
-            ),
+            attacher,
             evaluators,
             self._sampler,
             redact,
             self.ledger,
-            self.worker.pace.breathe,
-            wait_for_judge=self.worker.wait_for_judge,
-            fates=self._fates,
-            spooling=self._spooling,
-            ending=lambda: self._ended,
-            head_dropped_too=self._sampling.score_head_dropped,
+            self._outcomes,
+            self._spooling,
+            score_head_dropped=sampling.score_head_dropped,
         )
+        self._drain = Drain(self._shut_down, self.worker)
+        set_before_flush(self._wait_idle)
+        in_child(self._reset_after_fork)
+        # After the providers were made, so before their own exit handlers: atexit is last in, first out.
+        exits.before_exit(self._at_exit)
 
-    # --- on the application's thread ---------------------------------------------------------------------------------
+    # --- on the request thread ---------------------------------------------------------------------------------------
 
-    def step_ended(self, assembly: CallBuilder | None, step: Step) -> None:
-        """A step that is not the root of a call is over: its span is written soon."""
-        if assembly is None or not (self._deferred and self._joined.keep(assembly, step)):
-            self._hand_over(assembly, step)
+    def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
+        """Have the span of *step*, which is not the root of a call, written soon."""
+        if builder is None or not (self._may_defer and self._deferred.defer(builder, step)):
+            self._queue_step(builder, step)
 
-    def _hand_over(self, assembly: CallBuilder | None, step: Step) -> None:
-        if self.worker.full_of_small and self._deferred:
-            self._overflow.add()
-            step.release_context()
+    def _queue_step(self, builder: CallBuilder | None, step: Step) -> None:
+        if self.worker.full_of_small and self._may_defer:
+            self._dropped.add(step)
         else:
-            self._submit(Finished(step, assembly))
+            self._submit(WorkItem(step, builder))
 
-    def call_ended(self, assembly: CallBuilder) -> None:
-        """The root of a call is over: it is offered to every evaluator."""
-        self._joined.over(assembly)
-        if self.worker.full and self._deferred:
-            workflow, everybody = assembly.root.workflow, ", ".join(self._evaluator_ids)
+    def call_ended(self, builder: CallBuilder) -> None:
+        """Queue the call of *builder*, whose root has ended, for every evaluator."""
+        self._deferred.root_ended(builder)
+        workflow = builder.root.workflow
+        if self.worker.full and self._may_defer:
             self.ledger.leave_out(self._evaluator_ids, workflow, "dropped", "queue_full")
-            self._fates.add(assembly.root.span_context, workflow, everybody, "dropped", "queue_full")
-            self._overflow.lose(assembly)
+            evaluators = ", ".join(self._evaluator_ids)
+            self._outcomes.add(builder.root.span_context, workflow, evaluators, "dropped", "queue_full")
+            self._dropped.add_call(builder)
             return
-        work = Finished(assembly.root, assembly, True, set(self._evaluator_ids))
+        work = WorkItem(builder.root, builder, True, set(self._evaluator_ids))
         if work.open:
-            self.ledger.offer_all(self._evaluator_ids, assembly.root.workflow)
+            self.ledger.offer_all(self._evaluator_ids, workflow)
         self._submit(work)
 
     @property
     def scores_head_dropped(self) -> bool:
-        """Whether calls that head sampling dropped are scored all the same."""
+        """Whether calls whose trace the head sampler dropped are scored."""
         return self._sampling.score_head_dropped
 
     def head_dropped(self, workflow: str) -> None:
-        """A call is over of which nothing was recorded, as head sampling dropped it."""
+        """Count a call of which nothing was recorded, as the head sampler dropped its trace."""
         self.ledger.leave_out(self._evaluator_ids, workflow)
 
-    def _submit(self, work: Finished) -> None:
-        if not self._deferred:
+    def _submit(self, work: WorkItem) -> None:
+        if not self._may_defer:
             self._telemetry.child_renewal.renew()
-            self._background.write(work)
+            self._processor.write(work)
             if not work.is_call:
                 return
         if not self.worker.offer(work, small=not work.is_call):
-            self._refuse(work, "shutdown" if self._ended else "queue_full")
+            self._refuse(work, "shutdown" if self.worker.closed else "queue_full")
 
-    def _refuse(self, work: Finished, reason: str) -> None:
-        """There was no room: a call is counted as lost, and its span ended in the background if that has room."""
-        work.dropped = reason
-        self._background.settle_open(work, "dropped", reason)
-        if work.is_call:
-            self._joined.part(work.assembly)
-            work.step.clear_texts()
+    def _refuse(self, work: WorkItem, reason: str) -> None:
+        """Count *work* as dropped; the span of a call is ended by the worker, if that has room for it."""
+        deferred = work.claim_deferred()
+        self.reject(work, reason)
+        for step in deferred:
+            self._queue_step(step.builder, step.step)
         if not (work.is_call and self.worker.offer(work, small=True)):
-            self._background.drop(work, reason)
-
-    def _reject(self, work: Finished) -> None:
-        """A call proved too large for what is left of the queue's bytes: it is counted as lost, its texts let go."""
-        work.dropped = "queue_full"
-        self._background.settle_open(work, "dropped", work.dropped)
-        if work.is_call:  # the texts of a step stay with its call, which may still be scored
-            work.step.clear_texts()
+            self._processor.drop(work, reason)
 
     @property
-    def _deferred(self) -> bool:
-        """Whether spans may end a little later than their steps: only where a flush waits for us."""
+    def _may_defer(self) -> bool:
+        """Whether spans may end later than their steps: only where a flush of the spans waits for the worker."""
         return self._telemetry.owned or bool(holds())
 
-    def _sweep(self) -> None:
-        """On the worker's thread, now and then."""
-        self._overflow.count()
-        self._joined.sweep()
+    # --- on the worker's thread --------------------------------------------------------------------------------------
+
+    def handle(self, item: WorkItem) -> Coroutine[Any, Any, None]:
+        """Process *item*."""
+        return self._processor.handle(item)
+
+    def weigh(self, item: WorkItem) -> int:
+        """Return the bytes that *item* keeps alive."""
+        return item_bytes(item)
+
+    def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
+        """Count the call of *item* as dropped and release its texts; its span is still written."""
+        item.dropped = reason
+        self._processor.settle_open(item, "dropped", reason)
+        if item.is_call:  # the texts of a step stay with its call, which may still be scored
+            item.step.clear_texts()
+
+    def room(self) -> int:
+        """Return how many items may be handled before the exporters' queues must be asked for room again."""
+        return self._telemetry.room(held())
+
+    def tick(self) -> None:
+        """Queue deferred steps, release held spans and score spooled calls, as far as they are due."""
+        self._dropped.count()
+        self._queue_deferred()
         for hold in holds():
             hold.sweep()
-        if self._spooling is not None and not self._ended:
+        if self._spooling is not None and not self.worker.closed:
             self._spooling.tick()
             if self._spooling.due():
                 self._score_spooled(self._spooling)
-        self.orphans.trim(self._orphan_bytes, step_bytes)
+        self.orphans.trim(self.settings.queue_bytes // 8, step_bytes)
 
-    # --- calls of another process ------------------------------------------------------------------------------------
+    async def aclose(self) -> None:
+        """Close the judges' clients."""
+        await self._roles.aclose()
+
+    def _queue_deferred(self) -> None:
+        for builder, step in self._deferred.claim_all():
+            self._queue_step(builder, step)
 
     def _score_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
         """Claim calls of the spool and queue them for the evaluators that have not scored them; return how many.
 
         They have waited for long anyway: they get at most the half of the queue that is free.
         """
-        room = 0 if self._ended else self.settings.capacity // 2 - self.worker.size
         queued = 0
-        for claimed in spooling.claim(room, timeout):
-            work = claimed_work(claimed)
+        for claimed in spooling.claim(self.settings.capacity // 2 - self.worker.size, timeout):
+            work = WorkItem.of_spooled(claimed)
             self.ledger.offer_all(work.open, work.step.workflow)
             for evaluator in work.open - set(self._evaluator_ids):
-                self._background.settle(work, evaluator, "dropped", "not_configured")
+                self._processor.settle(work, evaluator, "dropped", "not_configured")
             if self.worker.offer(work):
                 queued += 1
             else:
-                self._background.settle_open(work, "dropped", "spooled")  # it is released at shutdown
+                self._processor.settle_open(work, "dropped", "spooled")  # it is released at shutdown
         return queued
 
-    def _flush_telemetry(self, flush: Callable[[], bool]) -> bool:
-        return flush() if self._spooling is None else self._spooling.confirm(flush)
-
-    # --- life cycle --------------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """What became of every call so far."""
-        self._overflow.count()
+        """Return the outcomes of all calls so far."""
+        self._dropped.count()
         return replace(self.ledger.stats(faults.counts()), sinks=self._posted())
 
     def _posted(self) -> dict[str, Posted]:
         return {poster.outbox.name: poster.outbox.counts() for poster in self._telemetry.posters}
 
     def standings(self) -> dict[str, JudgeStatus]:
-        """How each judge that does more than compute stands at this moment, by evaluator id."""
+        """Return the status of each judge that does more than compute, by evaluator id."""
         return {e.id: e.judge_client.status for e in self._evaluators if not e.judge_client.computes}
 
     @property
-    def insides(self) -> Insides:
-        """What there is to see for whoever looks for a fault."""
-        return Insides(
+    def snapshot(self) -> RuntimeSnapshot:
+        """The components and queue sizes that `ragtrace.doctor()` examines."""
+        return RuntimeSnapshot(
             self.settings,
             self._sampling,
             self._telemetry,
             self._roles,
-            self._fates,
+            self._outcomes,
             self._spooling,
             self.health,
             self.learner,
             queued=self.worker.size,
             held=held(),
-            run=lambda errand: self.worker.offer(Finished(Step("trace"), errand=errand), small=True),
+            run=lambda job: self.worker.offer(WorkItem(Step("trace"), job=job), small=True),
         )
 
+    # --- flush and shutdown ------------------------------------------------------------------------------------------
+
     def _wait_idle(self, timeout: float) -> bool:
-        self._joined.sweep()
+        self._queue_deferred()
         return self.worker.wait_idle(timeout)
 
     def flush(self, timeout: float) -> bool:
-        """Score and export everything finished so far; False if *timeout* seconds were not enough."""
-        time = Time(timeout)
+        """Score and export every finished call; return False if *timeout* seconds did not do."""
+        budget = ShutdownBudget(timeout)
         set_before_flush(self._wait_idle)
-        self._show_books()
+        self._renew_to_count()
         scored = self._wait_idle(timeout)
-        while self._spooling is not None and scored and self._score_spooled(self._spooling, time.left()):
-            scored = self.worker.wait_idle(time.deadline - monotonic())
-        self.learner.flush(time.left() / 4)  # what fails there is a fault of its own, and costs no call
-        told = self.alerts is None or self.alerts.flush(time.left() / 2)
-        flushed = self._flush_telemetry(lambda: self._telemetry.flush(time.left()))
-        posted = self._telemetry.post_scores(time.left())
-        return flushed and scored and posted and told
+        while self._spooling is not None and scored and self._score_spooled(self._spooling, budget.left()):
+            scored = self.worker.wait_idle(budget.deadline - monotonic())
+        self.learner.flush(budget.left() / 4)  # a failure there is a fault of its own, and costs no call
+        notified = self.alerts is None or self.alerts.flush(budget.left() / 2)
+        flushed = self._flush_telemetry(budget)
+        posted = self._telemetry.post_scores(budget.left())
+        return flushed and scored and posted and notified
+
+    def _flush_telemetry(self, budget: ShutdownBudget, reserved: float = 0.0) -> bool:
+        def flush() -> bool:
+            return self._telemetry.flush(budget.left(reserved=reserved))
+
+        return flush() if self._spooling is None else self._spooling.confirm(flush)
 
     def shutdown(self, timeout: float) -> bool:
-        """Drain for at most *timeout* seconds, say what was lost, shut our providers down. False if anything was.
+        """Score and export for at most *timeout* seconds, log what is lost, and shut our providers down.
 
-        Called again, it waits for the first time to end, and says the same.
+        Called again, it waits for the first shutdown to end, and returns the same.
+
+        Returns:
+            Whether nothing was lost.
 
         Raises:
-            BaseException: what a signal handler raised meanwhile; what was not scored has been kept and counted.
+            BaseException: what a signal handler raised meanwhile; unscored calls have been spooled or counted.
         """
         try:
-            return self._drain.run(Time(timeout, self.worker.size), here=self.worker.on_its_thread)
+            return self._drain.run(ShutdownBudget(timeout, self.worker.size))
         finally:
             if self._drain.over:
                 exits.cancel(self._at_exit)
 
-    def _run_drain(self, time: Time) -> bool:
-        timeout = max(0.0, time.deadline - monotonic())
-        self._ended = True
-        self._joined.close()
-        self._show_books()
-        kept = partial(kept_for_after, timeout, spools=self._spooling is not None)
-        grace = AT_LEAST_SECONDS if self._spooling else kept(0) / 4
-        lost = [each for work in self.worker.stop(timeout, grace, kept) for each in (*joined(work), work)]
-        with undisturbed():
-            return self._end(lost, time)
+    def _shut_down(self, budget: ShutdownBudget) -> bool:
+        timeout = max(0.0, budget.deadline - monotonic())
+        self._deferred.close()
+        self._queue_deferred()
+        self._renew_to_count()
+        reserved = partial(reserved_after_scoring, timeout, spools=self._spooling is not None)
+        grace = AT_LEAST_SECONDS if self._spooling else reserved(0) / 4
+        left = [each for item in self.worker.stop(timeout, grace, reserved) for each in (*item.claim_deferred(), item)]
+        with garbage_collection_disabled():
+            scored = not left
+            self._processor.settle_unscored(left, budget.until_stored())
+            until = budget.until(reserved=budget.closing / 2)
+            run_bounded(partial(end_spans, left, self._processor.drop, self._telemetry, until), until)  # it may hang
+            clear_before_flush(self._wait_idle)
+            self.learner.close(budget.left() / 4)
+            notified = self.alerts is None or self.alerts.close(budget.left() / 2)
+            flushed = self._flush_telemetry(budget, AT_LEAST_SECONDS)
+            closed = self._telemetry.shutdown(budget.left())
+            if self._spooling is not None:
+                self._spooling.close(budget.deadline)
+            delivered = scored and flushed and closed
+            return log_losses(self.stats().dropped, self._telemetry.lost, delivered=delivered) and notified
 
-    def _end(self, lost: list[Finished], time: Time) -> bool:
-        """Settle what is *lost*, and shut our providers down. False if anything was lost."""
-        done = not lost
-        self._background.settle_unscored([*lost, *self._background.interrupted], time.until_stored())
-        until = time.until(kept=time.closing / 2)
-        room = partial(room_for_spans, self._telemetry)
-        end = self._background.drop_lost
-        run_bounded(partial(end_spans, lost, end, self._telemetry.lose_spans, room, until), until)  # it may hang
-        clear_before_flush(self._wait_idle)
-        self.learner.close(time.left() / 4)
-        told = self.alerts is None or self.alerts.close(time.left() / 2)
-        flushed = self._flush_telemetry(lambda: self._telemetry.flush(time.left(kept=AT_LEAST_SECONDS)))
-        closed = self._telemetry.shutdown(time.left())
-        if self._spooling is not None:
-            self._spooling.close(time.deadline)
-        return reported(self.stats().dropped, self._telemetry.lost, delivered=done and flushed and closed) and told
-
-    def _show_books(self) -> None:
-        """See that a forked child exports its books, even if the head sampler has dropped all of its calls so far."""
+    def _renew_to_count(self) -> None:
+        """Renew a forked child's providers, so that it exports its counts though the head sampler dropped all calls."""
         if self._telemetry.child_renewal.due and self.ledger.rows():
             self._telemetry.child_renewal.renew()
 
@@ -354,10 +384,10 @@ class Runtime:
         self.worker.reset()
         self.ledger.reset()
         self.orphans.reset()
-        self._overflow.reset()
-        self._joined.reset()
+        self._dropped.reset()
+        self._deferred.reset()
         self._sampler.reset()
-        self._fates.reset()
+        self._outcomes.reset()
         self.health.reset()
         if self.alerts is not None:
             self.alerts.reset()
@@ -369,6 +399,6 @@ class Runtime:
             self._spooling.reset()
         for evaluator in self._evaluators:
             evaluator.reset()
-        self._drain.forget()
+        self._drain.reset_after_fork()
         faults.clear()
         exits.after_fork(self, self._at_exit)

@@ -18,9 +18,8 @@ import ragtrace
 from ragtrace.core.ledger import Ledger
 from ragtrace.core.step import Step
 from ragtrace.history.spool_codec import decode
-from ragtrace.pipeline.shutdown_budget import Time, kept_for_after
-from ragtrace.pipeline.span_drain import end_spans
-from ragtrace.pipeline.work_item import Finished
+from ragtrace.pipeline.shutdown import ShutdownBudget, end_spans, reserved_after_scoring
+from ragtrace.pipeline.work_item import WorkItem
 from ragtrace.runtime.current_runtime import current
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
@@ -113,7 +112,7 @@ def test_what_became_of_them_is_exported(
 @pytest.mark.parametrize("spools", [False, True])
 def test_scoring_ends_the_earlier_the_more_is_left(timeout: float, spools: bool) -> None:
     """But calls are scored for four tenths of the time in any case."""
-    kept = [kept_for_after(timeout, waiting, spools=spools) for waiting in (0, 1_000, 10_000, 1_000_000)]
+    kept = [reserved_after_scoring(timeout, waiting, spools=spools) for waiting in (0, 1_000, 10_000, 1_000_000)]
     assert kept == sorted(kept)
     assert 0 < kept[0] <= kept[-1] <= timeout * 0.6 + 1e-9
 
@@ -121,15 +120,15 @@ def test_scoring_ends_the_earlier_the_more_is_left(timeout: float, spools: bool)
 def test_calls_are_stored_before_the_end_and_for_a_moment_after_it() -> None:
     """What comes after them has its time too."""
     now = monotonic()
-    assert Time(3.0).until_stored() < now + 3.0
-    assert Time(0.0).until_stored() > now
+    assert ShutdownBudget(3.0).until_stored() < now + 3.0
+    assert ShutdownBudget(0.0).until_stored() > now
 
 
 # --- counted in one go -----------------------------------------------------------------------------------------------
 
 
-def finished(workflow: str) -> Finished:
-    return Finished(Step("trace", workflow=workflow), None, True)
+def finished(workflow: str) -> WorkItem:
+    return WorkItem(Step("trace", workflow=workflow), None, True)
 
 
 def leave(workflows: list[str]) -> Runtime:
@@ -161,7 +160,7 @@ def test_calls_that_are_left_are_entered_by_workflow_and_evaluator() -> None:
 
 def test_the_doctor_knows_the_last_of_them() -> None:
     """As many as it remembers of calls at all."""
-    fates = leave([f"w{number}" for number in range(400)]).insides.fates.last()
+    fates = leave([f"w{number}" for number in range(400)]).snapshot.outcomes.last()
     workflows = {fate.workflow for fate in fates}
     assert (len(fates), "w399" in workflows, "w1" in workflows) == (300, True, False)
 
@@ -178,51 +177,54 @@ def test_more_than_are_pending_cannot_be_settled_at_once() -> None:
 # --- spans -----------------------------------------------------------------------------------------------------------
 
 
+class Export:
+    """An exporter's queue of spans that counts what is lost, unless it is the application's."""
+
+    def __init__(self, *rooms: int, counts: bool = True) -> None:
+        self.rooms, self.lost, self._counts = list(rooms), list[int](), counts
+
+    def lose_spans(self, count: int) -> bool:
+        self.lost.append(count)
+        return self._counts
+
+    def room_for_spans(self) -> int:
+        return self.rooms.pop(0) if len(self.rooms) > 1 else self.rooms[0]
+
+
 def test_spans_for_which_there_is_time_are_ended_in_order() -> None:
     """None is lost then."""
-    works, ended, lost = [finished(str(number)) for number in range(5)], list[str](), list[int]()
-
-    def lose(count: int) -> bool:
-        lost.append(count)
-        return True
-
-    end_spans(works, lambda work: ended.append(work.step.workflow), lose, lambda: 2, monotonic() + WAIT_S)
-    assert (ended, lost) == (["0", "1", "2", "3", "4"], [0])
+    items, ended, export = [finished(str(number)) for number in range(5)], list[str](), Export(2)
+    end_spans(items, lambda item: ended.append(item.step.workflow), export, monotonic() + WAIT_S)
+    assert (ended, export.lost) == (["0", "1", "2", "3", "4"], [0])
 
 
-def test_without_time_none_is_ended_and_all_are_let_go() -> None:
+def test_without_time_none_is_ended_and_all_are_released() -> None:
     """They are counted: those whose spans would have been exported."""
-    works, lost = [finished(str(number)) for number in range(5)], list[int]()
-
-    def lose(count: int) -> bool:
-        lost.append(count)
-        return True
-
-    end_spans(works, lambda _: pytest.fail("ended"), lose, lambda: 2, monotonic())
-    assert (works, lost) == ([], [0, 0])
+    items, export = [finished(str(number)) for number in range(5)], Export(2)
+    end_spans(items, lambda _: pytest.fail("ended"), export, monotonic())
+    assert (items, export.lost) == ([], [0, 0])
 
 
 def test_spans_wait_for_room_in_the_queue_of_the_exporter() -> None:
     """They are ended as it comes, and not to be refused."""
-    works, ended, rooms = [finished(str(number)) for number in range(5)], list[str](), iter([2, 0, 0, 3])
-    for work in works:
-        work.step.span = NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1)))
-    until = monotonic() + WAIT_S
-    end_spans(works, lambda work: ended.append(work.step.workflow), lambda _: True, rooms.__next__, until)
-    assert (ended, list(rooms)) == (["0", "1", "2", "3", "4"], [])
+    items, ended, export = [finished(str(number)) for number in range(5)], list[str](), Export(2, 0, 0, 3, 0)
+    for item in items:
+        item.step.span = NonRecordingSpan(SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(1)))
+    end_spans(items, lambda item: ended.append(item.step.workflow), export, monotonic() + WAIT_S)
+    assert (ended, export.rooms) == (["0", "1", "2", "3", "4"], [0])
 
 
-def test_what_has_no_span_to_end_waits_for_no_room() -> None:
-    """It is let go, and nobody waits."""
-    works = [finished(str(number)) for number in range(5)]
-    end_spans(works, lambda _: None, lambda _: True, lambda: 0, monotonic() + WAIT_S)
-    assert works == []
+def test_an_item_without_a_span_to_end_waits_for_no_room() -> None:
+    """It is released at once."""
+    items = [finished(str(number)) for number in range(5)]
+    end_spans(items, lambda _: None, Export(0), monotonic() + WAIT_S)
+    assert items == []
 
 
-def test_where_nobody_counts_them_all_are_ended() -> None:
+def test_spans_of_the_applications_own_exporter_are_all_ended() -> None:
     """The processors of the application may wait for them."""
-    works, ended = [finished(str(number)) for number in range(5)], threading.Semaphore(0)
-    end_spans(works, lambda _: ended.release(), lambda _: False, lambda: 0, monotonic())
+    items, ended = [finished(str(number)) for number in range(5)], threading.Semaphore(0)
+    end_spans(items, lambda _: ended.release(), Export(0, counts=False), monotonic())
     assert all(ended.acquire(blocking=False) for _ in range(5))
 
 

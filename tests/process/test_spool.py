@@ -267,7 +267,7 @@ def test_what_is_scored_but_not_delivered_stays_in_the_file(path: str) -> None:
     )
     runtime = current()
     assert runtime is not None
-    runtime.insides.telemetry.flushes.append(lossy.force_flush)
+    runtime.snapshot.telemetry.flushes.append(lossy.force_flush)
     assert not ragtrace.flush()
     assert (len(judged(lossy)), contents(path)) == (1, 1)
     lossy.failing = False
@@ -445,7 +445,7 @@ def test_a_forked_child_takes_up_none_of_its_parents_claims(path: str) -> None:
     child = os.fork()
     if child == 0:
         runtime = current()
-        claimed = 9 if runtime is None or runtime.insides.spooling is None else len(runtime.insides.spooling.claim(9))
+        claimed = 9 if runtime is None or runtime.snapshot.spooling is None else len(runtime.snapshot.spooling.claim(9))
         os._exit(claimed)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     judge.open()

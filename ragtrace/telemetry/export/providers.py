@@ -118,6 +118,10 @@ class Telemetry:
             least = min(least, exporter.queue.room(held if what == SPANS else 0))
         return -(-least // _ITEMS_OF_A_CALL)
 
+    def room_for_spans(self) -> int:
+        """Return how many more spans our exporter's queue has room for."""
+        return self.exporters[SPANS].queue.room() if SPANS in self.exporters else 0
+
     def lose_spans(self, count: int) -> bool:
         """Count *count* spans that will not be ended as lost; return False if nothing counts losses."""
         if SPANS not in self.exporters:

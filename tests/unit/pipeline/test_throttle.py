@@ -9,7 +9,7 @@ from time import monotonic, thread_time
 
 import pytest
 
-from ragtrace.pipeline.throttle import LONGEST_PAUSE_SECONDS, SLICE_SECONDS, Pace, run
+from ragtrace.pipeline.throttle import LONGEST_PAUSE_SECONDS, SLICE_SECONDS, Throttle, run_inline
 
 LONG: float = 60.0
 VARIABLE: ContextVar[str] = ContextVar("variable", default="default")
@@ -21,47 +21,46 @@ def _work_for(seconds: float) -> None:
         pass
 
 
-def _pause(pace: Pace) -> float:
-    """How long `breathe` takes after a slice."""
-    pace.begin()
+def _pause(throttle: Throttle) -> float:
+    """How long `yield_interpreter` takes after a slice."""
+    throttle.begin_slice()
     _work_for(2 * SLICE_SECONDS)
     began = monotonic()
-    pace.breathe()
+    throttle.yield_interpreter()
     return monotonic() - began
 
 
 def test_it_sleeps_after_a_slice_when_there_is_little_to_do() -> None:
     """Whoever waits for the interpreter gets it."""
-    pace = Pace(lambda: False)
-    pace.load(1)
-    assert _pause(pace) >= LONGEST_PAUSE_SECONDS
+    throttle = Throttle(lambda: False)
+    throttle.set_load(1)
+    assert _pause(throttle) >= LONGEST_PAUSE_SECONDS
 
 
-@pytest.mark.timing
 def test_it_does_not_sleep_within_a_slice() -> None:
     """Not at every breath."""
-    pace = Pace(lambda: False)
-    pace.load(1)
-    pace.begin()
+    throttle = Throttle(lambda: False)
+    throttle.set_load(1)
+    throttle.begin_slice()
     began = monotonic()
     for _ in range(10):
-        pace.begin()
-        pace.breathe()
+        throttle.begin_slice()
+        throttle.yield_interpreter()
     assert monotonic() - began < 10 * LONGEST_PAUSE_SECONDS
 
 
 def test_the_more_waits_the_shorter_it_sleeps() -> None:
     """It must keep up."""
-    pace = Pace(lambda: False)
-    pace.load(10_000)
-    assert min(_pause(pace) for _ in range(5)) < LONGEST_PAUSE_SECONDS
+    throttle = Throttle(lambda: False)
+    throttle.set_load(10_000)
+    assert min(_pause(throttle) for _ in range(5)) < LONGEST_PAUSE_SECONDS
 
 
 def test_it_does_not_sleep_while_somebody_waits_for_the_work() -> None:
     """A flush is over sooner."""
-    pace = Pace(lambda: True)
-    pace.load(1)
-    assert min(_pause(pace) for _ in range(5)) < LONGEST_PAUSE_SECONDS
+    throttle = Throttle(lambda: True)
+    throttle.set_load(1)
+    assert min(_pause(throttle) for _ in range(5)) < LONGEST_PAUSE_SECONDS
 
 
 def test_work_that_does_not_wait_is_done_at_once() -> None:
@@ -72,7 +71,7 @@ def test_work_that_does_not_wait_is_done_at_once() -> None:
         await asyncio.sleep(0)
         done.append(1)
 
-    assert run(work(), Pace(lambda: True), LONG) is None
+    assert run_inline(work(), Throttle(lambda: True), LONG) is None
     assert done == [1]
 
 
@@ -92,7 +91,7 @@ def test_work_that_waits_is_carried_on_in_a_task() -> None:
             got.append(await answer)
             got.append(await asyncio.wait_for(asyncio.sleep(0, "again"), 1.0))
 
-        rest = _carried_on(run(work(), Pace(lambda: True), LONG))
+        rest = _carried_on(run_inline(work(), Throttle(lambda: True), LONG))
         asyncio.get_running_loop().call_soon(answer.set_result, "an answer")
         await rest
 
@@ -110,7 +109,7 @@ def test_work_that_takes_long_is_carried_on_in_a_task() -> None:
             await asyncio.sleep(0)
 
     async def main() -> None:
-        rest = _carried_on(run(work(), Pace(lambda: True), 0.0))
+        rest = _carried_on(run_inline(work(), Throttle(lambda: True), 0.0))
         assert turns == [0]
         await rest
 
@@ -127,7 +126,7 @@ def test_what_is_raised_arrives() -> None:
         raise ValueError("x")
 
     with pytest.raises(ValueError, match="x"):
-        run(work(wait=False), Pace(lambda: True), LONG)
+        run_inline(work(wait=False), Throttle(lambda: True), LONG)
 
 
 def test_it_stays_in_one_context() -> None:
@@ -142,7 +141,7 @@ def test_it_stays_in_one_context() -> None:
         seen.append(VARIABLE.get())
 
     async def main() -> None:
-        rest = _carried_on(run(work(), Pace(lambda: True), LONG))
+        rest = _carried_on(run_inline(work(), Throttle(lambda: True), LONG))
         assert VARIABLE.get() == "default"
         await rest
 
@@ -162,7 +161,7 @@ def test_a_cancellation_reaches_the_work() -> None:
             raise
 
     async def main() -> None:
-        rest = _carried_on(run(work(), Pace(lambda: True), LONG))
+        rest = _carried_on(run_inline(work(), Throttle(lambda: True), LONG))
 
         async def wait() -> None:
             await rest

@@ -17,6 +17,29 @@ from tests.support.watched import WAIT_S
 Make = Callable[..., "Worker[int]"]
 
 
+async def _close_nothing() -> None: ...
+
+
+class Functions:
+    """Handler of a worker made of functions."""
+
+    def __init__(
+        self,
+        handle: Callable[[int], Coroutine[Any, Any, None]],
+        *,
+        weigh: Callable[[int], int] = lambda _: 0,
+        reject: Callable[[int], object] = lambda _: None,
+        room: Callable[[], int] = lambda: 1_000,
+        tick: Callable[[], None] = lambda: None,
+        aclose: Callable[[], Coroutine[Any, Any, None]] = _close_nothing,
+    ) -> None:
+        self.handle, self.weigh, self.room, self.tick, self.aclose = handle, weigh, room, tick, aclose
+        self._reject = reject
+
+    def reject(self, item: int) -> None:
+        self._reject(item)
+
+
 @pytest.fixture
 def make() -> Iterator[Make]:
     """Makes workers, and stops them afterwards."""
@@ -26,11 +49,13 @@ def make() -> Iterator[Make]:
         handle: Callable[[int], Coroutine[Any, Any, None]],
         *,
         capacity: int = 100,
-        tick: Callable[[], None] = lambda: None,
-        **settings: Any,
+        most_bytes: int = 1 << 62,
+        patience: float = 1.0,
+        **functions: Any,
     ) -> Worker[int]:
-        made.append(Worker(handle, capacity=capacity, tick=tick, **settings))
-        return made[-1]
+        worker = Worker(Functions(handle, **functions), capacity=capacity, most_bytes=most_bytes, patience=patience)
+        made.append(worker)
+        return worker
 
     yield make_one
     for worker in made:
@@ -365,7 +390,7 @@ def test_items_wait_a_moment_for_room_for_what_comes_of_them(make: Make) -> None
         assert room.is_set()
         handled.set()
 
-    worker = make(handle, ready=lambda: int(room.is_set()), patience=WAIT_S)
+    worker = make(handle, room=lambda: int(room.is_set()), patience=WAIT_S)
     worker.offer(1)
     assert not worker.wait_idle(0.1)
     room.set()
@@ -377,7 +402,7 @@ def test_items_do_not_wait_long_for_room(make: Make) -> None:
 
     async def handle(item: int) -> None: ...
 
-    worker = make(handle, ready=lambda: 0, patience=0.1)
+    worker = make(handle, room=lambda: 0, patience=0.1)
     worker.offer(1)
     assert worker.wait_idle(WAIT_S)
 
@@ -389,7 +414,7 @@ def test_no_item_waits_for_room_while_half_of_the_places_are_taken(make: Make) -
     async def handle(item: int) -> None:
         seen.append(item)
 
-    worker = make(handle, ready=lambda: 0, patience=1_000.0, capacity=10)
+    worker = make(handle, room=lambda: 0, patience=1_000.0, capacity=10)
     for number in range(10):
         assert worker.offer(number)
     assert not worker.wait_idle(0.5)
@@ -427,7 +452,7 @@ def test_at_the_end_it_closes_what_it_was_given_to_close(make: Make) -> None:
     async def close() -> None:
         seen.append(asyncio.get_running_loop())
 
-    worker = make(handle, close=close)
+    worker = make(handle, aclose=close)
     worker.offer(1)
     worker.stop(WAIT_S)
     assert len(seen) == 2
@@ -442,7 +467,7 @@ def test_what_hangs_when_it_is_closed_is_left_to_itself(make: Make) -> None:
     async def close() -> None:
         await asyncio.Event().wait()
 
-    worker = make(handle, close=close)
+    worker = make(handle, aclose=close)
     worker.offer(1)
     began = monotonic()
     assert worker.stop(WAIT_S) == []

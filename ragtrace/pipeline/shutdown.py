@@ -1,0 +1,287 @@
+"""Shutdown of a runtime: its time budget, a drain that no signal breaks off, ending of spans, report of losses."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ragtrace.pipeline.work_item import DroppedSpans, WorkItem
+from ragtrace.pipeline.worker import Worker
+from ragtrace.system.faults import guarded, say
+from ragtrace.system.threads import start
+from ragtrace.telemetry.export.after_fork import SPANS
+from ragtrace.telemetry.export.providers import Telemetry
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, TraceFlags
+
+EXIT_SECONDS: Final = 5.0
+"""Time-out of the shutdown at exit."""
+AT_LEAST_SECONDS: Final = 0.03
+"""For each thing that is worth a try when there is no time left."""
+_INTERRUPTED_SECONDS: Final = 1.0
+"""Left to a shutdown that a signal interrupts, to store and count what is not scored."""
+_FILE_SECONDS: Final = 0.05
+"""At least, for a file that is locked or a disk that is slow."""
+_OVERTIME_SECONDS: Final = 0.06
+"""For all attempts after the deadline together: a shutdown is back within a tenth of a second of its timeout."""
+_AFTER_SCORING_SECONDS: Final = 1.0
+_AFTER_SCORING_AT_LEAST_SECONDS: Final = 0.1
+_COLLECTED_SECONDS: Final = 0.000_02
+"""For the collector of cycles to look at one item, during which no other thread runs."""
+_ITEM_SECONDS: Final = 2 * _COLLECTED_SECONDS
+"""To drop one item: to count it, and to be looked at by the collector."""
+_SPOOLED_ITEM_SECONDS: Final = 0.000_2
+"""To store one item in the spool: much for a call and little for a step."""
+_MOST_AFTER_SCORING: Final = 0.6
+"""Largest share of the timeout for what comes after scoring."""
+_CLOSING_SHARE: Final = 1 / 6
+_CLOSING_SECONDS: Final = 0.15
+_SPAN_SECONDS: Final = 0.000_1
+"""To end one span, with what the exporter's queue makes of it."""
+_PAUSE_SECONDS: Final = 0.005
+_RELEASED_AT_ONCE: Final = 64
+_GRACE_SECONDS: Final = 1.0
+"""For a drain to come back after its deadline."""
+_HISTORY: Final = "history"
+
+
+def file_timeout(deadline: float) -> float:
+    """Return the seconds to wait for a file that other processes have locked, until the monotonic *deadline*."""
+    return max(_FILE_SECONDS, deadline - monotonic())
+
+
+class ShutdownBudget:
+    """Time budget of a flush or a shutdown, which divides its timeout among the steps that follow each other.
+
+    Args:
+        timeout: seconds.
+        waiting: items that have not been processed.
+    """
+
+    def __init__(self, timeout: float, waiting: int = 0) -> None:
+        now = monotonic()
+        self.deadline = now + timeout
+        self.closing = min(_CLOSING_SECONDS + waiting * _COLLECTED_SECONDS, timeout * _CLOSING_SHARE)
+        """Seconds, of a shutdown, for what comes after the last call: spans, a last export."""
+        self._latest = max(now, self.deadline) + _OVERTIME_SECONDS
+
+    def cut_short(self) -> None:
+        """Leave a second at most."""
+        now = monotonic()
+        self.deadline = min(self.deadline, now + _INTERRUPTED_SECONDS)
+        self._latest = min(self._latest, now + _INTERRUPTED_SECONDS + _OVERTIME_SECONDS)
+
+    def left(self, *, reserved: float = 0.0) -> float:
+        """Return the seconds that the next step may take, if *reserved* remain; a moment even after the deadline."""
+        now = monotonic()
+        return max(0.0, self.deadline - reserved - now, min(AT_LEAST_SECONDS, self._latest - now))
+
+    def until(self, *, reserved: float = 0.0) -> float:
+        """Return the monotonic time until which the next step may take."""
+        return monotonic() + self.left(reserved=reserved)
+
+    def until_stored(self) -> float:
+        """Return the monotonic time until which calls may be written to the spool."""
+        return monotonic() + file_timeout(self.deadline - self.closing)
+
+
+def reserved_after_scoring(timeout: float, waiting: int, *, spools: bool) -> float:
+    """Return the seconds, of a shutdown of *timeout* seconds, that are reserved for what comes after scoring.
+
+    They are the more, the more items are left, and more with a spool: calls that are not scored in time shall at least
+    be stored, and all of them counted.
+
+    Args:
+        timeout: seconds.
+        waiting: items that have not been processed.
+        spools: whether there is a spool.
+    """
+    share = max(timeout / 4, min(_AFTER_SCORING_AT_LEAST_SECONDS, timeout / 2))
+    least = min(_AFTER_SCORING_SECONDS, share)
+    wanted = _AFTER_SCORING_AT_LEAST_SECONDS + waiting * (_SPOOLED_ITEM_SECONDS if spools else _ITEM_SECONDS)
+    return max(least, min(wanted, timeout * _MOST_AFTER_SCORING))
+
+
+class Drain:
+    """The shutdown of a runtime, run once on a thread where no signal handler of the application can break it off.
+
+    A handler that raises (by default that of Ctrl-C; often `sys.exit` for SIGTERM) interrupts the thread that waits.
+    The drain is then cut short, so that unscored calls are stored and counted, and is waited for all the same.
+
+    Args:
+        drain: shuts the runtime down within a budget; returns whether nothing was lost.
+        worker: cut short by an interrupt.
+    """
+
+    def __init__(self, drain: Callable[[ShutdownBudget], bool], worker: Worker[Any]) -> None:
+        self._drain, self._worker = drain, worker
+        self._turns = [None]
+        self._budget: ShutdownBudget | None = None
+        self._over = self._complete = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the drain has come to its end."""
+        return self._over
+
+    def run(self, budget: ShutdownBudget) -> bool:
+        """Begin the drain, unless it has begun, and wait until it or the budget is over; return if nothing was lost.
+
+        Raises:
+            BaseException: what a signal handler raised meanwhile.
+        """
+        interrupt: BaseException | None = None
+        until = budget.deadline + _GRACE_SECONDS
+        while not self._over and monotonic() < until:
+            raised = self._wait(budget, until)
+            if raised is not None:
+                interrupt = interrupt or raised
+                (self._budget or budget).cut_short()
+                self._worker.cut_short()
+                until = min(until, monotonic() + _INTERRUPTED_SECONDS + _GRACE_SECONDS)
+        if interrupt is not None:
+            raise interrupt
+        return self._complete
+
+    def _wait(self, budget: ShutdownBudget, until: float) -> BaseException | None:
+        """Begin the drain and wait until the monotonic time *until*; return what a signal handler raised meanwhile."""
+        try:
+            self._begin(budget)
+            # No lock: a signal handler that runs here may end up here, too.
+            while not self._over and monotonic() < until:
+                sleep(_PAUSE_SECONDS)
+        except BaseException as error:
+            return error
+        return None
+
+    def reset_after_fork(self) -> None:
+        """Count a drain that the parent had begun as over."""
+        if not self._turns:
+            self._over, self._complete = True, True
+
+    def _begin(self, budget: ShutdownBudget) -> None:
+        if self._turns and self._worker.on_its_thread:  # for which the drain would have to wait
+            self._run(budget)
+        elif self._turns:
+            start(partial(self._run, budget))
+
+    def _run(self, budget: ShutdownBudget) -> None:
+        try:
+            self._turns.pop()  # atomic: begun twice if a signal came at the wrong moment, it is run once
+        except IndexError:
+            return
+        try:
+            self._budget = budget
+            self._complete = self._drain(budget)
+        finally:
+            self._over = True
+
+
+class SpanExport(Protocol):
+    """Our exporter's queue of spans, as far as `end_spans` needs it."""
+
+    def lose_spans(self, count: int) -> bool:
+        """Count *count* spans as lost; return False if no exporter of ours counts them."""
+        ...
+
+    def room_for_spans(self) -> int:
+        """Return how many spans the queue has room for now."""
+        ...
+
+
+def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanExport, until: float) -> None:
+    """End the spans of *items*; those for which there is no time or room are counted as lost.
+
+    Args:
+        items: emptied on the way; the lost ones at once, lest the collector of cycles go through them.
+        end: ends the span of one.
+        export: where they go; if no exporter of ours counts them, all spans are ended.
+        until: monotonic seconds.
+    """
+    items.reverse()
+    counted, free = export.lose_spans(0), 0
+    if counted:
+        _lose(items, len(items) - int((until - monotonic()) / _SPAN_SECONDS), export)
+    while items:
+        if counted and monotonic() > until:
+            _lose(items, len(items), export)
+        elif counted and _is_exported(items[-1]) and not (free := free or export.room_for_spans()):
+            sleep(_PAUSE_SECONDS)
+        else:
+            free -= 1
+            with guarded("dropping a call"):
+                end(items.pop())
+
+
+@contextmanager
+def garbage_collection_disabled() -> Generator[None, None, None]:
+    """Disable the collector of cycles while the block runs: over thousands of calls it takes a quarter of a second."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _lose(items: list[WorkItem], count: int, export: SpanExport) -> None:
+    """Lose the spans of the *count* last items, which come first in *items*."""
+    count = min(count, len(items))
+    if count > 0:
+        export.lose_spans(sum(map(_is_exported, islice(items, count))))
+    for end in range(count, 0, -_RELEASED_AT_ONCE):  # in pieces: releasing one keeps the interpreter
+        del items[max(0, end - _RELEASED_AT_ONCE) : end]
+
+
+def _is_exported(item: WorkItem) -> bool:
+    """Return whether the span of *item* would be exported."""
+    span = item.step.span
+    return not item.step.written and span is not None and _flags(span).sampled
+
+
+def _flags(span: Span) -> TraceFlags:
+    """Return the flags of *span*, of a fast one without building its context, which the collector would go through."""
+    trace: Any = getattr(span, "trace", None)
+    return trace[1] if isinstance(trace, tuple) else span.get_span_context().trace_flags  # pyright: ignore[reportUnknownVariableType]
+
+
+def count_losses(telemetry: Telemetry, dropped: DroppedSpans) -> Mapping[tuple[str, str], int]:
+    """Return how much telemetry was lost so far, by signal (spans, events, history) and reason."""
+    counts: Counter[tuple[str, str]] = Counter()
+    spans = dropped.count()
+    if spans:
+        counts[SPANS, "queue_full"] = spans
+    for what, exporter in telemetry.exporters.items():
+        for why, count in exporter.queue.losses.copy().items():
+            counts[what, why.replace(" ", "_")] += count
+    for history in telemetry.histories:
+        for why, count in history.lost.copy().items():
+            counts[_HISTORY, why] += count
+    return counts
+
+
+def log_losses(dropped: Mapping[str, int], undelivered: int, *, delivered: bool) -> bool:
+    """Log what was lost at a shutdown; return whether nothing was.
+
+    Args:
+        dropped: calls that went unscored, by reason.
+        undelivered: spans and events that did not reach the backend.
+        delivered: whether everything was exported in time.
+    """
+    if dropped:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+        say(logging.WARNING, "calls that went unscored since ragtrace was configured: %s", reasons)
+    if undelivered:
+        say(logging.WARNING, "spans and events that were lost on their way to the backend: %d", undelivered)
+    elif not delivered:
+        say(logging.WARNING, "not everything could be exported before the deadline of ragtrace.shutdown")
+    return delivered and not dropped and not undelivered
