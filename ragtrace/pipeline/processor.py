@@ -23,7 +23,7 @@ from ragtrace.history.spool_codec import UnscoredCall
 from ragtrace.instrument.call_builder import CallBuilder
 from ragtrace.instrument.conversations import Conversations, needs_turns
 from ragtrace.pipeline.recent_outcomes import MOST, RecentOutcomes, failure_detail, unscored_metrics
-from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS
+from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.work_item import WorkItem
 from ragtrace.pipeline.worker import Worker
@@ -264,12 +264,12 @@ class CallProcessor:
 
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
-    def settle_unscored(self, works: Sequence[WorkItem], until: float) -> None:
+    def settle_unscored(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
         """Store the calls among *works*, which will not be scored here, in the spool; enter the end of every one.
 
         Args:
             works: items that were never begun, or that block the worker; calls that were broken off are added.
-            until: monotonic seconds; calls for which there is no time by then are counted as dropped.
+            budget: of the shutdown; calls for which it leaves no time are counted as dropped.
         """
         # From here on nothing that the background finds out about them counts or is sent.
         works = [*works, *self.interrupted]
@@ -279,6 +279,7 @@ class CallProcessor:
         for work in claimed:
             work.dropped = work.dropped or ("spooled" if self._spooling is not None else lost)
         if self._spooling is not None and claimed:
+            until = budget.until_stored()
             store = partial(self._store, self._spooling, claimed, ends, until)
             run_bounded(store, until + AT_LEAST_SECONDS)  # a user's redaction or a disk may hang
         counts: Counter[tuple[str, str, Outcome, str]] = Counter()

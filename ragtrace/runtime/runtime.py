@@ -357,7 +357,7 @@ class Runtime:
         left = [each for item in self.worker.stop(timeout, grace, reserved) for each in (*item.claim_deferred(), item)]
         with garbage_collection_disabled():
             scored = not left
-            self._processor.settle_unscored(left, budget.until_stored())
+            self._processor.settle_unscored(left, budget)
             until = budget.until(reserved=budget.closing / 2)
             run_bounded(partial(end_spans, left, self._processor.drop, self._telemetry, until), until)  # it may hang
             clear_before_flush(self._wait_idle)
