@@ -25,6 +25,7 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 _PATIENCE_SECONDS: Final = 600.0
+_MOST_TRIES: Final = 1_000_000
 _SEND_SECONDS: Final = 10.0
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 30.0
@@ -93,6 +94,8 @@ class Outbox(Generic[T]):
         capacity: largest number of items in the queue.
         most_bytes: largest total size of the items in the queue.
         patience: seconds after which an item that the receiver keeps refusing for the moment is given up.
+        most_tries: deliveries after which such an item is given up.
+        batch_seconds: time slots in which items are gathered into batches.
         send_seconds: time limit of one delivery.
         clock: monotonic seconds.
     """
@@ -104,11 +107,14 @@ class Outbox(Generic[T]):
         capacity: int,
         most_bytes: int = 1 << 62,
         patience: float = _PATIENCE_SECONDS,
+        most_tries: int = _MOST_TRIES,
+        batch_seconds: float = 0.0,
         send_seconds: float = _SEND_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._receiver, self._capacity, self._most_bytes, self._clock = receiver, capacity, most_bytes, clock
-        self._patience, self._send_seconds = patience, send_seconds
+        self._patience, self._most_tries = patience, most_tries
+        self._batch_seconds, self._send_seconds = batch_seconds, send_seconds
         self.reset()
 
     def reset(self) -> None:
@@ -161,7 +167,10 @@ class Outbox(Generic[T]):
             reason = "shutdown" if self._closed else "queue_full" if full else ""
             if not reason:
                 now = self._clock()
-                self._push(_Entry(item, key, size, now, next(self._order)), now + delay if delay > 0 else 0.0)
+                due = now + delay if delay > 0 else 0.0
+                if self._batch_seconds:  # equal for all items of a time slot, so that they leave together and in order
+                    due = (now // self._batch_seconds + 1) * self._batch_seconds
+                self._push(_Entry(item, key, size, now, next(self._order)), due)
                 self._remember(key)
                 self._pending += 1
                 self._bytes += size
@@ -317,6 +326,7 @@ class Outbox(Generic[T]):
         split = len(batch) > 1 and len(refusals) == len(batch) and all(map(_may_be_one_items_fault, refusals.values()))
         for position, entry in enumerate(batch):
             refusal = refusals.get(position)
+            entry.tries += 1
             if entry.settled:
                 continue
             if refusal is None:
@@ -325,7 +335,7 @@ class Outbox(Generic[T]):
             elif split:
                 entry.alone = True
                 self._push(entry, 0.0)
-            elif refusal.again and now - entry.offered_at < self._patience:
+            elif refusal.again and now - entry.offered_at < self._patience and entry.tries < self._most_tries:
                 self._retry(entry, refusal, now)
             else:
                 if refusal.busy:
@@ -336,7 +346,6 @@ class Outbox(Generic[T]):
         return losses
 
     def _retry(self, entry: _Entry[T], refusal: Refusal, now: float) -> None:
-        entry.tries += 1
         pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(entry.tries - 1, 10))
         pause *= random.uniform(0.8, 1.2)
         if refusal.after_s is not None:
