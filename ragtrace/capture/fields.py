@@ -1,4 +1,4 @@
-"""Reading the fields of unknown values without running, consuming or changing anything that belongs to the application.
+"""Reads the fields of unknown values without running, consuming or changing anything that belongs to the application.
 
 A class is looked at once and remembered as a `Shape`. Of an instance we read its dictionary, its slots, and the
 properties of libraries we know. No code of any other class is run: it may wait for a database, never end, or belong to
@@ -70,13 +70,13 @@ _tuple_iter: Any = vars(tuple)["__iter__"]
 
 
 class Looks:
-    """How many more records may be looked into without finding anything, of one value or one stream."""
+    """Budget of records that may be searched without finding anything, for one value or one stream."""
 
     left: int = MAX_LOOKS
 
 
 class Shape(NamedTuple):
-    """What one class lets us read of its instances."""
+    """Description of one class: which fields of its instances can be read safely."""
 
     kind: Kind
     computed: Mapping[str, Any] = MappingProxyType({})
@@ -107,7 +107,7 @@ _PROXY_HOOKS = ("__wrapped__", "__wrapped_get__", "__wrapped_factory__")
 
 
 def _static(kind: type[Any], name: str) -> Any:
-    """The attribute as written in the class or its bases, without running a descriptor or a metaclass."""
+    """Return the attribute as written in the class or its bases, without running a descriptor or a metaclass."""
     for owner in type.__dict__["__mro__"].__get__(kind):
         found = type.__dict__["__dict__"].__get__(owner).get(name, _ABSENT)
         if found is not _ABSENT:
@@ -116,7 +116,7 @@ def _static(kind: type[Any], name: str) -> Any:
 
 
 def _derives(kind: type[Any], base: object) -> bool:
-    """Whether *base* is among the bases of a class, without asking abstract classes or comparing."""
+    """Return whether *base* is among the bases of *kind*, without running code of abstract classes."""
     return any(each is base for each in type.__dict__["__mro__"].__get__(kind))
 
 
@@ -125,13 +125,13 @@ def _has_method(kind: type[Any], name: str) -> bool:
 
 
 def module_of(kind: type[Any]) -> str:
-    """The name of the module that a class says it is from, "" if it says something else than a name."""
+    """Return the name of the module of *kind*, "" if its `__module__` is no string."""
     name: object = type.__dict__["__module__"].__get__(kind)
     return name if type(name) is str else ""
 
 
 def is_known(kind: type[Any]) -> bool:
-    """Whether a class is of a library whose code may be run: it stands there under its name, so it tells the truth."""
+    """Return whether *kind* is a class of a library whose code may be run: found there under its own name."""
     module = module_of(kind)
     if module.partition(".")[0] not in LIBRARIES:
         return False
@@ -163,7 +163,7 @@ def _kind_of(kind: type[Any]) -> Kind:
 
 
 def _container(kind: type[Any], is_mapping: bool) -> Kind:
-    """The kind of a class that can be indexed: nothing is iterated whose code we do not know."""
+    """Return the kind of a class that can be indexed: unknown code is never iterated."""
     if is_mapping:
         return "mapping" if kind is MappingProxyType or is_known(kind) else "closed"
     # A Django query set has the methods of a sequence too, but indexing it asks the database: it is not registered.
@@ -200,7 +200,7 @@ def _look_at(kind: type[Any]) -> Shape:
 
 
 def _streams(kind: type[Any], what: Kind) -> tuple[bool, bool]:
-    """Whether instances are iterators to be observed, and whether they are asynchronous ones."""
+    """Return whether instances are iterators to be observed, and whether they are asynchronous iterators."""
     asynchronous = _static(kind, "__anext__") is not _ABSENT
     if not asynchronous and _static(kind, "__next__") is _ABSENT:
         return False, False
@@ -212,7 +212,7 @@ def _streams(kind: type[Any], what: Kind) -> tuple[bool, bool]:
 
 
 def _looks_plain(kind: type[Any]) -> bool:
-    """Whether a proxy can be put around an instance without running code of its class."""
+    """Return whether a proxy can be put around an instance without running code of its class."""
     if _static(kind, "__getattribute__") is not vars(object)["__getattribute__"] and _is_heap_type(kind):
         return False
     return all(type(_static(kind, name)) is not property for name in ("__module__", "__doc__", "__class__"))
@@ -224,7 +224,7 @@ def _is_heap_type(kind: type[Any]) -> bool:
 
 
 def _computed_of(kind: type[Any]) -> tuple[dict[str, Any], bool]:
-    """What may be read besides the instance's dictionary, and whether something was left out."""
+    """Return what can be read besides the instance's dictionary, and whether some property cannot be read."""
     computed: dict[str, Any] = {}
     is_foreign = False
     known = is_known(kind)
@@ -245,7 +245,7 @@ def _computed_of(kind: type[Any]) -> tuple[dict[str, Any], bool]:
 
 
 def _path_of(found: property) -> tuple[str, ...] | None:
-    """The fields, one inside the other, that a property returns, if that is all that it does."""
+    """Return the path of fields that a property returns; None if the property does anything else."""
     function = found.fget
     if type(function) is not FunctionType or function.__code__.co_argcount != 1:
         return None
@@ -274,7 +274,7 @@ _shapes: dict[int, tuple[type[Any], Shape]] = {}
 
 
 def shape_of(kind: type[Any]) -> Shape:
-    """How instances of *kind* can be read."""
+    """Return how instances of *kind* can be read."""
     known = _shapes.get(id(kind))
     if known is None:
         if len(_shapes) >= _MAX_SHAPES:
@@ -288,25 +288,25 @@ def shape_of(kind: type[Any]) -> Shape:
 
 
 def type_name_of(kind: type[Any]) -> str:
-    """The name of a class, past any metaclass that would run code for it."""
+    """Return the name of *kind* without running code of its metaclass."""
     name: str = type.__dict__["__name__"].__get__(kind)
     return name
 
 
 def full_name_of(kind: type[Any]) -> str:
-    """The qualified name of a class with its module, unless it is a builtin, past any metaclass."""
+    """Return the qualified name of *kind*, with its module unless it is a builtin, without running its metaclass."""
     name: str = type.__dict__["__qualname__"].__get__(kind)
     module = module_of(kind)
     return name if module in ("builtins", "") else f"{module}.{name}"
 
 
 def is_mock(kind: type[Any]) -> bool:
-    """A mock claims to be whatever it is taken for."""
+    """Return whether *kind* is a mock, which claims to have every attribute."""
     return module_of(kind) == "unittest.mock"
 
 
 def holds_stream(value: object) -> bool:
-    """A response object with a generator in its field `response_gen`, as LlamaIndex returns it."""
+    """Return whether *value* has a generator in its field `response_gen`, as LlamaIndex's responses have."""
     shape = shape_of(type(value))
     if shape.kind != "object" or not shape.has_dict:
         return False
@@ -317,7 +317,7 @@ def holds_stream(value: object) -> bool:
 
 
 def is_late(value: object) -> bool:
-    """A response whose text is still to be read from it by a method, as LlamaIndex's chat engines return it."""
+    """Return whether the text of *value* is still to be read by a method, as of LlamaIndex's chat responses."""
     if not shape_of(type(value)).is_late:
         return False
     get = getter(value)
@@ -325,7 +325,7 @@ def is_late(value: object) -> bool:
 
 
 def plain_fields(value: object) -> dict[str, object] | None:
-    """The dictionary that holds all fields of *value*: itself, or an instance's; None if there is more to it."""
+    """Return the dictionary with all fields of *value*: *value* or its `__dict__`; None if it has other fields too."""
     plain: Any = value
     kind = type(value)
     if kind is dict:
@@ -339,7 +339,7 @@ def plain_fields(value: object) -> dict[str, object] | None:
 
 
 def getter(value: object) -> Get | None:
-    """A function that looks up fields of *value* by name; None if it has none that may be read."""
+    """Return a function that looks up fields of *value* by name; None if it has none that may be read."""
     plain: Any = value
     kind = type(value)
     if kind is dict:
@@ -355,7 +355,7 @@ def getter(value: object) -> Get | None:
 
 
 def _dict_getter(fields: Any) -> Get:
-    """The look-up of a dictionary. Keys that are no plain strings are left out: their comparison is foreign code."""
+    """Return the look-up of a dictionary, without keys that are no plain strings: comparing them runs foreign code."""
     kind = cast("type[object]", type(fields))
     for key in fields if kind is dict else _dict_iter(fields):
         if type(key) is not str:
@@ -384,7 +384,7 @@ def _look_up(value: Any, keys: Any, name: str) -> object:
 
 
 def _data_of(value: object) -> object:
-    """The list or dictionary inside a `UserList` or `UserDict`."""
+    """Return the list or dictionary inside a `UserList` or `UserDict`."""
     fields: Any = object.__getattribute__(value, "__dict__") if shape_of(type(value)).has_dict else None
     kind = cast("type[object]", type(fields))
     data: object = fields.get("data") if kind is dict else None
@@ -421,7 +421,7 @@ def _computed(value: object, computed: Mapping[str, Any], name: str) -> object:
 
 
 def _follow(value: object, path: tuple[str, ...]) -> object:
-    """The field inside fields that a property returns; None if that would take more than looking."""
+    """Return the nested field that a property returns; None if reading it would run code."""
     for name in path:
         get = getter(value)
         value = None if get is None else get(name)
@@ -429,7 +429,7 @@ def _follow(value: object, path: tuple[str, ...]) -> object:
 
 
 def peel(value: object) -> object:
-    """What is inside the transparent proxies that instrumentation puts around objects."""
+    """Return the object inside the transparent proxies that instrumentation puts around objects."""
     for _ in range(MAX_DEPTH):
         if shape_of(type(value)).kind != "proxy":
             break
@@ -438,7 +438,7 @@ def peel(value: object) -> object:
 
 
 def items_of(value: object, limit: int) -> list[object] | None:
-    """The first *limit* items of a value that can be read again afterwards; None if it is no such value."""
+    """Return the first *limit* items of a list or sequence; None for other values, such as iterators."""
     plain: Any = value
     kind = type(value)
     if kind is list or kind is tuple:
@@ -454,13 +454,13 @@ def items_of(value: object, limit: int) -> list[object] | None:
 
 
 def is_list(value: object) -> TypeGuard[list[object]]:
-    """Whether it is a plain list."""
+    """Return whether *value* is a plain list."""
     kind = type(value)
     return kind is list
 
 
 def last_items(value: object, limit: int) -> list[object] | None:
-    """As `items_of`, but the last *limit* items, last first."""
+    """Return the last *limit* items of a list or sequence, last first; None as for `items_of`."""
     plain: Any = value
     kind = type(value)
     if kind is list or kind is tuple:
@@ -470,14 +470,14 @@ def last_items(value: object, limit: int) -> list[object] | None:
 
 
 def values_of(value: object, limit: int) -> list[object]:
-    """The first *limit* values of a dictionary; nothing for other values."""
+    """Return the first *limit* values of a dictionary; an empty list for other values."""
     if shape_of(type(value)).kind != "dict":
         return []
     return list(islice(_dict_values(value), limit))
 
 
 def text_of(value: object) -> str | None:
-    """*value* itself if it is a string, a plain copy if it is of a class derived from str, else None."""
+    """Return *value* if it is a string, a plain copy if it is of a class derived from str, else None."""
     kind = type(value)
     if kind is str:
         return cast(str, value)
@@ -486,7 +486,7 @@ def text_of(value: object) -> str | None:
 
 
 def number_of(value: object) -> float | None:
-    """A finite number as float; NumPy's scalars and Decimal count, truth values and tensors do not."""
+    """Return a finite number as float, also NumPy's scalars and Decimal; None for truth values, tensors and others."""
     plain: Any = value
     kind = type(value)
     if kind is not float:
@@ -508,12 +508,12 @@ def _is_scalar(kind: type[Any]) -> bool:
 
 
 def whole_of(value: object) -> int | None:
-    """A count: an int >= 0, else None."""
+    """Return *value* if it is an int >= 0, else None."""
     return value if type(value) is int and 0 <= value <= sys.maxsize else None
 
 
 def label_of(value: object) -> str | None:
-    """A short identifier as text: of a string, an integer, a UUID or an enumeration of them; else None."""
+    """Return a short identifier as text: a string, an integer, a UUID or an enumeration of them; else None."""
     if type(value) is str:
         return value if 0 < len(value) <= MAX_LABEL_CHARS else None
     plain: Any = value

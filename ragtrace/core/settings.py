@@ -23,7 +23,7 @@ CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_MODES: Final = ("NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT")
 DIALECTS: Final = ("otel", "openinference", "langfuse")
 DEFAULT: Final = "default"
-"""Origin of a setting that nobody set."""
+"""Origin of a setting that is not set."""
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
 _REPLICAS: Final = "RAGTRACE_REPLICAS"
@@ -37,7 +37,7 @@ _OTHER_VARIABLES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every scalar setting, resolved. Objects (judges, exporters, redaction) are handed to `configure` itself."""
+    """All scalar settings, resolved and validated. Objects (judges, exporters, redaction) go to `configure` itself."""
 
     service: str
     enabled: bool
@@ -90,7 +90,7 @@ class _Value:
 
 
 class _Source:
-    """Looks a setting up: keyword, then the environment variables in order, then the default."""
+    """Source of raw settings: keyword, then the environment variables in order, then the default."""
 
     def __init__(self, keywords: Mapping[str, object], environ: Mapping[str, str]) -> None:
         self._keywords, self._environ = keywords, environ
@@ -131,7 +131,7 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
         service=source.read("service", "", _text, "OTEL_SERVICE_NAME"),
         enabled=_enabled(source),
         exporter=source.read("exporter", "otlp", _text),
-        metrics=source.read("metrics", None, _names),
+        metrics=source.read("metrics", None, lambda value: None if value.raw is None else _words(value)),
         dialects=source.read("dialects", ("otel",), _dialects),
         capture_content=source.read("capture_content", "SPAN_ONLY", _content_mode, CONTENT_VARIABLE),
         evidence=source.read("evidence", False, _flag),
@@ -155,7 +155,7 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
 
 
 def _baseline(source: _Source, store: str) -> str:
-    """The file of the baseline: beside the history, where there is one and nothing else is said."""
+    """Return the file of the baseline: by default beside the history, if there is one."""
     given = source.value("baseline", None)
     if given.raw is not None:
         return _path(given)
@@ -221,28 +221,31 @@ def _number(value: _Value) -> float:
 
 
 def _seconds(value: _Value) -> float:
-    number = _number(value)
-    if number <= 0:
-        raise value.error("expected seconds above 0", "write for instance 10")
-    return number
+    return _above_zero(value, "expected seconds above 0", "write for instance 10")
 
 
 def _days(value: _Value) -> float:
+    return _above_zero(value, "expected days above 0", "write for instance 30")
+
+
+def _above_zero(value: _Value, wanted: str, advice: str) -> float:
     number = _number(value)
     if number <= 0:
-        raise value.error("expected days above 0", "write for instance 30")
+        raise value.error(wanted, advice)
     return number
 
 
-def _count(value: _Value) -> int:
+def _count(
+    value: _Value, wanted: str = "expected a whole number of at least 1", advice: str = "write for instance 2048"
+) -> int:
     number = _number(value)
     if number < 1 or number != int(number):
-        raise value.error("expected a whole number of at least 1", "write for instance 2048")
+        raise value.error(wanted, advice)
     return int(number)
 
 
 def flag(value: object, name: str) -> bool:
-    """A switch given as *value* for the setting *name*.
+    """Return the switch that is given as *value* for the setting *name*.
 
     Raises:
         SettingsError: if it is neither true nor false.
@@ -251,7 +254,7 @@ def flag(value: object, name: str) -> bool:
 
 
 def rate(value: object, name: str) -> float:
-    """A probability given as *value* for the setting *name*.
+    """Return the probability that is given as *value* for the setting *name*.
 
     Raises:
         SettingsError: if it is not a number in [0, 1].
@@ -268,29 +271,22 @@ def _rate(seen: _Value, name: str) -> float:
 
 
 def amount(value: object, name: str) -> float:
-    """A limit given as *value* for the setting *name*.
+    """Return the limit that is given as *value* for the setting *name*.
 
     Raises:
         SettingsError: if it is not a number above 0.
     """
-    seen = _Value(value, f"{name}=")
-    number = _number(seen)
-    if number <= 0:
-        raise seen.error(f"{name} must be above 0", "leave it out for no limit")
-    return number
+    return _above_zero(_Value(value, f"{name}="), f"{name} must be above 0", "leave it out for no limit")
 
 
 def replicas(value: object, environ: Mapping[str, str]) -> int:
-    """How many processes share a budget: *value*, or if that is None, what the environment says, or 1.
+    """Return how many processes share a budget: *value*, else what the environment says, else 1.
 
     Raises:
         SettingsError: if it is not a whole number of at least 1.
     """
     seen = _Source({"replicas": value}, environ).value("replicas", 1)
-    number = _number(seen)
-    if number < 1 or number != int(number):
-        raise seen.error("replicas must be a whole number of at least 1", "write how many processes share the budget")
-    return int(number)
+    return _count(seen, "replicas must be a whole number of at least 1", "write how many processes share the budget")
 
 
 def _words(value: _Value) -> tuple[str, ...]:
@@ -302,12 +298,8 @@ def _words(value: _Value) -> tuple[str, ...]:
     raise value.error("expected a list of names", "write for instance ['consistency', 'answered'], or 'all'")
 
 
-def _names(value: _Value) -> tuple[str, ...] | None:
-    return None if value.raw is None else _words(value)
-
-
 def choose(value: str, known: Sequence[str], what: str, origin: str) -> str:
-    """*value* if it is one of *known*.
+    """Return *value* if it is one of *known*.
 
     Raises:
         SettingsError: with the nearest known name, if any, and all of them.

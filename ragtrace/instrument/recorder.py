@@ -18,7 +18,7 @@ from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, 
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
 from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
-from ragtrace.capture.redact import MARGIN_CHARS
+from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.core.step import ErrorRecord, Step, StepKind
 from ragtrace.core.types import Timing, Usage
 from ragtrace.instrument.call_builder import CallBuilder, OrphanRetrievals
@@ -39,7 +39,7 @@ FRAME = create_key("ragtrace-frame")
 SUPPRESS = "suppress_instrumentation"
 """The key that all instrumentations of OpenTelemetry look for."""
 _MOST_PIECES: Final = 1_000
-_STACKTRACE_CHARS: Final = 20_000 + MARGIN_CHARS
+_STACKTRACE_CHARS: Final = STACKTRACE_CHARS + MARGIN_CHARS
 """What is kept for redaction, which sees the margin and drops it: a cut before redaction could split a match."""
 _UNFROZEN: Final = object()
 """Stands for a value that may change: it has to be read at once."""

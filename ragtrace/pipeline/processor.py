@@ -12,8 +12,7 @@ from time import monotonic
 from typing import Final
 
 from ragtrace.capture import mark_duplicates
-from ragtrace.capture.redact import Redact
-from ragtrace.capture.redaction import redact_evaluation, redact_step, unredactable
+from ragtrace.capture.redact import Redact, redact_evaluation, redact_step, unredactable
 from ragtrace.core import semconv
 from ragtrace.core.ledger import Ledger, Outcome
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision

@@ -32,7 +32,7 @@ def fresh_faults() -> Iterator[None]:
 def test_matches_are_replaced_and_counted() -> None:
     """Every match of every pattern."""
     redact = Redact([CARD, re.compile("secret", re.IGNORECASE)])
-    assert redact.text(f"{NUMBER} and Secret") == Redacted("[redacted] and [redacted]", hits=2)
+    assert redact.text(f"{NUMBER} and Secret") == Redacted("[redacted] and [redacted]")
 
 
 def test_without_a_match_nothing_changes() -> None:
@@ -49,12 +49,12 @@ def test_the_replacement_is_literal() -> None:
 def test_overlapping_matches_leave_nothing_between() -> None:
     """Each pattern sees the original text, so that one cannot spoil another's match."""
     redact = Redact([r"\d{4}", r"[A-Z]{2}\d{6}"])
-    assert redact.text("id AB123456 end") == Redacted("id [redacted] end", hits=1)
+    assert redact.text("id AB123456 end") == Redacted("id [redacted] end")
 
 
 def test_empty_matches_are_ignored() -> None:
     """A pattern that can match nothing replaces only what it really matched."""
-    assert Redact([r"\d*"]).text("a12b") == Redacted("a[redacted]b", hits=1)
+    assert Redact([r"\d*"]).text("a12b") == Redacted("a[redacted]b")
 
 
 # --- the limit -------------------------------------------------------------------------------------------------------
