@@ -150,13 +150,13 @@ class Redact:
         if self._compiled or self.function is not None or self.ids is not None:
             return False
         most = maxsize if self.max_chars is None else self.max_chars
-        for text in texts:  # noqa: SIM110  # all() over a generator takes twice as long, on the request path
+        for text in texts:  # all() over a generator takes twice as long, on the request path
             if not text.isascii() or "\0" in text or len(text) > most:
                 return False
         return True
 
     def _document(self, document: Document) -> Document:
-        if self.leaves((document.text,) if document.id is None else (document.text, document.id)):
+        if self.leaves((document.text, document.id or "")):
             return document
         text, cut = self.text(document.text)
         id_ = None if document.id is None else self.text(document.id).text
@@ -248,15 +248,16 @@ def redact_step(step: Step, redact: Redact) -> None:
 
 
 def _texts(step: Step) -> list[str]:
-    """Return all texts of the application in *step*."""
-    texts = [
-        text
-        for text in (
-            *(step.query, step.answer, step.reference, step.conversation_id, step.user_id),
-            *(step.request_model, step.response_model, step.response_id),
+    """Return all texts of the application in *step* that are not empty."""
+    texts = list(
+        filter(
+            None,
+            (
+                *(step.query, step.answer, step.reference, step.conversation_id, step.user_id),
+                *(step.request_model, step.response_model, step.response_id),
+            ),
         )
-        if text is not None
-    ]
+    )
     if step.prompt is not None:
         texts += [message.text for message in step.prompt.messages]
     for document in step.documents or ():

@@ -84,26 +84,28 @@ def _add_response(attributes: Attributes, step: Step) -> None:
 
 def structured_content(step: Step) -> dict[str, Any]:
     """Return query, documents and answer of *step* as the attributes of an event, which may be structured."""
-    return _content(step, message_records, document_records)
+    attributes: dict[str, Any] = {}
+    _add_content(attributes, step, message_records, document_records)
+    return attributes
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
     """Add query, documents and answer of *step* as JSON strings: backends read nothing else on spans."""
-    attributes.update(_content(step, messages_json, documents_json))
+    _add_content(attributes, step, messages_json, documents_json)
 
 
-def _content(
+def _add_content(
+    attributes: dict[str, Any],
     step: Step,
     messages: Callable[[Sequence[tuple[str, str]]], Any],
     documents: Callable[[Sequence[Document]], Any],
-) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
+) -> None:
     if step.kind == "retrieve":
         if step.query is not None:
             attributes[semconv.RETRIEVAL_QUERY] = step.query
         if step.documents is not None:
             attributes[semconv.RETRIEVAL_DOCUMENTS] = documents(step.documents)
-        return attributes
+        return
     # The messages that the model was given as far as they are known, else the question.
     given: Sequence[tuple[str, str]] = () if step.query is None else (("user", step.query),)
     if step.kind == "generate" and step.prompt is not None:
@@ -114,7 +116,6 @@ def _content(
         attributes[semconv.OUTPUT_MESSAGES] = messages((("assistant", step.answer),))
     if step.contexts_here is not None:
         attributes[semconv.RETRIEVAL_DOCUMENTS] = documents(step.contexts_here)
-    return attributes
 
 
 # Assembled by hand: only texts need escaping, and a JSON encoder takes several times as long for the rest.
@@ -122,6 +123,9 @@ def _content(
 
 def messages_json(messages: Sequence[tuple[str, str]]) -> str:
     """Return `message_records` as JSON."""
+    if len(messages) == 1:
+        [(role, text)] = messages
+        return f"[{_message_json(role, text)}]"
     return f"[{','.join([_message_json(role, text) for role, text in messages])}]"
 
 
