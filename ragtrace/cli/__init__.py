@@ -9,7 +9,15 @@ from importlib.metadata import version
 
 from ragtrace.cli import baseline, doctor, exporters, report, score
 from ragtrace.demo import command as demo
-from ragtrace.system.terminal import INTERRUPTED, READER_GONE, USAGE, complain, discard, flush, never_fail_to_print
+from ragtrace.system.terminal import (
+    INTERRUPTED,
+    READER_GONE,
+    USAGE,
+    complain,
+    discard,
+    flush,
+    replace_unencodable_characters,
+)
 
 __all__ = ["main"]
 
@@ -19,7 +27,7 @@ _COMMANDS = (demo, score, report, baseline, doctor, exporters)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; *arguments* default to those of the process."""
-    never_fail_to_print()
+    replace_unencodable_characters()
     parser = argparse.ArgumentParser(prog="ragtrace", description="Evaluates live RAG calls on their own traces.")
     parser.add_argument("--version", action="version", version=f"ragtrace {version('ragtrace-otel')}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -36,7 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # Whatever is still buffered would fail again when the interpreter exits.
         discard(sys.stdout)
         return READER_GONE
     return status

@@ -11,7 +11,6 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judge
 from ragtrace.evaluation.metric_selection import embedded_judge
 
-MODES: Final = ("fast", "careful", "strict")
 _FORMS: Final = "write embedded, embedded:extractive, openai:MODEL, or module:object"
 
 

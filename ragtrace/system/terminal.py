@@ -1,4 +1,4 @@
-"""What every command prints with: never failing for a narrow terminal or a reader that went away."""
+"""Output of the commands, which survives a terminal in a narrow encoding and a reader that went away; exit statuses."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ READER_GONE = 141
 
 
 def has_rich() -> bool:
-    """Whether the `cli` extra is installed."""
+    """Return whether rich, of the extra `cli`, is installed."""
     try:
         return find_spec("rich") is not None
     except (ImportError, ValueError):
         return False
 
 
-def never_fail_to_print() -> None:
-    """A terminal in a narrow encoding gets replacement characters instead of an exception."""
+def replace_unencodable_characters() -> None:
+    """Make standard output and error replace characters that their encoding lacks, instead of raising an exception."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -40,12 +40,12 @@ def complain(message: str) -> None:
 
 
 def flush(stream: IO[str] | None) -> None:
-    """Write out what is buffered."""
+    """Flush *stream*; None, as in a process without a console, is ignored."""
     if stream is not None:
         stream.flush()
 
 
 def discard(stream: IO[str]) -> None:
-    """Throw away what is still buffered for *stream*: writing it would fail again when the interpreter exits."""
+    """Drop the buffered output of *stream*, which would fail to be written again when the interpreter exits."""
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
