@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Final, overload
 
@@ -102,10 +102,13 @@ def evaluate(
 
     Raises:
         UnknownMetricError: no metric has that name.
-        SettingsError: the judge does not offer that metric, or a call cannot be understood: says which.
+        SettingsError: the judge does not offer that metric, or a call cannot be understood; the message says which.
     """
     check_type("judge", judge, Judge)
-    check_count("concurrency", concurrency)
+    if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+        raise SettingsError(
+            f"concurrency= must be a whole number of at least 1, got {concurrency!r}; leave it out for the default"
+        )
     asked = judge or embedded_judge()
     wanted = metrics_for(asked, metrics)
     found = [_read(number, call) for number, call in enumerate(calls)]
@@ -130,18 +133,6 @@ def evaluate(
     return Evaluations(paired, builder.summary(), monotonic() - began)
 
 
-def check_count(name: str, value: object) -> None:
-    """Check that *value*, given for the argument *name*, is a whole number above 0.
-
-    Raises:
-        SettingsError: it is not.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise SettingsError(
-            f"{name}= must be a whole number of at least 1, got {value!r}; leave it out for the default"
-        )
-
-
 def _values(evaluation: Evaluation) -> dict[str, float | str]:
     """Return by metric its score, or the reason why there is none."""
     return {
@@ -164,7 +155,4 @@ def _row(each: Evaluated) -> dict[str, Plain | None]:
     for name, value in _values(each.evaluation).items():
         row[name] = None if isinstance(value, str) else value
         row[f"{name}.reason"] = value if isinstance(value, str) else None
-    cost = Cost.of(each.evaluation)
-    row |= {"n_calls": cost.n_calls, "input_tokens": cost.input_tokens, "output_tokens": cost.output_tokens}
-    row["cost_usd"] = cost.cost_usd
-    return row
+    return row | asdict(Cost.of(each.evaluation))

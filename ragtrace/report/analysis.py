@@ -89,7 +89,7 @@ def build_report(request: ReportRequest) -> Report:
         # The worst answers are ranked by the first metric that grades them, else by the headline metric itself.
         grades = () if headline is None else (*_GRADED_BY.get(headline.metric, ()), headline.metric)
         of_grade = ([s for s in series_of.values() if s.estimated and s.metric == grade] for grade in grades)
-        ranked_by: list[ScoreSeries] = next(filter(None, of_grade), [])
+        ranked_by = next(filter(None, of_grade), list[ScoreSeries]())
         labelling = {series.evaluator for series in series_of.values() if series.metric in LABELLING}
         worst = worst_answers(reader, columns, ranked_by, chosen, request.worst, labelling=labelling)
     series = None if headline is None else series_of[headline.metric, headline.evaluator]
