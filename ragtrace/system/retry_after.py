@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from email.utils import parsedate_to_datetime
 from time import time
 
 
 def seconds_until_retry(header: str | None) -> float | None:
-    """Return the seconds that a Retry-After asks to wait, as a number or a date; None if it is missing or neither."""
+    """Return the seconds that a Retry-After asks to wait, as a number or a date; None if it is missing or neither.
+
+    Source: RFC 9110, section 10.2.3.
+    """
     if header is None:
         return None
     try:
-        return max(0.0, float(header))
+        seconds = float(header)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, IndexError, OverflowError):
         return None

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from ragtrace.alerts.notifiers.notifier import UndeliveredError
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
+from ragtrace.system.retry_after import seconds_until_retry
 
 if TYPE_CHECKING:
     from urllib.error import HTTPError
@@ -107,10 +108,11 @@ def _refusal(error: HTTPError) -> UndeliveredError:
         body = error.read(_DETAIL_BYTES).decode("utf-8", "replace")
     except OSError:
         body = ""
-    try:
-        after = max(0.0, float(error.headers.get("Retry-After", "")))
-    except ValueError:  # none, or a date: the outbox has pauses of its own
-        after = None
     again = error.code in _TEMPORARY
     reason = "unavailable" if again else "refused"
-    return UndeliveredError(reason, f"status {error.code} {body}".strip(), again=again, after_s=after)
+    return UndeliveredError(
+        reason,
+        f"status {error.code} {body}".strip(),
+        again=again,
+        after_s=seconds_until_retry(error.headers.get("Retry-After")),
+    )

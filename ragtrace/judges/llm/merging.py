@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,7 +85,7 @@ def verification(replies: Sequence[MainReply], verdicts: Iterable[tuple[int, Ver
     cited: list[dict[str, CitationSupport | None] | None] = [reply.citations for reply in replies]
     return Verification(
         verdicts=merged,
-        contradicted=_fold([reply.contradicted for reply in replies], operator.or_),
+        contradicted=_fold([reply.contradicted for reply in replies], lambda old, new: old or new),
         grades=_fold([reply.grades for reply in replies]),
         citations=_fold(cited),  # type: ignore[arg-type]  # mypy widens the literals
     )

@@ -66,7 +66,7 @@ def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
         elif nuggets.setdefault(words, importance) != importance:
             note(defects, f"the nugget {shown(words)} is both vital and okay")
             split.add(words)
-    kept = {words: importance for words, importance in nuggets.items() if words not in split}
+    kept: dict[str, Importance] = {words: importance for words, importance in nuggets.items() if words not in split}
     return NuggetsReply(kept, invalid + len(split), found is not None, defects)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.retry_after import retry_after_seconds
+from ragtrace.system.retry_after import seconds_until_retry
 
 _SHOWN_CHARS: Final = 300
 _READ_CHARS: Final = 4_000
@@ -67,7 +67,10 @@ class ServerError(JudgeError):
 def server_error(status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
     """Return the error that a response with *status* stands for."""
     parts = read_error_body(body)
-    after = retry_after_seconds(headers)
+    after = seconds_until_retry(headers.get("retry-after"))
+    milliseconds = seconds_until_retry(headers.get("retry-after-ms"))  # sent by Azure and OpenAI
+    if milliseconds is not None:
+        after = milliseconds / 1_000
     if any(word in parts.text for word in _FILTERED) and status < 500:
         return ServerError("content_filter", status, parts)
     if _TOO_LONG.search(parts.text) and status in (400, 413, 422, 500):
