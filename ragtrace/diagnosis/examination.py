@@ -30,7 +30,7 @@ from ragtrace.diagnosis.report import (
 from ragtrace.diagnosis.sink_probe import probe_notifiers, probe_sinks
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.scoring import Evaluator
-from ragtrace.judges.llm.stopwatch import Stopwatch
+from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.runtime import Runtime, RuntimeSnapshot

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ragtrace.core.types import Askable, Closable, Evaluation, Judge, Metric, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
-from ragtrace.judges.llm.stopwatch import Stopwatch
+from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.system.fair_semaphore import run_within
 from ragtrace.system.faults import guarded
 

@@ -25,7 +25,7 @@ from ragtrace.evaluation.metric_selection import (
 )
 from ragtrace.evaluation.policy import Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators
-from ragtrace.judges.llm.stopwatch import Stopwatch
+from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.metrics import registry
 from ragtrace.metrics.consistency import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import current, final_stats, install

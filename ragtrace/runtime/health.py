@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Final
 
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.judges.llm.stopwatch import Stopwatch
+from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.pipeline.recent_outcomes import failure_detail
 from ragtrace.system.faults import faults, printable, say
 

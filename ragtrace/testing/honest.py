@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from ragtrace.judges.lexical.sentences import sentences
-from ragtrace.judges.llm.quotes import lacking, said_by
+from ragtrace.judges.llm.quotes import TextTerms, absent_terms
 from ragtrace.testing.instances import arguments_of, instance, schema_in
 from ragtrace.testing.replies import Request
 
@@ -46,7 +46,7 @@ class _Honest:
         self._texts = {entry["id"]: str(entry.get("text", "")) for entry in self._all_entries()}
         self._words = {id_: _words(text) for id_, text in self._texts.items()}
         self._chunks = [entry["id"] for entry in self._listed("chunks")]
-        self._said = {id_: said_by(self._texts[id_]) for id_ in self._chunks}
+        self._said = {id_: TextTerms(self._texts[id_]) for id_ in self._chunks}
 
     def reply(self, schema: Mapping[str, Any]) -> Record:
         """A reply with every field that *schema* has."""
@@ -128,10 +128,11 @@ class _Honest:
     # --- what is true ------------------------------------------------------------------------------------------------
 
     def best(self, text: str) -> tuple[str, float]:
-        """The chunk that has most of the words of *text*, and the share it has; none if a number or name is lacking."""
+        """The chunk that has most of the words of *text*, and the share it has; none if it lacks a number or name."""
         words = _words(text)
         shares = {
-            id_: 0.0 if lacking(text, [self._said[id_]]) else _share(words, self._words[id_]) for id_ in self._chunks
+            id_: 0.0 if absent_terms(text, [self._said[id_]]) else _share(words, self._words[id_])
+            for id_ in self._chunks
         }
         id_ = max(shares, key=shares.__getitem__, default="")
         return id_, shares.get(id_, 0.0)

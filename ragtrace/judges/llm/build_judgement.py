@@ -1,4 +1,4 @@
-"""Builds a `Judgement` from labels: offsets in the answer, ranks of passages, and reasons for missing labels."""
+"""`build_judgement` turns labels into a `Judgement`: offsets, ranks, and reasons for missing labels."""
 
 from __future__ import annotations
 
@@ -84,9 +84,11 @@ def _claims(
     statements = labels.extraction.statements
     if statements is None:
         return None
-    said = labels.extraction.sentences or {}
-    relevance: dict[int, SentenceRelevance | None] = {i: said.get(unit.id) for i, unit in enumerate(source.sentences)}
-    lost = omitted(source.sentences, said, statements)
+    relevances = labels.extraction.sentences or {}
+    relevance: dict[int, SentenceRelevance | None] = {
+        i: relevances.get(unit.id) for i, unit in enumerate(source.sentences)
+    }
+    lost = omitted(source.sentences, relevances, statements)
     left_out = len({*uncovered(relevance, statements, labels.extraction.answer_label), *lost})
     meant = sum(label != "filler" for label in relevance.values())
     verdicts = labels.verification.verdicts

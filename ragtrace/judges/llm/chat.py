@@ -18,7 +18,7 @@ from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of
 from ragtrace.judges.llm.completions import Choice, Completion, TokenChoice, read_completion
 from ragtrace.judges.llm.json_reading import ReadingError, read_object
-from ragtrace.judges.llm.openai_client import Wire
+from ragtrace.judges.llm.openai_client import ServerConnection
 from ragtrace.judges.llm.prompt import Prompt, R
 from ragtrace.judges.llm.response_format import (
     JSON,
@@ -116,12 +116,14 @@ class Chat:
         check_price(price)
         self.model, self._price = model, price
         self.lowest_level, self.max_tokens, self.extra_body = lowest_rung, max_tokens, dict(extra_body or {})
-        self.wire = Wire(base_url=base_url, api_key=api_key, timeout=timeout, client=client, transport=transport)
+        self.connection = ServerConnection(
+            base_url=base_url, api_key=api_key, timeout=timeout, client=client, transport=transport
+        )
 
     @property
     def server(self) -> str:
         """Base URL of the server."""
-        return self.wire.server
+        return self.connection.server
 
     @property
     def price(self) -> Price | None:
@@ -174,11 +176,11 @@ class Chat:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        await self.wire.aclose()
+        await self.connection.aclose()
 
 
 class _AnyObject(NamedTuple):
-    """A reply of which nothing is checked but that it is an object."""
+    """Reply to the probe: an object whose key "ok" is "yes"."""
 
     data: dict[str, Any]
 
@@ -340,7 +342,7 @@ class _Exchange(Generic[R]):
     async def _post(self, body: dict[str, object]) -> Completion:
         record_cost(Cost(1))  # at once: a request that is cancelled while it waits cannot be recorded later
         try:
-            completion = read_completion(await self._chat.wire.post(_PATH, body))
+            completion = read_completion(await self._chat.connection.post(_PATH, body))
         except JudgeError as error:
             # A reply that was read in part, or came too late, may have been charged for all the same.
             self.cost += cost_of_refusal(self._price) if isinstance(error, ServerError) else Cost(1)

@@ -1,4 +1,4 @@
-"""Finds what an answer cites: [1], [1,2], [1][2], [2-4], [^1], [doc 3], or the id of a document in brackets."""
+"""Finds the citations in an answer: [1], [1,2], [1][2], [2-4], [^1], [doc 3], or the id of a document in brackets."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _BETWEEN: Final = re.compile(r"[,;&]|\band\b")
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _LONGEST_RANGE: Final = 50
 MOST_MARKS: Final = 1_000
-"""More are not read."""
+"""Citations of an answer; those beyond are not read."""
 _MOST_DIGITS: Final = 3
 """[1998] is a year."""
 
 
-class Mark(NamedTuple):
-    """One passage cited at one place."""
+class CitationMark(NamedTuple):
+    """Citation of one passage at one place of an answer."""
 
     start: int
     end: int
     """Offset after the closing bracket."""
     marker: str
-    """As the answer writes it."""
+    """Text of the citation, as the answer writes it."""
     rank: int | None
-    """Of the passage, from 0; None: there is no such passage."""
+    """Rank of the passage, from 0; None: there is no such passage."""
 
 
-def marks(answer: str, ids: Sequence[str | None]) -> list[Mark]:
-    """Every citation in *answer*, in order; code is not looked at.
+def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]:
+    """Return every citation in *answer*, in order; code is left out.
 
     An id of a document goes before a number, and a number counts passages from 1. Brackets with anything else in them
     cite nothing.
 
     Args:
-        ids: of the passages, in rank order; None where one has no id.
+        ids: ids of the passages, in rank order; None where a passage has no id.
     """
     if "[" not in answer and "\u3010" not in answer and "\uff3b" not in answer:
         return []
@@ -50,13 +50,13 @@ def marks(answer: str, ids: Sequence[str | None]) -> list[Mark]:
         if name:
             known.setdefault(name, rank)
     code = [match.span() for match in _CODE.finditer(answer)] if "`" in answer else []
-    found: list[Mark] = []
+    found: list[CitationMark] = []
     for match in _BRACKETS.finditer(answer):
         if len(found) >= MOST_MARKS:
             break
         if not any(start <= match.start() < end for start, end in code):
             cited = _cited(match[1], known, len(ids))
-            found += [Mark(match.start(), match.end(), marker, rank) for marker, rank in cited]
+            found += [CitationMark(match.start(), match.end(), marker, rank) for marker, rank in cited]
     return found[:MOST_MARKS]
 
 
@@ -90,7 +90,7 @@ def _rank(number: int, count: int) -> int | None:
 
 
 def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
-    """The rank, from 0, of the passage that an application cites as *cited*: its id, or its number from 1."""
+    """Return the rank, from 0, of the passage that an application cites by its id, or by its number from 1."""
     for rank, name in enumerate(ids):
         if name == cited:
             return rank
@@ -98,8 +98,10 @@ def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
     return _rank(int(number[1]), len(ids)) if number and not number[2] else None
 
 
-def with_their_marks(answer: str, ranges: Sequence[tuple[int, int]], found: Sequence[Mark]) -> list[tuple[int, int]]:
-    """The *ranges* of sentences so that marks after a full stop belong to the sentence before them.
+def with_their_marks(
+    answer: str, ranges: Sequence[tuple[int, int]], found: Sequence[CitationMark]
+) -> list[tuple[int, int]]:
+    """Return the *ranges* of sentences, moved so that marks after a full stop belong to the sentence before them.
 
     "It is high. [1] It is old.[2] It is brown." is three sentences, of which the first cites 1 and the second 2.
     """
@@ -120,7 +122,11 @@ def with_their_marks(answer: str, ranges: Sequence[tuple[int, int]], found: Sequ
 def _parted(
     answer: str, start: int, end: int, ends: Mapping[int, int], inside: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """*start* to *end*, cut after marks that directly follow a full stop; *inside*: where marks begin."""
+    """Yield the range from *start* to *end*, cut after marks that directly follow a full stop.
+
+    Args:
+        inside: offsets where marks begin.
+    """
     for at in inside:
         if start < at and answer[at - 1] in ".!?\u3002":
             after = _after_marks(answer, at, end, ends)
@@ -132,7 +138,7 @@ def _parted(
 
 
 def _after_marks(answer: str, at: int, end: int, ends: Mapping[int, int]) -> int:
-    """Offset after the marks at *at* (one or more, with space between); *at* if there is none."""
+    """Return the offset after the marks at *at* (one or more, with space between); *at* if there is none."""
     after = at
     while at < end and at in ends:
         after = ends[at]

@@ -18,7 +18,7 @@ from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of, read_usage
 from ragtrace.judges.llm.completions import check_error, read_json
-from ragtrace.judges.llm.openai_client import Wire
+from ragtrace.judges.llm.openai_client import ServerConnection
 from ragtrace.judges.llm.response_format import TEXT, habits_of
 from ragtrace.judges.llm.server_errors import ServerError
 from ragtrace.system.threads import DaemonPool
@@ -77,7 +77,7 @@ class OpenAIEmbedder:
     ) -> None:
         check_price(price)
         self.model, self._price = model, price
-        self._wire = Wire(base_url=base_url, api_key=api_key, timeout=timeout)
+        self._connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout)
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
         """Return one vector a text, all finite and of one width, and their cost.
@@ -99,11 +99,11 @@ class OpenAIEmbedder:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""
-        await self._wire.aclose()
+        await self._connection.aclose()
 
     async def _request(self, texts: list[str]) -> tuple[dict[str, Any], Cost]:
         """Return the server's reply for *texts*, and the cost of it and of the requests that the server rejected."""
-        server = self._wire.server
+        server = self._connection.server
         price = self._price or price_of(self.model, server)
         habits, rejected = habits_of(server, self.model), Cost()
         for _ in range(_MOST_ATTEMPTS):
@@ -112,7 +112,7 @@ class OpenAIEmbedder:
             body = {name: value for name, value in wanted.items() if name not in habits.dropped}
             record_cost(Cost(1))
             try:
-                reply = read_json((await self._wire.post("/embeddings", body)).decode("utf-8", "replace"))
+                reply = read_json((await self._connection.post("/embeddings", body)).decode("utf-8", "replace"))
                 check_error({"choices": reply.get("data"), **reply})
                 paid = cost_of_reply(read_usage(reply), price)
                 record_cost(replace(paid, n_calls=0))

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall
 from ragtrace.judges.llm.chat import Answer
-from ragtrace.judges.llm.invisible_chars import without_hidden
+from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.judge_session import JudgeSession, in_halves
 from ragtrace.judges.llm.prompt import MOST_TOKENS, Prompt, R, user_message
 from ragtrace.judges.llm.prompt_input import PromptInput
@@ -92,7 +92,7 @@ class ExtraLabels:
 
     def shown(self, name: str, text: str | None) -> str:
         """Return *text* as the model is shown it; an attribute says if it was cut."""
-        cleaned = without_hidden(text or "").strip()
+        cleaned = without_invisible(text or "").strip()
         if len(cleaned) > LONGEST_CHARS:
             self.attributes[f"truncated_{name}"] = True
         return cleaned[:LONGEST_CHARS]
@@ -173,7 +173,7 @@ def labels_by_id(
 
 def one_line(value: object) -> str:
     """Return a text that the model wrote, on one line, without invisible characters; "" if *value* is no text."""
-    return " ".join(without_hidden(value).split())[:TEXT_CHARS] if isinstance(value, str) else ""
+    return " ".join(without_invisible(value).split())[:TEXT_CHARS] if isinstance(value, str) else ""
 
 
 def note(defects: list[str], defect: str) -> None:

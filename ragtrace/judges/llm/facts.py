@@ -78,7 +78,7 @@ def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
 
 
 async def find_facts(extra: ExtraLabels) -> None:
-    """List the claims of both texts, then hold each against the other text and, if that is wanted, the chunks."""
+    """List the claims of both texts, then compare each with the other text and, if that is wanted, with the chunks."""
     answer, reference = extra.shown("answer", extra.call.answer), extra.shown("reference", extra.call.reference)
     if not answer or not reference:
         return

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from ragtrace.judges.lexical.sentences import sentences
 from ragtrace.judges.lexical.text import language
-from ragtrace.judges.llm.injection_signals import suspicious
+from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.main_reply import Verdict
 from ragtrace.judges.llm.prompt_input import Chunk
-from ragtrace.judges.llm.quotes import lacking, names, numbers
+from ragtrace.judges.llm.quotes import absent_terms, names, numbers
 
 _SHORTEST, _LONGEST = 25, 300
 _ONSETS: Final = "b br d dr f g gr h k kl l m n p pr r s st t tr v z".split()
@@ -75,13 +75,13 @@ def gold_checks(chunks: Sequence[Chunk], chance: random.Random) -> tuple[GoldChe
 
 def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> str | None:
     """Return a sentence of *chunks* with a number, or else a name, that no chunk has; not *copied* if it can."""
-    said = [chunk.said for chunk in chunks]
+    evidence = [chunk.terms for chunk in chunks]
     for text in _firm(chunks, copied, chance):
         places = list(numbers(text))
         chance.shuffle(places)
         for place in places * _TRIES:
             number = _number(place[0], chance)
-            if lacking(number, said):
+            if absent_terms(number, evidence):
                 return text[: place.start()] + number + text[place.end() :]
     if language("\n".join(chunk.text for chunk in chunks)[:_SAMPLE_CHARS]) == "de":
         return None  # every noun has a capital letter
@@ -97,7 +97,7 @@ def _firm(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) ->
         fit = list(_fit(chunk.text))
         chance.shuffle(fit)
         fit.sort(key=lambda text: text == copied)
-        yield from (text for text in fit if not _LOOSE.search(text) and not suspicious([text]))
+        yield from (text for text in fit if not _LOOSE.search(text) and not has_injection_signal([text]))
 
 
 def _number(old: str, chance: random.Random) -> str:
@@ -114,7 +114,7 @@ def _copied(chunks: Sequence[Chunk], chance: random.Random) -> str | None:
     """
     leaning: str | None = None
     for chunk in chance.sample(chunks, len(chunks)):
-        fit = [text for text in _fit(chunk.text) if not suspicious([text])]
+        fit = [text for text in _fit(chunk.text) if not has_injection_signal([text])]
         standing = [text for text in fit if not _LEANING.match(text)]
         if standing:
             return chance.choice(standing)

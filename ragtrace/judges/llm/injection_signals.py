@@ -1,6 +1,6 @@
-"""Signs that a text tries to give a judge orders. They are reported and never change a score.
+"""Signals of a prompt injection in the texts of a call. They are reported and never change a score.
 
-A sign is no proof: a manual about prompts has them too. An attack need not have one.
+A signal is no proof: a manual about prompts has them too. An attack need not have one.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ _KEYS: Final = re.compile(
 )
 _KEY_WORDS: Final = ("_", "checkable")
 MOST_HIDDEN: Final = 50
-"""More hidden characters than that are no accident of typography."""
+"""Invisible characters in a call; more are no accident of typography."""
 
 
-def suspicious(texts: Iterable[str], hidden: int = 0) -> bool:
-    """Whether any of *texts* has a trip-wire, or more than `MOST_HIDDEN` *hidden* characters were taken out of them."""
+def has_injection_signal(texts: Iterable[str], hidden: int = 0) -> bool:
+    """Return whether *texts* show a signal of a prompt injection.
+
+    Args:
+        hidden: number of invisible characters that were removed from them; more than `MOST_HIDDEN` are a signal.
+    """
     text = "\n".join(texts).lower()
     return (
         hidden > MOST_HIDDEN
@@ -52,7 +56,7 @@ def suspicious(texts: Iterable[str], hidden: int = 0) -> bool:
 
 
 def _found(pattern: re.Pattern[str], words: tuple[str, ...], text: str) -> bool:
-    """Whether *pattern* occurs in *text*; each of its matches has one of *words*."""
+    """Return whether *pattern*, of which each match has one of *words*, occurs in *text*."""
     for word in words:
         if word in text:
             return pattern.search(text) is not None

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.core.labels import Intention, IntentionState, Turn
 from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily, note, one_line, records, shown
-from ragtrace.judges.llm.invisible_chars import without_hidden
+from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.schemas import list_of, one_of, record, text, texts
 
 MOST_CHARS: Final = 60_000
@@ -65,7 +65,7 @@ async def find_intentions(extra: ExtraLabels) -> None:
     if not users:
         return
     places = {name: place for name, (place, _, _) in turns.items()}
-    data = {"turns": [{"id": name, "role": role, "text": said} for name, (_, role, said) in turns.items()]}
+    data = {"turns": [{"id": name, "role": role, "text": words} for name, (_, role, words) in turns.items()]}
     read = partial(read_intentions, turns=places, users=users)
     reply = (await extra.ask("intentions", data, _SCHEMA, read)).reply
     if reply.intentions is None:
@@ -78,14 +78,14 @@ def _shown(turns: tuple[Turn, ...], extra: ExtraLabels) -> dict[str, tuple[int, 
     """Return (index, role, text) of the turns to show, by id: the latest for which there is room, no blank ones."""
     room = MOST_CHARS
     kept: list[tuple[int, str, str]] = []
-    texts_said = [(place, turn.role, without_hidden(turn.text).strip()) for place, turn in enumerate(turns)]
-    for place, role, said in reversed([turn for turn in texts_said if turn[2]]):
-        if kept and len(said) > room:
+    shown_turns = [(place, turn.role, without_invisible(turn.text).strip()) for place, turn in enumerate(turns)]
+    for place, role, words in reversed([turn for turn in shown_turns if turn[2]]):
+        if kept and len(words) > room:
             extra.attributes["truncated_turns"] = place + 1
             break
-        kept.append((place, role, said[:MOST_CHARS]))
-        room -= len(said)
-    return {f"t{place + 1}": (place, role, said) for place, role, said in reversed(kept)}
+        kept.append((place, role, words[:MOST_CHARS]))
+        room -= len(words)
+    return {f"t{place + 1}": (place, role, words) for place, role, words in reversed(kept)}
 
 
 FAMILY: Final = LabelFamily(frozenset({"intentions"}), find_intentions)

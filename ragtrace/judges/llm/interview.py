@@ -77,7 +77,7 @@ class Labels:
 
 
 class Interview:
-    """Asks the model for the labels of one call.
+    """Requests of the main reply about one call, and their labels.
 
     Args:
         prove: ask for a repair, too, when evidence is missing or a quote does not occur where it should.
@@ -191,7 +191,7 @@ class Interview:
         return await self._ask(LabelTask("extract", self._input.query, sentences=tuple(units)))
 
     async def _round(self, checkable: dict[int, str], turn: int) -> Verification:
-        """Hold every statement against every chunk, once; the first round keeps their order.
+        """Verify every statement with every chunk, once; the first round keeps their order.
 
         The same chunks are in a request together in every round: their gold checks are voted on, too.
         """
@@ -216,7 +216,7 @@ class Interview:
     async def _batch(
         self, chunks: Sequence[Chunk], batch: Sequence[int], texts: dict[int, str], where: tuple[int, int]
     ) -> list[tuple[MainReply, list[tuple[int, Verdict]]]]:
-        """Hold the statements of *batch* against *chunks*; the citations of these chunks go with the first batch."""
+        """Verify the statements of *batch* with *chunks*; the citations of these chunks go with the first batch."""
 
         async def verify(part: Sequence[int]) -> tuple[MainReply, list[tuple[int, Verdict]]]:
             cites = where[1] == 0 and part[:1] == batch[:1]

@@ -1,4 +1,4 @@
-"""Takes characters that nobody sees out of hostile text, and knows where what is left stood.
+"""Removes invisible characters from hostile text, and keeps the offsets in the original.
 
 Control, bidirectional and zero-width characters, variation selectors and tags carry no meaning for a judge, but can
 carry orders, split words so that no comparison finds them, or cost thousands of tokens.
@@ -20,22 +20,22 @@ _HIDDEN_ASCII: Final = bytes(code for code in range(128) if _HIDDEN.match(chr(co
 
 
 class Cleaned(NamedTuple):
-    """Text without hidden characters."""
+    """Text without invisible characters, and where they stood."""
 
     text: str
     removed: int
-    """How many characters were taken out."""
+    """Number of characters that were removed."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """(offset in `text`, characters taken out before it), ascending, the counts cumulative."""
+    """(offset in `text`, characters removed before it), ascending, the counts cumulative."""
 
     def original(self, offset: int, *, end: bool = False) -> int:
-        """The offset in the original of *offset* in `text`; as the end of a range, it excludes a gap right at it."""
+        """Return the original offset of *offset* in `text`; as the *end* of a range, it excludes a gap right at it."""
         before = bisect_left(self.gaps, (offset,)) if end else bisect_right(self.gaps, (offset, math.inf))
         return offset + (self.gaps[before - 1][1] if before else 0)
 
 
-def clean(text: str) -> Cleaned:
-    """*text* without hidden characters."""
+def remove_invisible(text: str) -> Cleaned:
+    """Return *text* without invisible characters, with the offsets of the original."""
     if _is_clean(text):
         return Cleaned(text, 0)
     gaps: list[tuple[int, int]] = []
@@ -47,8 +47,8 @@ def clean(text: str) -> Cleaned:
     return Cleaned(_HIDDEN.sub("", text), removed, tuple(gaps))
 
 
-def without_hidden(text: str) -> str:
-    """*text* without hidden characters, where offsets do not matter."""
+def without_invisible(text: str) -> str:
+    """Return *text* without invisible characters."""
     return text if _is_clean(text) else _HIDDEN.sub("", text)
 
 

@@ -1,7 +1,7 @@
-"""Reads what a model wrote: one JSON object, a verdict or a rating; strictly, for nothing may be made up.
+"""Reads the text of a reply strictly: one JSON object, a verdict or a rating.
 
-Nothing is evaluated, no bracket or comma is invented, and nothing is picked out of prose: a judge that quotes a hostile
-passage would otherwise be read as if it had said that itself.
+Nothing is evaluated, no bracket or comma is added, and nothing is picked out of prose: a judge that quotes a hostile
+passage would otherwise be read as if the quotation were its own reply.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _NOT_FINITE: Final = frozenset({"nan", "inf", "infinity"})
 
 
 class ReadingError(JudgeError):
-    """What the model wrote cannot be read; `reason` is "unparsable" or "ambiguous", or that of a rating."""
+    """The reply of a model cannot be read; `reason` is "unparsable" or "ambiguous", or that of a rating."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail, retryable=False)
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The JSON object that *text* is, after one leading reasoning block and one code fence, if there are any.
+    """Return the JSON object that *text* is, without a leading reasoning block and a code fence around it.
 
     Raises:
         ReadingError: "ambiguous": it holds two different objects; "unparsable": it is no JSON object; or one with NaN,
@@ -94,7 +94,7 @@ def _one(text: str) -> dict[str, Any]:
 
 
 def _next(text: str, at: int) -> tuple[dict[str, Any], int]:
-    """The object at *at*, and where the next thing begins."""
+    """Return the object at offset *at*, and the offset after it and the white space behind it."""
     if text[at : at + 1] != "{":
         where = "its beginning" if at == 0 else f"character {at}, where more follows"
         raise ReadingError("unparsable", f"no JSON object at {where}: {text[at : at + _SHOWN_CHARS]!r}")
@@ -145,7 +145,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def _encodable(value: Any) -> Any:
-    """*value* without halves of surrogate pairs, which no encoding can write."""
+    """Return *value* without lone surrogates, which no encoding can write."""
     if isinstance(value, str):
         return encodable(value)
     inside: Any = value  # of which isinstance would make a list of unknowns
@@ -157,7 +157,7 @@ def _encodable(value: Any) -> Any:
 
 
 def encodable(text: str) -> str:
-    """*text* without halves of surrogate pairs."""
+    """Return *text* with lone surrogates replaced, which no encoding can write."""
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -183,7 +183,7 @@ def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
 
 
 def _kept(quotation: re.Match[str]) -> str:
-    """Keep a quotation within a line, which can only be a part of a label's line."""
+    """Return a quotation within one line, which can only be part of a label's line; "" for any other."""
     found = quotation[0]
     return found if found[0] in '"\u201c' and "\n" not in found else ""
 
@@ -195,7 +195,7 @@ def _label(value: str) -> str:
 
 
 def parse_rating(text: str) -> float:
-    """The number in [0, 1] that all of *text* is.
+    """Return the number in [0, 1] that all of *text* is.
 
     Raises:
         ReadingError: "unparsable", "non_finite" or "out_of_range".

@@ -14,7 +14,7 @@ from typing import Final, TypeVar, cast
 
 from ragtrace.core.labels import AnswerLabel, CitationSupport, Relevance, SentenceRelevance, Support
 from ragtrace.judges.lexical.text import language
-from ragtrace.judges.llm.invisible_chars import without_hidden
+from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.main_prompt import (
     ANSWER_LABELS,
     CITATION_SUPPORTS,
@@ -29,7 +29,7 @@ from ragtrace.judges.llm.main_prompt import (
 from ragtrace.judges.llm.prompt import Prompt, user_message
 from ragtrace.judges.llm.prompt_input import Chunk, Unit
 from ragtrace.judges.llm.prompts import system_message
-from ragtrace.judges.llm.quotes import lacking, occurs, overlaps, said_by, too_short
+from ragtrace.judges.llm.quotes import TextTerms, absent_terms, occurs, overlaps, too_short
 from ragtrace.judges.llm.schemas import YES_NO
 
 MOST_STATEMENTS: Final = 1_000
@@ -136,20 +136,20 @@ def omitted(
     A sentence that is filler or in no statement is left out.
     """
     names = has_names(unit.text for unit in units)
-    said: dict[int, list[str]] = {}
+    texts: dict[int, list[str]] = {}
     for statement in statements:
         for index in statement.sentences:
-            said.setdefault(index, []).append(statement.text)
+            texts.setdefault(index, []).append(statement.text)
     found = {
         int(unit.id[1:]) - 1: unit for unit in units if sentences.get(unit.id) != "filler" and unit.id.startswith("s")
     }
-    absent = {i: _omitted_from(unit.text, " ".join(said[i]), names) for i, unit in found.items() if i in said}
+    absent = {i: _omitted_from(unit.text, " ".join(texts[i]), names) for i, unit in found.items() if i in texts}
     return {index: list(texts) for index, texts in absent.items() if texts}
 
 
 @lru_cache(maxsize=128)  # a reply is read, and concluded from right behind
 def _omitted_from(sentence: str, statements: str, names: bool) -> tuple[str, ...]:
-    return tuple(lacking(sentence, [said_by(statements)], with_names=names))
+    return tuple(absent_terms(sentence, [TextTerms(statements)], with_names=names))
 
 
 def has_names(texts: Iterable[str]) -> bool:
@@ -178,14 +178,14 @@ class _Reader:
         self._fields = task.fields
         self._chunks = {chunk.id: chunk for chunk in task.chunks}
         self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in task.sentences}
-        self._said_by_query = said_by(task.query)
+        self._query_terms = TextTerms(task.query)
         self._has_names, self._translates = True, False
         if task.kind in ("full", "verify"):
-            said = _language_of(_sample([*(unit.text for unit in task.sentences), *(task.given or {}).values()]))
+            written = _language_of(_sample([*(unit.text for unit in task.sentences), *(task.given or {}).values()]))
             read = _language_of(_sample(chunk.text for chunk in task.chunks))
             # Other words, and other forms of names, than the statements: only quotes and numbers can be compared.
-            self._translates = bool(said and read and said != read)
-            self._has_names = said != "de"
+            self._translates = bool(written and read and written != read)
+            self._has_names = written != "de"
         self.reply = reply = MainReply()
         if "sentences" in self._fields:
             reply.sentences = self._labels("sentences", "relevant", SENTENCE_RELEVANCES, self._indices)
@@ -229,7 +229,7 @@ class _Reader:
     def _read_chunks(self) -> None:
         denied = self._labels("chunks", "contradicted", YES_NO, self._chunks)
         if denied is not None:
-            self.reply.contradicted = {key: None if said is None else said == "yes" for key, said in denied.items()}
+            self.reply.contradicted = {key: None if label is None else label == "yes" for key, label in denied.items()}
         if self._task.kind != "contradicted":
             before = len(self.reply.defects)
             grades = self._labels("chunks", "grade", LEVELS, self._chunks)
@@ -289,7 +289,7 @@ class _Reader:
 
     def _stated(self, item: Mapping[str, object], where: str) -> ExtractedStatement:
         text = item.get("text")
-        text = " ".join(without_hidden(text).split())[:_TEXT_CHARS] if isinstance(text, str) else ""
+        text = " ".join(without_invisible(text).split())[:_TEXT_CHARS] if isinstance(text, str) else ""
         if not text:
             self._defect(f"{where}.text is missing or empty")
             return ExtractedStatement("", (), checkable=True, relevant=None)
@@ -312,7 +312,7 @@ class _Reader:
         if support is None or support == "not_found":
             return Verdict(support)
         quote = item.get("quote")
-        quote = without_hidden(quote[: 2 * _QUOTE_CHARS])[:_QUOTE_CHARS].strip() if isinstance(quote, str) else ""
+        quote = without_invisible(quote[: 2 * _QUOTE_CHARS])[:_QUOTE_CHARS].strip() if isinstance(quote, str) else ""
         source = _source(quote, chunks)
         wrong = f"{support} needs an id in evidence_chunk_ids" if not chunks else ""
         if chunks and support == "supported":
@@ -330,8 +330,8 @@ class _Reader:
             return "quote must have at least three words"
         if not self._translates and not overlaps(quote, text):
             return "quote has no word of the statement: quote what supports it"
-        evidence = [self._said_by_query, *(chunk.said for chunk in chunks)]
-        absent = lacking(text, evidence, with_names=self._has_names and not self._translates)
+        evidence = [self._query_terms, *(chunk.terms for chunk in chunks)]
+        absent = absent_terms(text, evidence, with_names=self._has_names and not self._translates)
         return f"{_shown(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""
 
     def _check_coverage(self) -> None:
@@ -403,4 +403,4 @@ def _shown(value: object) -> str:
     """Return *value* for a list of defects: short, and on one line."""
     if not isinstance(value, str):
         return "nothing" if value is None else f"a {type(value).__name__}"
-    return repr(without_hidden(value[:_SHOWN_CHARS]))
+    return repr(without_invisible(value[:_SHOWN_CHARS]))

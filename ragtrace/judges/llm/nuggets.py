@@ -77,7 +77,7 @@ def read_assignments(data: Mapping[str, Any], ids: Sequence[str]) -> LabelsById:
 
 
 async def find_nuggets(extra: ExtraLabels) -> None:
-    """Write the nuggets from the chunks that are related to the query, then hold them against the answer."""
+    """Write the nuggets from the chunks that are related to the query, then look for them in the answer."""
     if not extra.input.query or not extra.input.answer.strip() or not extra.input.chunks:
         return
     chunks = _related(extra)

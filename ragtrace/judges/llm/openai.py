@@ -41,7 +41,7 @@ class _JsonHabit:
 
 
 class OpenAIJudge:
-    """Judges calls with a model behind an OpenAI-compatible server: OpenAI, Azure, vLLM, Ollama, LiteLLM, llama.cpp ...
+    """LLM judge behind any OpenAI-compatible server: OpenAI, Azure, vLLM, Ollama, LiteLLM, llama.cpp ...
 
     One request gives the labels of all metrics that need no reference (`mode="fast"`), one more for every further
     twelve sentences of the answer. The model extracts the statements of the answer and holds each against the retrieved

@@ -53,7 +53,7 @@ class _LoopClient:
     """By path, a request as the openai package made it, once one was answered."""
 
 
-class Wire:
+class ServerConnection:
     """A server that speaks OpenAI's HTTP protocol.
 
     Args:
@@ -61,7 +61,7 @@ class Wire:
         api_key: default: the environment variable OPENAI_API_KEY; servers other than OpenAI's may need none.
         timeout: seconds for one request, from its start to the last byte of the reply.
         client: an `openai.AsyncOpenAI` or `AsyncAzureOpenAI` to use instead, as it is but without its retries. It must
-            be used on one event loop only, and `Wire` does not close it.
+            be used on one event loop only, and `ServerConnection` does not close it.
         transport: HTTP library: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
 
     Raises:

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 from ragtrace.core.types import Document, Plain, RagCall
 from ragtrace.judges.lexical.sentences import sentences
-from ragtrace.judges.llm.citation_marks import MOST_MARKS, Mark, cited_rank, marks, with_their_marks
-from ragtrace.judges.llm.injection_signals import suspicious
-from ragtrace.judges.llm.invisible_chars import Cleaned, clean, without_hidden
-from ragtrace.judges.llm.quotes import Said, fold, said_by
+from ragtrace.judges.llm.citation_marks import MOST_MARKS, CitationMark, citation_marks, cited_rank, with_their_marks
+from ragtrace.judges.llm.injection_signals import has_injection_signal
+from ragtrace.judges.llm.invisible_chars import Cleaned, remove_invisible, without_invisible
+from ragtrace.judges.llm.quotes import TextTerms, fold
 
 MAX_CHUNK_CHARS: Final = 8_000
 MOST_CITATIONS: Final = 200
@@ -32,7 +32,7 @@ class Unit(NamedTuple):
 class Chunk:
     """Distinct retrieved passage that is not blank."""
 
-    __slots__ = ("_folded", "_said", "id", "rank", "text")
+    __slots__ = ("_folded", "_terms", "id", "rank", "text")
 
     def __init__(self, rank: int, text: str) -> None:
         self.id = f"c{rank + 1}"
@@ -40,7 +40,7 @@ class Chunk:
         """Rank of its first occurrence, from 0."""
         self.text = text
         self._folded: str | None = None
-        self._said: Said | None = None
+        self._terms: TextTerms | None = None
 
     @property
     def folded(self) -> str:
@@ -50,11 +50,11 @@ class Chunk:
         return self._folded
 
     @property
-    def said(self) -> Said:
+    def terms(self) -> TextTerms:
         """Numbers and words of the text; found on first use, once."""
-        if self._said is None:
-            self._said = said_by(self.text)
-        return self._said
+        if self._terms is None:
+            self._terms = TextTerms(self.text)
+        return self._terms
 
 
 class Cited(NamedTuple):
@@ -95,11 +95,11 @@ class PromptInput:
 
 def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInput:
     """Return *call* without invisible characters, with ids; longer passages and queries are cut, and counted."""
-    answer = clean(call.answer or "")
-    query = clean(call.query or "")
+    answer = remove_invisible(call.answer or "")
+    query = remove_invisible(call.query or "")
     documents = call.contexts or ()
     ids = [document.id for document in documents]
-    found = marks(answer.text, ids)
+    found = citation_marks(answer.text, ids)
     units = tuple(_units(answer, found))
     shown = _ChunkList(max_chunk_chars)
     same_as = None if call.contexts is None else shown.add(documents)
@@ -143,7 +143,7 @@ class _ChunkList:
         return tuple(self._add(rank, document, first) for rank, document in enumerate(documents))
 
     def _add(self, rank: int, document: Document, first: dict[str, int]) -> int | None:
-        cleaned = clean(document.text)
+        cleaned = remove_invisible(document.text)
         self.hidden += cleaned.removed
         key = " ".join(cleaned.text.split())
         if not key:
@@ -157,7 +157,7 @@ class _ChunkList:
         return rank
 
 
-def _units(answer: Cleaned, found: Sequence[Mark]) -> Iterator[Unit]:
+def _units(answer: Cleaned, found: Sequence[CitationMark]) -> Iterator[Unit]:
     ranges = list(sentences(answer.text))
     if found:
         ranges = with_their_marks(answer.text, ranges, found)
@@ -171,18 +171,18 @@ def _parts(call: RagCall, max_chars: int) -> Iterator[Unit]:
     for number, part in enumerate(call.parts or (), 1):
         start = max(answer.find(part.text, at), 0)
         at = start + len(part.text)
-        yield Unit(f"p{number}", without_hidden(part.text)[:max_chars], start, min(at, len(answer)))
+        yield Unit(f"p{number}", without_invisible(part.text)[:max_chars], start, min(at, len(answer)))
 
 
 def _pairs(
-    call: RagCall, units: Sequence[Unit], found: Sequence[Mark], answer: Cleaned
+    call: RagCall, units: Sequence[Unit], found: Sequence[CitationMark], answer: Cleaned
 ) -> Iterator[tuple[int, str, int | None]]:
     """Yield (index of the part, marker, rank of the passage) of everything that is cited."""
     if call.parts is not None:
         ids = [document.id for document in call.contexts or ()]
         for index, part in enumerate(call.parts):
             for name in part.cited:
-                yield index, without_hidden(name)[:80], cited_rank(name, ids)
+                yield index, without_invisible(name)[:80], cited_rank(name, ids)
         return
     starts = [unit.start for unit in units]
     for mark in found:
@@ -214,7 +214,7 @@ def _cited(
 
 
 def _attributes(
-    call: RagCall, shown: _ChunkList, answer: Cleaned, query: Cleaned, max_chars: int, found: Sequence[Mark]
+    call: RagCall, shown: _ChunkList, answer: Cleaned, query: Cleaned, max_chars: int, found: Sequence[CitationMark]
 ) -> dict[str, Plain]:
     hidden = shown.hidden + answer.removed + query.removed
     counts = {
@@ -227,6 +227,6 @@ def _attributes(
     texts = [query.text, answer.text, *(chunk.text for chunk in shown.chunks)]
     # Shown to a judge by the metrics that read them.
     others = [call.reference or "", *(turn.text for turn in call.turns or ())]
-    texts += map(without_hidden, [*others, *(document.text for document in call.reference_contexts or ())])
+    texts += map(without_invisible, [*others, *(document.text for document in call.reference_contexts or ())])
     noticed: dict[str, Plain] = {name: count for name, count in counts.items() if count}
-    return noticed | ({"injection_suspected": True} if suspicious(texts, hidden) else {})
+    return noticed | ({"injection_suspected": True} if has_injection_signal(texts, hidden) else {})

@@ -1,4 +1,4 @@
-"""Whether a quote really occurs in a chunk and bears on a statement: what a judge claims is checked, never believed."""
+"""Checks the evidence of a judge: whether a quote occurs in a chunk, and has the words and numbers of a statement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKS: Final = (
     | {ord("|"): " "}  # cells of a table
 )
 _ESCAPES: Final = re.compile(r"\\[nrt]|\\(?=[\"'])")
-"""As they stand in text that was written as JSON once too often."""
+"""Escape sequences in text that was encoded as JSON twice."""
 _ELLIPSIS: Final = re.compile(r"[\[(]?(?:\.{3,}|\u2026)[\])]?")
 _EDGES: Final = " .,;:'-"
 _QUOTE_CHARS: Final = 1_000
@@ -27,7 +27,7 @@ _UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\
 _WORDS: Final = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 _STEM_CHARS: Final = 4
 _NAME_CHARS: Final = 3
-"""How much of a name must be the same: Italy is where Italian wines come from."""
+"""Characters of a name that must be equal: Italy is where Italian wines come from."""
 
 _NO_CONTENT: Final = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,15}://\S+|\[[^\]]{0,80}\]|\((?:sources?|see|cf|refs?|quellen?|siehe|doc\w*)\b[^)]{0,80}\)|\A\W*\d{1,3}[.)]\s",
@@ -88,8 +88,8 @@ def _stems(text: str) -> set[str]:
     return {word[:_STEM_CHARS] for word in words if len(word) >= _STEM_CHARS or not word.isascii() or word.isdigit()}
 
 
-class Said:
-    """What a text has that a statement can be checked for; each part is found on first use, once."""
+class TextTerms:
+    """Numbers and beginnings of words of a text, against which a statement is checked; each found on first use."""
 
     __slots__ = ("_names", "_numbers", "_text")
 
@@ -100,7 +100,7 @@ class Said:
 
     @property
     def numbers(self) -> frozenset[str]:
-        """The digits of each number."""
+        """Digits of each number."""
         if self._numbers is None:
             self._numbers = frozenset([key for found in set(_NUMBER.findall(self._text)) for key in _digits(found)])
         return self._numbers
@@ -113,12 +113,7 @@ class Said:
         return self._names
 
 
-def said_by(text: str) -> Said:
-    """Return the numbers and words of *text*."""
-    return Said(text)
-
-
-def lacking(text: str, evidence: Sequence[Said], *, with_names: bool = True) -> list[str]:
+def absent_terms(text: str, evidence: Sequence[TextTerms], *, with_names: bool = True) -> list[str]:
     """Return the numbers and names of *text* that no *evidence* has.
 
     Numbers of one digit do not count: they may be written as words. Names are words with a capital letter within a
@@ -131,11 +126,11 @@ def lacking(text: str, evidence: Sequence[Said], *, with_names: bool = True) -> 
         text = _NO_CONTENT.sub(" ", text)
     absent: list[str] = _NUMBER.findall(text)
     if absent:
-        known = frozenset[str]().union(*(said.numbers for said in evidence))
+        known = frozenset[str]().union(*(terms.numbers for terms in evidence))
         absent = [found for found in absent if not _is_known(found, known)]
     if with_names and not text.istitle():
         keys = {name: name.casefold()[:_NAME_CHARS] for name in names(text)}
-        absent += [name for name, key in keys.items() if not any(key in said.names for said in evidence)]
+        absent += [name for name, key in keys.items() if not any(key in terms.names for terms in evidence)]
     return list(dict.fromkeys(absent))
 
 

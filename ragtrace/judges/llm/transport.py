@@ -31,7 +31,7 @@ class TooLongError(Exception):
 def new_http_client(base_url: str, transport: Transport = "auto") -> Any:
     """Return a client of the HTTP library that the openai package is built on, over aiohttp where that is installed.
 
-    The client has no time limits: `Wire` sets one for the whole request.
+    The client has no time limits: `ServerConnection` sets one for the whole request.
     """
     import openai
 
@@ -40,7 +40,7 @@ def new_http_client(base_url: str, transport: Transport = "auto") -> Any:
     if transport == "aiohttp" or (transport == "auto" and has_aiohttp()):
         return openai.DefaultAioHttpClient(**options)
     if not _behind_proxy(base_url):  # the library's own client is the one that knows how to use a proxy
-        options["transport"] = _Lines(base_url)
+        options["transport"] = _ConnectionPools(base_url)
     return openai.DefaultAsyncHttpxClient(**options)
 
 
@@ -129,7 +129,7 @@ def _tls() -> ssl.SSLContext:
     return context
 
 
-class _Lines:
+class _ConnectionPools:
     """Transport with one connection pool for each request in flight; the pool used last is used first.
 
     A pool of httpx looks through all its connections for each other one at every request: the CPU time of a request
@@ -162,7 +162,7 @@ class _Lines:
         for line in self._open:
             await line.aclose()
 
-    async def __aenter__(self) -> _Lines:
+    async def __aenter__(self) -> _ConnectionPools:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.lexical.sentences import sentences
-from ragtrace.judges.llm.invisible_chars import without_hidden
+from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.json_reading import parse_rating
 
 Pair: TypeAlias = tuple[str, str]
@@ -94,8 +94,8 @@ def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool])
         JudgeError: a value is no number ("unparsable"), not finite or not in [0, 1]; or a sentence is longer than the
             scorer can read ("truncated").
     """
-    answer = without_hidden(call.answer or "").strip()
-    texts = list(dict.fromkeys(without_hidden(document.text).strip() for document in call.contexts or ()))
+    answer = without_invisible(call.answer or "").strip()
+    texts = list(dict.fromkeys(without_invisible(document.text).strip() for document in call.contexts or ()))
     texts = [text for text in texts if text]
     if not answer or not texts:
         return Judgement()

@@ -19,7 +19,7 @@ from ragtrace.judges.llm.main_reply import read_main_reply as read
 from ragtrace.judges.llm.merging import Extraction, Verification, extraction, verification
 from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit, prepare
 from ragtrace.judges.llm.prompts import Kind
-from ragtrace.judges.llm.quotes import fold, lacking, occurs, overlaps, said_by
+from ragtrace.judges.llm.quotes import TextTerms, absent_terms, fold, occurs, overlaps
 from ragtrace.metrics import registry
 
 Data = dict[str, Any]
@@ -328,7 +328,7 @@ def test_hostile_evidence_takes_no_longer_than_other(piece: str) -> None:
     """A quarter of a million characters are compared in a moment."""
     text = piece * (250_000 // len(piece))
     began = process_time()
-    lacking(text, [said_by(text)])
+    absent_terms(text, [TextTerms(text)])
     occurs(text, fold(text))
     overlaps(text, text)
     assert process_time() - began < 3.0

@@ -1,4 +1,4 @@
-"""`Stopwatch`: stands where a judge would for metrics that need none, such as times."""
+"""`Stopwatch`: the judge of metrics that need no labels, such as latencies."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 
 
 class Stopwatch:
-    """Gives no labels; offers the metrics that read none."""
+    """Judge without labels, for metrics that compute from the call alone."""
 
     computes = True
-    """It asks nobody: there is nothing to wait for."""
+    """Marks a judge that only computes: it needs no deadline, cache or queue."""
 
     @property
     def id(self) -> str:
@@ -24,9 +24,9 @@ class Stopwatch:
         return "deterministic"
 
     def offers(self, metric: Metric) -> bool:
-        """Whether *metric* reads no label."""
+        """Return whether *metric* reads no label."""
         return not metric.needs
 
     async def judge(self, call: RagCall) -> Judgement:
-        """No labels."""
+        """Return a judgement without labels."""
         return Judgement()
