@@ -11,7 +11,7 @@ difference of more than 20 ms of CPU time is measured once more, with objects th
 smaller of both, as what belongs to the object comes again and an interrupt does not.
 
 It works in pieces of 1,000 objects, each with a seed of its own. Interrupted, it shows what it has; with `--results`,
-each piece is kept in a file as it ends, and the same command goes on with those that are absent_terms.
+each piece is kept in a file as it ends, and the same command goes on with those that are lacking.
 """
 
 from __future__ import annotations
