@@ -56,7 +56,10 @@ _SSE_PROBE_CHARS: Final = 2_000
 
 @dataclass(slots=True)
 class Answer:
-    """Answer as captured. While it is read, the first model and id found are kept, and the last token counts."""
+    """Answer of one generation, with what the provider said about it.
+
+    Of several models and ids that are found the first counts, of several token counts the last.
+    """
 
     text: str | None = None
     """None if there is an answer, but not in words: only tool calls, or a stream that is still to be read."""
@@ -216,7 +219,7 @@ def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
 
 
 def _is_references(found: object) -> bool:
-    """Whether *found* is a text or a list of texts: file names or addresses, no documents."""
+    """Return whether *found* is a text or a list of texts: file names or addresses, no documents."""
     items = items_of(found, 1)
     return text_of(found) is not None or bool(items and text_of(items[0]) is not None)
 
@@ -395,7 +398,7 @@ class AnswerStream:
 
 
 def _is_server_sent_events(text: str) -> bool:
-    """Whether *text* has lines of `field: value`, in blocks that end with an empty line."""
+    """Return whether *text* has lines of `field: value`, in blocks that end with an empty line."""
     if not text.startswith(("data:", "event:", "id:", "retry:", ":")) or "\n\n" not in text.replace("\r", "")[-4:]:
         return False
     lines = text[:_SSE_PROBE_CHARS].splitlines()

@@ -65,7 +65,7 @@ class ExtractedArguments(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a decorated function: where its value is in a call."""
+    """Parameter of a decorated function, and the position of its value among the arguments of a call."""
 
     name: str
     index: int | None
@@ -81,7 +81,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentSource:
-    """Where one thing is in the arguments: in a parameter, further along a path, or where the user's function says."""
+    """Source of one value in the arguments of a call: a parameter, a path from it, or a function of the user's."""
 
     is_explicit: bool = False
     """Named by the user: then it is worth a warning if nothing is there."""

@@ -152,7 +152,7 @@ def _simple_passage(item: object) -> Document | None:
 
 
 class _RecordKeys(NamedTuple):
-    """The keys of one kind of record that hold text, ids, scores, names and metadata."""
+    """Keys of one kind of record that hold text, ids, scores, names and metadata."""
 
     text: str | None
     ids: tuple[str, ...]

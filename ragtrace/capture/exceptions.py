@@ -23,7 +23,7 @@ _own: Any = vars(BaseException)
 
 
 def message_of(error: BaseException) -> str:
-    """What *error* says: by its class if that is of Python or a library we know, else its arguments."""
+    """Return the message of *error*: by its `__str__` if that is of Python or a known library, else its arguments."""
     args: tuple[object, ...] = _own["args"].__get__(error)
     if not all(any(type(each) is kind for kind in _PLAIN) for each in args):
         # Printing them would run code of theirs.
@@ -43,7 +43,7 @@ def message_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException, *, messages: bool = True) -> str:
-    """The traceback of *error* and of what led to it; without *messages* and notes: types and frames alone."""
+    """Return the traceback of *error* and of its causes; without *messages* only types and frames, without notes."""
     return "".join(_chain(error, 0, messages=messages))
 
 

@@ -159,7 +159,7 @@ def _text_or_parts(value: object, separator: str) -> str | None:
 
 
 def _is_spoken_pair(message: object, roles: frozenset[str]) -> bool:
-    """Whether *message* is in LangChain's short form, ("human", "text")."""
+    """Return whether *message* is in LangChain's short form, ("human", "text")."""
     if shape_of(type(message)).kind != "tuple":
         return False
     items = items_of(message, 3) or []

@@ -1,4 +1,4 @@
-"""Where an exporter sends things, for whoever wants to know whether anybody is there."""
+"""Addresses that exporters send to or serve, which `ragtrace doctor` checks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where an exporter sends one signal: what a function `endpoints(environ)` in an exporter's module returns.
+    """Address that an exporter sends one signal to, as `endpoints(environ)` in the exporter's module returns it.
 
-    With it `ragtrace doctor` can ask there with an empty OTLP export. `headers` hold secrets and are never shown.
+    `ragtrace doctor` checks it with an empty OTLP export. `headers` hold secrets and are never shown.
     """
 
     signal: Literal["traces", "metrics", "logs"]
@@ -31,9 +31,9 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of metrics that the processes of an application serve: what a function `page(environ)` beside it returns.
+    """Metrics page that the processes of an application serve, as `page(environ)` in the exporter's module returns it.
 
-    With it `ragtrace doctor` can look whether anybody serves it.
+    `ragtrace doctor` checks whether a process serves it.
     """
 
     url: str

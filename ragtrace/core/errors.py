@@ -4,23 +4,23 @@ from __future__ import annotations
 
 
 class RagtraceError(Exception):
-    """Any error raised by ragtrace itself."""
+    """Base class of the errors that ragtrace raises."""
 
 
 class SettingsError(RagtraceError, ValueError):
-    """A setting is wrong: says what was wrong, where it came from and what to write instead."""
+    """Wrong setting; the message says what was wrong, where it came from and what to write instead."""
 
 
 class UnknownMetricError(SettingsError):
-    """No metric has that name; the message lists near misses and the known names."""
+    """Unknown name of a metric; the message lists near misses and the known names."""
 
 
 class JudgeError(RagtraceError):
-    """A judge could not judge a call. `reason` is one of the `judge_error` reasons of `ragtrace.core.types.Reason`.
+    """Failure of a judge to judge a call. `reason` is one of the `judge_error` reasons of `ragtrace.core.types.Reason`.
 
     Args:
         reason: "unavailable", "timeout", "refused" ...
-        detail: what was seen, for whoever looks into it.
+        detail: what was seen, for diagnosis.
         retry_after: seconds in which the judge wants to be left alone (its Retry-After); no call of the process is put
             to it before.
         retryable: whether the same call may go well a moment later; default: if `retry_after` is given, or the reason

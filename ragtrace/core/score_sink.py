@@ -54,7 +54,9 @@ class Refusal:
 
 @runtime_checkable
 class ScoreSink(Protocol):
-    """Posts scores to a backend by its own API. It is called on a thread of its own, so it may wait for the network.
+    """Score sink: posts scores to a backend by its own API.
+
+    It is called on a thread of its own, so it may wait for the network.
 
     A sink whose backend refuses scores of traces that have not arrived may have an attribute `first_after_s`: then a
     score is first posted that many seconds after the call was scored, or at the next flush.
@@ -84,7 +86,7 @@ class ProbedSink(Protocol):
 
     @property
     def where(self) -> str:
-        """URL of its API, without secrets."""
+        """Return the URL of its API, without secrets."""
         ...
 
     def probe(self, timeout: float) -> Refusal | None:

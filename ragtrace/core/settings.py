@@ -80,7 +80,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A raw value and where it came from."""
+    """Raw value of one setting and its origin."""
 
     raw: object
     origin: str
@@ -115,7 +115,7 @@ class _Source:
 
 
 def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
-    """Resolve and validate all settings.
+    """Return all settings, resolved and validated.
 
     Args:
         keywords: what the user passed to `configure`, by name; None counts as not passed.

@@ -145,11 +145,11 @@ class Step:
 
     @property
     def span_context(self) -> SpanContext | None:
-        """Identity of its span; None before the span began."""
+        """Return the identity of its span; None before the span began."""
         return None if self.span is None else self.span.get_span_context()
 
     def inside(self, kind: StepKind) -> bool:
-        """Whether an enclosing step is of *kind*."""
+        """Return whether an enclosing step is of *kind*."""
         step = self.parent
         while step is not None:
             if step.kind == kind:

@@ -1,7 +1,4 @@
-"""The data that flows through ragtrace, and the protocols of what a user can plug in.
-
-What we give is a frozen, slotted dataclass; what we take is a Protocol. No policy lives here.
-"""
+"""The data that flows through ragtrace, and the protocols of judges, metrics and exporters that a user can plug in."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ def _no_attributes() -> dict[str, Plain]:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One retrieved passage, as it was given to the model."""
+    """Retrieved passage, as it was given to the model."""
 
     text: str
     id: str | None = None
@@ -65,7 +62,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Monotonic times of a generation, in seconds since its submit; None where there was no such moment."""
+    """Times of a generation, in seconds since its start; None where there was no such moment."""
 
     duration_s: float
     first_s: float | None = None
@@ -77,7 +74,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RagCall:
-    """One finished RAG call: what was asked, retrieved and answered.
+    """Finished RAG call: query, retrieved contexts and answer.
 
     `contexts` is None when retrieval was not captured and () when it returned nothing: the two differ in every metric.
     """
@@ -114,7 +111,7 @@ class RagCall:
         return f"RagCall(query={_start(self.query)}, contexts={contexts}, answer={_start(self.answer)})"
 
     def _repr_html_(self) -> str:
-        """A table of the texts, for notebooks."""
+        """Return a table of the texts, for notebooks."""
         given = [("query", self.query or ""), ("answer", "(not captured)" if self.answer is None else self.answer)]
         given += [(f"context {rank}", each.text) for rank, each in enumerate((self.contexts or ())[:20], 1)]
         return html_table(("", self.workflow), given)
@@ -126,7 +123,7 @@ class RagCall:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Labels a judge gave one call. Metrics turn them into numbers; a judge never does that arithmetic.
+    """Labels that a judge gave one call. Metrics turn them into numbers; a judge computes no scores.
 
     A field that is None was not judged; `reasons` may say why, keyed by field name, with one of the reasons above
     ("abstained", "no_claims", ...). `reasons[""]` holds for the whole judgement.
@@ -178,7 +175,7 @@ _LINE_CHARS: Final = 40
 
 
 def _start(text: str | None) -> str:
-    """The beginning of *text*, for one line."""
+    """Return the beginning of *text*, for one line."""
     return repr(text if text is None or len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]}...")
 
 
@@ -193,14 +190,14 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _line(result: Result) -> tuple[str, str, str]:
-    """Metric, value or reason, and what there is to say about it."""
+    """Return metric name, value or reason, and explanation or label of *result*."""
     value = f"{result.value:.4g}" if isinstance(result, Score) else result.reason
     label = result.label if isinstance(result, Score) else "unscored"
     return result.metric, value, result.explanation or label or ""
 
 
 class Results(dict[str, "Result"]):
-    """Results by metric name; in a notebook a table."""
+    """Results by metric name, which a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
         return html_table(("metric", "score", ""), [(name, *_line(each)[1:]) for name, each in self.items()])
@@ -208,7 +205,7 @@ class Results(dict[str, "Result"]):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Score:
-    """A number a metric computed: always finite."""
+    """Finite number that a metric computed for one call."""
 
     value: float
     metric: str = ""
@@ -240,7 +237,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unscored:
-    """Why a metric has no number. Never replaced by 0, NaN or any other default."""
+    """Reason why a metric has no number for one call. Never replaced by 0, NaN or any other default."""
 
     reason: str
     metric: str = ""
@@ -265,7 +262,7 @@ class Unscored:
 
     @property
     def status(self) -> Status:
-        """not_applicable, judge_error, judge_suspect or skipped."""
+        """Return the status of the reason: not_applicable, judge_error, judge_suspect or skipped."""
         return status_of(self.reason)
 
 
@@ -274,7 +271,7 @@ Result: TypeAlias = "Score | Unscored"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one evaluator made of one call."""
+    """Results of one evaluator for one call."""
 
     evaluator: str  # id of the judge
     version: str
@@ -294,13 +291,13 @@ class Evaluation:
 
     @property
     def failures(self) -> list[str]:
-        """Reasons of metrics that a fault left unscored, in the order of `results`."""
+        """Return the reasons of metrics that a fault left unscored, in the order of `results`."""
         faulty = ("judge_error", "judge_suspect")
         return [r.reason for r in self.results.values() if isinstance(r, Unscored) and r.status in faulty]
 
     @property
     def outcome(self) -> tuple[Literal["scored", "partial", "failed"], str]:
-        """The outcome for the accounts, and the first reason of what is missing.
+        """Return the outcome for the ledger, and the first reason of a missing score.
 
         A call to which no metric applies (an abstention, no contexts captured) is decided, so it is "scored" too, with
         the reason why there is no number.
@@ -314,10 +311,10 @@ class Evaluation:
 
 @runtime_checkable
 class Metric(Protocol):
-    """Arithmetic over a judge's labels.
+    """Metric: computes one number from the labels of a judge.
 
-    It is called in threads, several at a time, and may take its time. One that only computes may have an attribute
-    `computes = True`: it is called directly, and holds up all others for as long as it takes.
+    It is called in threads, several at a time, and may wait. A metric that only computes may have an attribute
+    `computes = True`: it is called directly, and all others wait until it returns.
     """
 
     @property
@@ -330,7 +327,7 @@ class Metric(Protocol):
     def range(self) -> tuple[float, float]: ...
     @property
     def needs(self) -> frozenset[str]:
-        """Names of the `Judgement` fields it reads."""
+        """Return the names of the `Judgement` fields that it reads."""
         ...
 
     def __call__(self, call: RagCall, judgement: Judgement) -> Result: ...
@@ -338,11 +335,11 @@ class Metric(Protocol):
 
 @runtime_checkable
 class Judge(Protocol):
-    """Labels one call. A failure it foresees is a `JudgeError` with a reason.
+    """Judge: gives labels to one call. A failure that it foresees is a `JudgeError` with a reason.
 
     `judge` may be a plain function too: it is then called in threads, several at a time. Identical calls (query,
-    contexts, answer, reference) are put to it once. A judge that only computes, without waiting for anything, may have
-    an attribute `computes = True`: it is asked directly, without time limit, memory or threads.
+    contexts, answer, reference) are judged once. A judge that only computes, without waiting for anything, may have
+    an attribute `computes = True`: it is called directly, without deadline, cache or threads.
     """
 
     @property
@@ -352,7 +349,7 @@ class Judge(Protocol):
     @property
     def type(self) -> EvaluatorType: ...
     def offers(self, metric: Metric) -> bool:
-        """Whether its labels are good enough for *metric*."""
+        """Return whether its labels are good enough for *metric*."""
         ...
 
     def judge(self, call: RagCall) -> Awaitable[Judgement] | Judgement: ...
@@ -360,44 +357,44 @@ class Judge(Protocol):
 
 @runtime_checkable
 class Askable(Protocol):
-    """A judge that asks only what the metrics need: it is told them once, before its first call."""
+    """Judge that can restrict its questions to what the configured metrics need."""
 
     def asking(self, metrics: Sequence[Metric]) -> Judge:
-        """A judge like this one that gives the labels that *metrics* need, and asks for no others."""
+        """Return such a judge that gives only the labels that *metrics* need; called once, before the first call."""
         ...
 
 
 @runtime_checkable
 class Closable(Protocol):
-    """A judge that holds connections or threads."""
+    """Judge that holds connections or threads, which it closes at the end."""
 
     async def aclose(self) -> None:
-        """Let go of them; called once, on the event loop the judge was asked on, after its last call."""
+        """Close them; called once, after the last call, on the event loop that `judge` ran on."""
         ...
 
 
 @runtime_checkable
 class Probed(Protocol):
-    """A judge that can be asked whether it would answer: used by `ragtrace.doctor`."""
+    """Judge whose backend `ragtrace.doctor` can check."""
 
     async def probe(self) -> str:
-        """What answered and how, in a few words without secrets: "gpt-4o-mini at https://... with a JSON schema".
+        """Return what answered and how, without secrets: "gpt-4o-mini at https://... with a JSON schema".
 
-        Called on the event loop the judge is asked on, within a few seconds. A failure is a `JudgeError`, or any other
+        Called on the event loop that `judge` runs on, within a few seconds. A failure is a `JudgeError`, or any other
         exception; its text is shown.
         """
         ...
 
 
 class Observer(Protocol):
-    """Told in the background of every call that was looked at and of the decision about it; returns at once."""
+    """Callback for every processed call and its sampling decision, in the background; it must return at once."""
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Where telemetry goes: what an entry point of the group `ragtrace.exporters` returns. None: not sent."""
+    """Exporters of one destination, as an entry point of the group `ragtrace.exporters` returns them. None: not sent."""
 
     spans: SpanExporter | None = None
     metrics: MetricReader | None = None
@@ -415,7 +412,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDecision:
-    """Whether the judge sees a call, with which probability and why."""
+    """Decision whether the judge sees a call, with its probability and reason."""
 
     included: bool
     probability: float

@@ -28,7 +28,7 @@ _STATUS_REASONS: Mapping[Status, frozenset[str]] = {
 
 
 def status_of(reason: str) -> Status:
-    """The status a reason belongs to.
+    """Return the status that *reason* belongs to.
 
     Raises:
         ValueError: if no status has that reason.

@@ -1,4 +1,4 @@
-"""The turns of conversations under way, so that a metric can look at all of one: in this process, and bounded."""
+"""Keeps the turns of open conversations, within bounds, for metrics that judge a whole conversation."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class _Conversation:
     turns: list[Turn] = field(default_factory=list[Turn])
     chars: int = 0
     at: float = 0.0
-    """When it was last heard of."""
+    """Monotonic seconds of its last turn."""
 
 
 def needs_turns(metric: Metric) -> bool:
-    """Whether *metric* looks at a conversation: `completeness`, or a rating that declares the field `turns`."""
+    """Return whether *metric* judges a conversation: `completeness`, or a rating that declares the field `turns`."""
     return "intentions" in metric.needs or "turns" in getattr(metric, "fields", ())
 
 
 class Conversations:
-    """Gathers the queries and answers of calls by their conversation id.
+    """Bounded store of the turns of open conversations, by conversation id.
 
-    It knows only what this process has seen: where requests of one conversation go to several processes, give the
+    It holds only the calls of this process: where requests of one conversation go to several processes, give the
     turns to `ragtrace.score` offline instead. Turns stand in the order in which their calls were finished. After
     *seconds* of silence a conversation is forgotten, and what follows under its id is a new one. What is only known in
-    part (too long, or pushed out by others) has no turns at all rather than some: `needs_conversation`. Calls that
-    never came this far, as head sampling or a full queue dropped them, are missed by nobody: their turns are lacking.
+    part (too long, or pushed out by others) has no turns at all rather than some: `needs_conversation`. The turns
+    of calls that head sampling or a full queue dropped are missing.
 
     Args:
         capacity: conversations kept at a time; the one silent for longest is given up for a new one.
@@ -62,7 +62,7 @@ class Conversations:
         in_child(self.reset)
 
     def reset(self) -> None:
-        """Forget everything: also after a fork, which may have copied the lock while it was held."""
+        """Remove all conversations: also after a fork, which may have copied the lock while it was held."""
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Conversation] = OrderedDict()
         self._lost: OrderedDict[str, float] = OrderedDict()
@@ -72,7 +72,7 @@ class Conversations:
         return len(self._open)
 
     def follow(self, call: RagCall) -> RagCall:
-        """*call* with all turns of its conversation up to its answer, which are remembered for the next one.
+        """Return *call* with all turns of its conversation up to its answer, and keep them for the next call.
 
         A call without a conversation id, or that brings its turns, is returned as it is.
         """
@@ -116,7 +116,7 @@ class Conversations:
             self._lost.popitem(last=False)
 
     def _lose(self, name: str, now: float) -> None:
-        """Give a conversation up that is still going on: the rest of it would look like all of it."""
+        """Remove an open conversation and keep its id as incomplete: its later turns would look like all of them."""
         self._forget(name)
         self._lost[name] = now
         while len(self._lost) > _LOST:

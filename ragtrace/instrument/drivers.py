@@ -6,11 +6,11 @@ import asyncio
 import inspect
 import sys
 import types
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from opentelemetry.context import attach, detach, get_current
 
@@ -21,41 +21,28 @@ from ragtrace.instrument.proxies import ObservedResponse, observed_stream
 from ragtrace.instrument.recorder import StepRecorder
 from ragtrace.system.faults import faults
 
-Kind: TypeAlias = Literal["plain", "coroutine", "generator", "async_generator"]
-
-
-def kind_of(function: Any) -> Kind:
-    """Return the kind of *function*, seen through partials, static and class methods and callable objects."""
-    function = unwrap(function)
-    if not inspect.isroutine(function) and not inspect.isclass(function):
-        function = getattr(cast("type[object]", type(function)), "__call__", function)
-    if inspect.iscoroutinefunction(function):
-        return "coroutine"
-    if inspect.isasyncgenfunction(function):
-        return "async_generator"
-    return "generator" if inspect.isgeneratorfunction(function) else "plain"
-
-
 Driver: TypeAlias = "Callable[[StepRecorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
 """Calls a function of one kind, returns what the function returns, and tells the recorder when the run ends."""
 
 
 def driver_of(function: Any) -> Driver:
-    """Return the driver that runs *function* as it would run undecorated."""
-    kind = kind_of(function)
-    if kind == "coroutine" and type(function) is _FUNCTION:
-        return _named_after(function)
-    return _DRIVERS.get(kind, _drive_lazy)
+    """Return the driver that runs *function* as it would run undecorated.
 
-
-def _named_after(function: Any) -> Driver:
-    """Return a driver of coroutines named like *function*: "coroutine 'x' was never awaited" and debuggers print it.
-
-    A coroutine takes over the name of the function that makes it, at no cost: so the driver is a function of that name.
+    What calling the function returns is seen through partials, static and class methods and callable objects.
     """
-    driver = types.FunctionType(_drive_coroutine.__code__, globals(), function.__name__)
-    driver.__qualname__ = function.__qualname__
-    return driver
+    inner = unwrap(function)
+    if not inspect.isroutine(inner) and not inspect.isclass(inner):
+        inner = getattr(cast("type[object]", type(inner)), "__call__", inner)
+    if inspect.iscoroutinefunction(inner):
+        if type(function) is not _FUNCTION:
+            return _drive_async
+        # A coroutine takes over the name of the function that makes it, at no cost, and "coroutine 'x' was never
+        # awaited" and debuggers print it: so the driver is a function of that name.
+        driver = types.FunctionType(_drive_coroutine.__code__, globals(), function.__name__)
+        driver.__qualname__ = function.__qualname__
+        return driver
+    is_lazy = inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+    return _drive_lazy if is_lazy else _drive_plain
 
 
 def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -107,9 +94,6 @@ async def _drive_coroutine(recorder: StepRecorder, wrapped: Any, args: tuple[Any
         recorder.done(result)
         return result
     return _settle(Invocation(recorder), result)
-
-
-_DRIVERS: Mapping[Kind, Driver] = {"plain": _drive_plain, "coroutine": _drive_async}
 
 
 async def _drive_awaitable(call: Invocation, awaitable: Awaitable[Any]) -> Any:
@@ -208,39 +192,36 @@ _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, in
 
 def _settle(call: Invocation, result: Any) -> Any:
     """End the call with a plain value; let a stream or an awaitable take it over, as the same kind of object."""
-    if id(cast("type[object]", type(result))) in _FINISHED:
-        call.done(result)
-        return result
-    try:
-        return _taken_over(call, result)
-    except Exception as error:  # a hostile object: it is returned as it came
-        faults.record("returned object", error)
-        call.done(result)
-        return result
+    if id(_class_of(result)) not in _FINISHED:
+        try:
+            observed = _observed(call, result)
+            if observed is not None:
+                return observed
+        except Exception as error:  # a hostile object: it is returned as it came
+            faults.record("returned object", error)
+    call.done(result)
+    return result
 
 
-def _taken_over(call: Invocation, result: Any) -> Any:
+def _observed(call: Invocation, result: Any) -> Any:
+    """Return a stream or awaitable that ends *call* and passes for *result*; None if *result* is neither."""
     # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
     kind = type(peel(result))
     if is_mock(kind):
-        call.done(result)
-        return result
-    if kind is _GENERATOR:
-        if result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
-            return _renamed(_finishing(call, result), result)
-        call.streams()
-        return _renamed(_drive_generator(call, result), result)
-    if kind is _ASYNC_GENERATOR:
-        call.streams()
-        return _renamed(_drive_async_generator(call, result), result)
+        return None
+    driver: Any = None
     if kind is _COROUTINE:
-        return _renamed(_drive_awaitable(call, result), result)
-    return _settle_object(call, result)
-
-
-def _settle_object(call: Invocation, result: Any) -> Any:
-    kind = cast("type[object]", type(result))
-    if issubclass(kind, _FUTURES):
+        driver = _drive_awaitable(call, result)
+    elif kind is _GENERATOR and result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
+        driver = _finishing(call, result)
+    elif kind is _GENERATOR or kind is _ASYNC_GENERATOR:
+        call.streams()
+        driver = _drive_generator(call, result) if kind is _GENERATOR else _drive_async_generator(call, result)
+    if driver is not None:
+        driver.__name__, driver.__qualname__ = result.__name__, result.__qualname__
+        return driver
+    own_kind = _class_of(result)
+    if issubclass(own_kind, _FUTURES):
         result.add_done_callback(partial(_on_future, call))
         return result
     if holds_stream(result):
@@ -251,17 +232,10 @@ def _settle_object(call: Invocation, result: Any) -> Any:
         call.returned(result)
         call.streams()
         return ObservedResponse(result, partial(_settle, call))
-    shape = shape_of(kind)
-    if shape.is_stream:
+    if shape_of(own_kind).is_stream:
         call.streams()
         return observed_stream(result, call)
-    call.done(result)
-    return result
-
-
-def _renamed(driver: Any, source: Any) -> Any:
-    driver.__name__, driver.__qualname__ = source.__name__, source.__qualname__
-    return driver
+    return None
 
 
 @types.coroutine

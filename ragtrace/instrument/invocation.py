@@ -23,7 +23,7 @@ _COROUTINE: Any = types.CoroutineType
 
 
 class Invocation:
-    """One run of a decorated function that is not over when the function returns, or that fails: ends once.
+    """One run of a decorated function that is not over when the function returns, or that fails; it ends once.
 
     As a context manager it makes the call's context current, and is entered only around a step of the user's own code:
     never across a `yield`, an `await` or a return. What that code itself attached is kept for its next step.

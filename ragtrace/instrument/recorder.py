@@ -53,14 +53,14 @@ _process = object()
 
 
 def mark_forked() -> None:
-    """In a forked child: leave the steps that had begun to the parent process."""
+    """Leave the steps that have begun to the parent process; called in a forked child."""
     global _process
     _process = object()
 
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """What is known of a decorated function before it is called."""
+    """Options of one decorator, and the finder of its function's arguments: known before the function is called."""
 
     kind: StepKind
     arguments: FunctionArguments
@@ -77,7 +77,7 @@ class StepSpec:
 
 
 class RecordingRuntime(Protocol):
-    """What a recorder needs of the configured runtime."""
+    """Part of the configured runtime that a recorder uses."""
 
     @property
     def writer(self) -> SpanWriter: ...
@@ -85,7 +85,7 @@ class RecordingRuntime(Protocol):
     def orphans(self) -> OrphanRetrievals: ...
     @property
     def scores_head_dropped(self) -> bool:
-        """Whether calls that head sampling dropped are scored all the same."""
+        """Return whether calls that head sampling dropped are scored all the same."""
         ...
 
     def step_ended(self, assembly: CallBuilder | None, step: Step) -> None:

@@ -57,7 +57,7 @@ def say(level: int, message: str, *args: object) -> None:
 
 
 class Faults:
-    """Counts our own failures by place; logs the first of each place, with its traceback."""
+    """Counter of ragtrace's own failures by place, which logs the first of each place with its traceback."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
@@ -128,7 +128,7 @@ class Faults:
             say(logging.WARNING, message, *args)
 
     def counts(self) -> Mapping[str, int]:
-        """How often each place failed since the process started (or `clear`)."""
+        """Return how often each place failed since the process started (or `clear`)."""
         with self._lock:
             return dict(self._counts)
 
@@ -153,12 +153,12 @@ class Faults:
             self._ended = self._counts - Counter(of_the_next)
 
     def begin_configuration(self) -> None:
-        """Leave out of `lately` what failed by the end of the configuration before; of the first, leave out nothing."""
+        """Exclude from `lately` the failures before the end of the previous configuration, if there was one."""
         with self._lock:
             self._earlier = self._ended
 
     def clear(self) -> None:
-        """Forget everything, so that the next failure of each place is logged again."""
+        """Remove all counts, so that the next failure of each place is logged again."""
         # A fork copies the lock in the state it was in; the child's reset must not wait for a thread it does not have.
         self._lock = threading.RLock()
         self._counts, self._earlier, self._ended, self._told = Counter(), Counter(), Counter(), set()
