@@ -394,7 +394,7 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Exporters of one destination, as an entry point of the group `ragtrace.exporters` returns them. None: not sent."""
+    """Exporters of one destination, as an entry point of the group `ragtrace.exporters` returns them."""
 
     spans: SpanExporter | None = None
     metrics: MetricReader | None = None
