@@ -1,4 +1,4 @@
-"""`python -m ragtrace`."""
+"""Entry point of `python -m ragtrace`."""
 
 from __future__ import annotations
 

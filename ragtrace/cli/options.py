@@ -1,4 +1,4 @@
-"""Building blocks of the commands: how a command is added to the parser, and the types of its options."""
+"""Shared parts of the commands: adding a command to the parser, types of options, messages of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same judges and metrics without tracing: one call, many calls, a file of calls."""
+"""Scoring without tracing: one call, many calls, a file of calls, and assertions for tests."""
 
 from ragtrace.offline.batch import Evaluated, Evaluations, evaluate
 from ragtrace.offline.single import ascore, score

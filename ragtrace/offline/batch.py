@@ -1,4 +1,4 @@
-"""`evaluate`: many calls at once, and their summary."""
+"""`evaluate`: scores many calls concurrently and summarises them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def evaluate(
 
 
 def _values(evaluation: Evaluation) -> dict[str, float | str]:
-    """Return by metric its score, or the reason why there is none."""
+    """Return the scores of an evaluation by metric, or the reasons why there are none."""
     return {
         name: result.value if isinstance(result, Score) else result.reason
         for name, result in evaluation.results.items()

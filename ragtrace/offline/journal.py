@@ -85,7 +85,7 @@ class Journal:
         return entry["row"] if entry["key"] == key.hex() else None
 
     def add(self, key: bytes, row: ScoreRow, *, again: bool = False) -> None:
-        """Append the row of a judged line.
+        """Append the row of a judged line to the file.
 
         Args:
             again: the judge failed for a reason that may pass, so that a later run judges the line again.

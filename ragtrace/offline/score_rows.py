@@ -30,7 +30,7 @@ _COSTS: Final = ("cached", "n_calls", "input_tokens", "output_tokens", "cost_usd
 
 
 def score_row(number: int, name: str | int | float | None, evaluation: Evaluation) -> ScoreRow:
-    """Return the row of line *number*, whose `id` is *name*."""
+    """Return the score row of the evaluated call on line *number*, whose `id` is *name*."""
     results = evaluation.results.values()
     # The results of one evaluation share their claims.
     claims = next((result.claims for result in results if isinstance(result, Score) and result.claims), ())
@@ -55,12 +55,12 @@ def copy_row(row: ScoreRow, number: int, name: str | int | float | None) -> Scor
 
 
 def row_values(row: ScoreRow) -> dict[str, float | str]:
-    """Return by metric its score, or the reason why there is none."""
+    """Return the scores of a row by metric, or the reasons why there are none."""
     return {name: result.get("score", result.get("reason")) for name, result in row["results"].items()}
 
 
 def row_cost(row: ScoreRow) -> Cost:
-    """Return what judging the call took."""
+    """Return the requests, tokens and dollars that judging the call took."""
     return Cost(row["n_calls"], row["input_tokens"], row["output_tokens"], row["cost_usd"])
 
 

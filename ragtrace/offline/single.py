@@ -99,7 +99,7 @@ async def ascore(
 
 
 def evaluate_call(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
-    """Return the evaluation of *call*; see `score`."""
+    """Evaluate one call on an event loop of its own; the arguments are those of `score`."""
     return apart(lambda: _evaluate(call, metrics, judge))
 
 

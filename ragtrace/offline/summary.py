@@ -52,7 +52,7 @@ class SummaryBuilder:
         self._cost = Cost()
 
     def add(self, values: Mapping[str, float | str], cost: Cost) -> None:
-        """Count one call.
+        """Add the results and the cost of one call.
 
         Args:
             values: by metric its score, or the reason why there is none.

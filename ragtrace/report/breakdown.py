@@ -55,7 +55,7 @@ def _share(row: BreakdownRow) -> float:
 
 
 def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups) -> list[BreakdownChange]:
-    """Return the estimates of each row in both groups of calls."""
+    """Return the estimates of each workflow or model in both groups of calls, and their change."""
     calls, judged = list[list[int]](), list[list[int]]()
     estimates, overall = list[list[Estimate]](), list[float | None]()
     for side in (groups.calls_before, groups.calls_after):
@@ -83,7 +83,7 @@ def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups
 def _shares(
     estimates: Sequence[Sequence[Estimate]], calls: Sequence[Sequence[int]], before: float, after: float
 ) -> list[float | None]:
-    """Return each row's share of the change; all None where the rows do not add up to the overall change.
+    """Return each row's share of the overall change; all None where the rows do not add up to it.
 
     On either side, a row adds (its calls / all calls) * (its mean - the overall mean before) to the overall mean. The
     sum of these is the overall change, except that each estimate is corrected by the screen on its own.

@@ -26,7 +26,7 @@ _CHUNK_CHARS: Final = 300
 
 
 def render_terminal(report: Report, *, width: int = _WIDEST, colour: bool = False, plain: bool = False) -> str:
-    """Return the report as text.
+    """Return the report as text for a terminal.
 
     Args:
         width: columns, of which at most 100 are used.

@@ -142,7 +142,7 @@ def _ends_now(report: Report) -> bool:
 
 
 def metric_title(metric: str) -> str:
-    """Return the name of *metric* as a heading."""
+    """Return the title of *metric* for a heading, such as `Unsupported statements` for `hallucination`."""
     if metric in _TITLES:
         return _TITLES[metric]
     words = shorten(metric, _NAME_CHARS).replace("_", " ").strip()
