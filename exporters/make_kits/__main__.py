@@ -15,16 +15,11 @@ _HEAD: Final = "# Made by `python -m exporters.make_kits` in the sources of ragt
 
 def made() -> dict[str, str]:
     """Text of every generated file, by its path in the kits."""
-    found = {f"prometheus/{name}": rule_text(groups) for name, groups in rules.files().items()}
+    found = {f"prometheus/{name}": _yaml({"groups": groups}) for name, groups in rules.files().items()}
     found["prometheus/tests.yml"] = _yaml(rule_tests.file())
     found["prometheus/week.tests.yml"] = _yaml(rule_tests.week())
     found["grafana/ragtrace-dashboard.json"] = dashboard.text_of()
     return found
-
-
-def rule_text(groups: list[Any]) -> str:
-    """A rule file."""
-    return _yaml({"groups": groups})
 
 
 def _yaml(content: Any) -> str:

@@ -110,27 +110,24 @@ def _asked(record: str, workflow: str, value: float | None) -> Test:
     return {"expr": expr, "eval_time": "400m", "exp_samples": [{"labels": "{}", "value": 1}]}
 
 
-def _fires(name: str, **firing: bool) -> list[Test]:
-    """Whether the alert fires at minutes; a keyword is `m` and the minute."""
+def _counted(selector: str, **there: bool) -> list[Test]:
+    """Return checks that one series matches *selector*, or none does, at minutes: a keyword is `m` and the minute."""
     return [
         {
-            "expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}})',
-            "eval_time": minute.removeprefix("m") + "m",
-            "exp_samples": [{"labels": "{}", "value": 1}] if wanted else [],
-        }
-        for minute, wanted in firing.items()
-    ]
-
-
-def _is(record: str, labels: str, **there: bool) -> list[Test]:
-    return [
-        {
-            "expr": f"count({record}{{{labels}}})",
+            "expr": f"count({selector})",
             "eval_time": minute.removeprefix("m") + "m",
             "exp_samples": [{"labels": "{}", "value": 1}] if wanted else [],
         }
         for minute, wanted in there.items()
     ]
+
+
+def _fires(name: str, **firing: bool) -> list[Test]:
+    return _counted(f'ALERTS{{alertname="{name}", alertstate="firing"}}', **firing)
+
+
+def _is(record: str, labels: str, **there: bool) -> list[Test]:
+    return _counted(f"{record}{{{labels}}}", **there)
 
 
 def _scenario(name: str, inputs: list[dict[str, str]], checks: list[Test]) -> Test:
@@ -250,16 +247,14 @@ def _of_operation() -> list[Test]:
             "calls are dropped, of a new reason and of an old one, and then none",
             [_calls("dropped", "_x30 7x60", "queue_full"), _calls("dropped", "3x60 5x30", "shutdown")],
             [
-                {
-                    "expr": f'sum by ({REASON}) (ALERTS{{alertname="RagtraceCallsDropped", alertstate="firing"}})',
-                    "eval_time": "33m",
-                    "exp_samples": [{"labels": f'{{{REASON}="queue_full"}}', "value": 1}],
-                },
-                {
-                    "expr": f'sum by ({REASON}) (ALERTS{{alertname="RagtraceCallsDropped", alertstate="firing"}})',
-                    "eval_time": "65m",
-                    "exp_samples": [{"labels": f'{{{REASON}="shutdown"}}', "value": 1}],
-                },
+                *(
+                    {
+                        "expr": f'sum by ({REASON}) (ALERTS{{alertname="RagtraceCallsDropped", alertstate="firing"}})',
+                        "eval_time": minute,
+                        "exp_samples": [{"labels": f'{{{REASON}="{reason}"}}', "value": 1}],
+                    }
+                    for minute, reason in (("33m", "queue_full"), ("65m", "shutdown"))
+                ),
                 *_fires("RagtraceCallsDropped", m50=False, m85=False),
             ],
         ),
@@ -309,22 +304,19 @@ def week() -> Test:
     for workflow, fell in (("fell", True), ("same", False), ("judged", False)):
         checks += _is(WEEK.format("fallen"), f'{WORKFLOW}="{workflow}"', m2730=False, m2880=fell)
     checks += _fires("RagtraceConsistencyFell", m2730=False, m2880=True)
-    order = [group["name"] for groups in files().values() for group in groups]
-    return {
-        "rule_files": list(files()),
-        "evaluation_interval": "30m",
-        "group_eval_order": order,
-        "tests": [{"name": "week", "interval": "5m", "input_series": inputs, "promql_expr_test": checks}],
-    }
+    test = {"name": "week", "interval": "5m", "input_series": inputs, "promql_expr_test": checks}
+    return _test_file("30m", [test])
 
 
 def file() -> Test:
-    """The test file of the kit."""
-    names = list(files())
-    order = [group["name"] for groups in files().values() for group in groups]
+    """Return the test file of the kit."""
+    return _test_file("1m", [recorded(), *scenarios()])
+
+
+def _test_file(interval: str, tests: list[Test]) -> Test:
     return {
-        "rule_files": names,
-        "evaluation_interval": "1m",
-        "group_eval_order": order,
-        "tests": [recorded(), *scenarios()],
+        "rule_files": list(files()),
+        "evaluation_interval": interval,
+        "group_eval_order": [group["name"] for groups in files().values() for group in groups],
+        "tests": tests,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -98,13 +98,13 @@ def call_text(span: ReadableSpan) -> str:
 
 
 def _quoted(value: object) -> str:
-    """*value* in quotes, on one line and without control characters, shortened visibly."""
+    """Return *value* in quotes, on one line and without control characters, shortened visibly."""
     text = " ".join(str(value).split())
     return json.dumps(text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}...", ensure_ascii=False)
 
 
 def span_text(span: ReadableSpan) -> str:
-    """A span as a heading with its duration and ids, and a line an attribute."""
+    """Return a span as a heading with its duration and ids, and a line for each attribute."""
     context, parent = span.get_span_context(), span.parent
     duration_ms = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
     trace_id, span_id = (context.trace_id, context.span_id) if context else (0, 0)
@@ -116,16 +116,17 @@ def span_text(span: ReadableSpan) -> str:
 
 
 def event_text(record: ReadableLogRecord) -> str:
-    """An event as a heading with the ids of its span, and a line an attribute."""
+    """Return an event as a heading with the ids of its span, and a line for each attribute."""
     log = record.log_record
     ids = f"trace={log.trace_id or 0:032x} span={log.span_id or 0:016x}"
     return _block(f"event  {log.event_name or log.body or '-'}  {ids}", log.attributes or {})
 
 
 def metrics_text(data: MetricsData) -> str:
-    """A line a data point: name, value or count and mean, attributes."""
+    """Return a line for each data point: name, value or count and mean, attributes."""
     lines = (
-        f"metric {metric.name}  {_point_text(point)}  {_pairs(point.attributes)}\n"
+        f"metric {metric.name}  {_point_text(point)}  "
+        f"{' '.join(f'{key}={_short(value)}' for key, value in (point.attributes or {}).items())}\n"
         for resource in data.resource_metrics
         for scope in resource.scope_metrics
         for metric in scope.metrics
@@ -149,16 +150,9 @@ def _wanted(environ: Mapping[str, str], signal: str) -> bool:
 
 
 def _block(heading: str, attributes: Mapping[str, object]) -> str:
-    return _printable("\n".join((heading, *_lines(attributes.items()))) + "\n")
-
-
-def _lines(items: Iterable[tuple[str, object]]) -> Iterator[str]:
-    for key, value in items:
-        yield f"       {key} = {_short(value)}"
-
-
-def _pairs(attributes: Mapping[str, object] | None) -> str:
-    return " ".join(f"{key}={_short(value)}" for key, value in (attributes or {}).items())
+    return _printable(
+        "\n".join((heading, *(f"       {key} = {_short(value)}" for key, value in attributes.items()))) + "\n"
+    )
 
 
 def _short(value: object) -> str:

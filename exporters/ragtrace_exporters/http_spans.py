@@ -12,13 +12,13 @@ import random
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
 from ragtrace.system.faults import hide_credentials, printable, say
@@ -62,7 +62,7 @@ def new_session() -> Any:
 
 
 class FailureLog:
-    """Logs the first failure of an outage, then one line a minute with the number of failures, then the recovery.
+    """Log of an outage: the first failure, then one line a minute with the number of failures, then the recovery.
 
     For one thread at a time.
     """
@@ -90,42 +90,27 @@ class FailureLog:
             self._failures = self._unsaid = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Certificates:
-    """Paths of PEM files: whom to trust, and what to show; None: the system's, nothing."""
-
-    trusted: str | None = None
-    client: str | None = None
-    client_key: str | None = None
-
-
 class HttpSpanExporter(SpanExporter):
-    """Sends spans to *endpoint*, the whole URL.
+    """Span exporter over OTLP/HTTP.
 
     Args:
+        endpoint: whole URL, headers and certificates.
         timeout: seconds for a batch, tries and pauses included; None: 10.
         compression: "gzip", "deflate" or "none".
 
     Raises:
-        SettingsError: if no request can be made of the endpoint and the headers.
+        SettingsError: HTTP does not allow the endpoint or one of the headers.
     """
 
-    def __init__(
-        self,
-        endpoint: str,
-        headers: Mapping[str, str] | None,
-        timeout: float | None,
-        compression: str,
-        certificates: Certificates,
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, timeout: float | None, compression: str) -> None:
         import requests
 
         preload.load(SDK_ENCODER)
-        self._endpoint, self._timeout = endpoint, timeout or _DEFAULT_TIMEOUT_S
+        self._timeout = timeout or _DEFAULT_TIMEOUT_S
         self._compress = _COMPRESS.get(compression)
         self._closing = threading.Event()
         self._session: Any = new_session()
-        self._shown_endpoint = hide_credentials(endpoint)
+        self._shown_endpoint = hide_credentials(endpoint.url)
         self._failures = FailureLog("exporting spans")
         own = {
             "Content-Type": "application/x-protobuf",
@@ -133,10 +118,10 @@ class HttpSpanExporter(SpanExporter):
             f"ragtrace/{version('ragtrace-otel')}",
             **({} if self._compress is None else {"Content-Encoding": compression}),
         }
-        pair = (certificates.client, certificates.client_key)
-        certificate: Any = pair if certificates.client and certificates.client_key else certificates.client
+        pair = (endpoint.client_certificate, endpoint.client_key)
+        certificate: Any = pair if all(pair) else endpoint.client_certificate
         # Once: for every request it would read proxies, certificates and passwords out of the environment again.
-        request = requests.Request("POST", endpoint, {**own, **(headers or {})})
+        request = requests.Request("POST", endpoint.url, {**own, **endpoint.headers})
         try:
             self._request = self._session.prepare_request(request)
         except (requests.RequestException, ValueError) as error:
@@ -146,11 +131,11 @@ class HttpSpanExporter(SpanExporter):
                 f"({type(error).__name__}); correct OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS or the "
                 "backend's own variables"
             ) from None
-        trusted = certificates.trusted or True
-        self._way = self._session.merge_environment_settings(endpoint, {}, None, trusted, certificate)
+        trusted = endpoint.certificate or True
+        self._way = self._session.merge_environment_settings(endpoint.url, {}, None, trusted, certificate)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send *spans*; returns when they are accepted or given up."""
+        """Send *spans*; return when they are accepted or given up."""
         try:
             body = encode(spans)
             body = body if self._compress is None else self._compress(body)
@@ -176,7 +161,7 @@ class HttpSpanExporter(SpanExporter):
         return False
 
     def _post(self, body: bytes, deadline: float) -> tuple[Response | None, str]:
-        """What the server answered, and in words; None if it did not."""
+        """Return the answer of the server (None if there was none), and the outcome in words."""
         from requests import RequestException
 
         why = ""
@@ -200,12 +185,12 @@ class HttpSpanExporter(SpanExporter):
         return request
 
     def shutdown(self) -> None:
-        """Try nothing again any more, and close the connections."""
+        """Stop trying again, and close the connections."""
         self._closing.set()
         self._session.close()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is kept here."""
+        """Return True: every batch is sent in `export`."""
         return True
 
 

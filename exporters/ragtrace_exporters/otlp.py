@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
-from ragtrace.system import preload as ahead
+from ragtrace.system import preload
 from ragtrace.system.faults import faults
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
-    from opentelemetry.sdk.trace.export import SpanExporter
 
 Signal: TypeAlias = Literal["traces", "metrics", "logs"]
 Protocol: TypeAlias = Literal["grpc", "http/protobuf"]
@@ -39,7 +38,7 @@ _PROTOCOL_OF_NAME: Final[Mapping[str, Protocol]] = {name: protocol for protocol,
 
 
 def otlp(environ: Mapping[str, str]) -> Signals:
-    """Exporters of the signals that have an endpoint in *environ*.
+    """Return exporters of the signals that have an endpoint in *environ*.
 
     Args:
         environ: the environment variables to decide by, usually `os.environ`. Certificates, `INSECURE`, temporality
@@ -48,66 +47,72 @@ def otlp(environ: Mapping[str, str]) -> Signals:
     Raises:
         SettingsError: a variable has a value that cannot be used.
     """
-    if _text(environ, "OTEL_SDK_DISABLED").lower() == "true":
-        return Signals()
-    spans, metrics, logs = (_exporter(environ, signal) for signal in _SIGNALS)
-    return Signals(
-        spans=cast("SpanExporter | None", spans),
-        # A reader starts a thread, which would go on if the configuration of an exporter were refused after it.
-        metrics=None if metrics is None else _reader(environ, metrics),
-        logs=logs,
-    )
+    made = {endpoint.signal: _exporter(environ, endpoint) for endpoint in endpoints(environ)}
+    metrics = made.get("metrics")
+    # A reader starts a thread, which would go on if the configuration of an exporter were refused after it.
+    reader = None if metrics is None else _reader(environ, metrics)
+    return Signals(spans=made.get("traces"), metrics=reader, logs=made.get("logs"))
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Where each signal that is sent goes to.
+    """Return where each signal that is sent goes to.
 
     Raises:
         SettingsError: a variable has a value that cannot be used.
     """
     if _text(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return []
-    return [found for signal in _SIGNALS if (found := _destination(environ, signal)) is not None]
+    return [found for signal in _SIGNALS if (found := _endpoint(environ, signal)) is not None]
 
 
-def _destination(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
-    protocol = _protocol(environ, signal)
-    url = None if protocol is None else _endpoint(environ, signal, protocol)
-    if protocol is None or url is None:
+def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
+    """Return where *signal* goes; None if it is switched off or has no endpoint."""
+    protocol, (variable, url) = _protocol(environ, signal), _first(environ, signal, "ENDPOINT")
+    if protocol is None or not url:
         return None
-    _, insecure = _first(environ, signal, "INSECURE")
+    if protocol == "http/protobuf":  # with gRPC, host:port without a scheme is right, and means TLS
+        if not url.lower().startswith(("http://", "https://")):
+            shown = _USER.sub("***@", url)
+            raise SettingsError(
+                f"an OTLP endpoint over HTTP must be a URL, got {shown!r} (from {variable}); write http://{shown}, or "
+                f"set OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
+            )
+        # An endpoint for one signal is used as it is, the common one is a base.
+        url = url if f"_{signal.upper()}_" in variable else f"{url.rstrip('/')}/v1/{signal}"
+    insecure = _first(environ, signal, "INSECURE")[1].lower() == "true"
     return Endpoint(
         signal,
         url,
         protocol,
-        origin=_first(environ, signal, "ENDPOINT")[0],
-        headers=_headers(environ, signal) or {},
+        origin=variable,
+        headers=_headers(environ, signal),
         certificate=_first(environ, signal, "CERTIFICATE")[1] or None,
         client_certificate=_first(environ, signal, "CLIENT_CERTIFICATE")[1] or None,
         client_key=_first(environ, signal, "CLIENT_KEY")[1] or None,
         # The scheme goes before the switch, says the specification.
-        insecure=url.lower().startswith("http://") or (insecure.lower() == "true" and "://" not in url),
+        insecure=url.lower().startswith("http://") or (insecure and "://" not in url),
     )
 
 
-def _exporter(environ: Mapping[str, str], signal: Signal) -> Any | None:
-    protocol = _protocol(environ, signal)
-    endpoint = None if protocol is None else _endpoint(environ, signal, protocol)
-    if protocol is None or endpoint is None:
-        return None
+def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
+    signal, protocol = endpoint.signal, endpoint.protocol
+    timeout = _positive(environ, _first(environ, signal, "TIMEOUT")[0], "seconds")
+    compression = _compression(environ, signal, protocol)
     if protocol == "http/protobuf":
-        ahead.load("netrc")  # which requests imports at its first request
-    # A session that signs requests is made by OpenTelemetry's own exporter only.
-    if signal == "traces" and protocol == "http/protobuf" and not any(map(environ.get, _credentials(signal))):
-        return _spans_over_http(environ, endpoint)
+        preload.load("netrc")  # which requests imports at its first request
+    # A session that signs requests is made by OpenTelemetry's own exporter only, which reads these variables.
+    prefix = "OTEL_PYTHON_EXPORTER_OTLP_HTTP"
+    signers = f"{prefix}_{signal.upper()}_CREDENTIAL_PROVIDER", f"{prefix}_CREDENTIAL_PROVIDER"
+    signed = protocol == "http/protobuf" and any(map(environ.get, signers))
+    if signal == "traces" and protocol == "http/protobuf" and not signed:
+        from ragtrace_exporters.http_spans import HttpSpanExporter
+
+        return HttpSpanExporter(endpoint, timeout, compression.value)
+    headers = endpoint.headers or None
     make = partial(
-        _load(signal, protocol),
-        endpoint=endpoint,
-        headers=_headers(environ, signal),
-        timeout=_timeout(environ, signal),
-        compression=_compression(environ, signal, protocol),
+        _load(signal, protocol), endpoint=endpoint.url, headers=headers, timeout=timeout, compression=compression
     )
-    if protocol == "grpc" or any(map(environ.get, _credentials(signal))):
+    if protocol == "grpc" or signed:
         return make()
     from ragtrace_exporters.http_spans import new_session
 
@@ -158,25 +163,6 @@ class _RefusalAware:
         self.refused, response.status_code = True, 200
 
 
-def _credentials(signal: Signal) -> tuple[str, str]:
-    """Return the variables that name who signs the requests of *signal*; OpenTelemetry's own exporters read them."""
-    prefix = "OTEL_PYTHON_EXPORTER_OTLP_HTTP"
-    return f"{prefix}_{signal.upper()}_CREDENTIAL_PROVIDER", f"{prefix}_CREDENTIAL_PROVIDER"
-
-
-def _spans_over_http(environ: Mapping[str, str], endpoint: str) -> SpanExporter:
-    from ragtrace_exporters.http_spans import Certificates, HttpSpanExporter
-
-    files = (_first(environ, "traces", part)[1] or None for part in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"))
-    return HttpSpanExporter(
-        endpoint,
-        _headers(environ, "traces"),
-        _timeout(environ, "traces"),
-        _compression(environ, "traces", "http/protobuf").value,
-        Certificates(*files),
-    )
-
-
 @cache  # looking through all installed distributions takes milliseconds, which a forked child would spend again
 def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
     # OpenTelemetry keeps its log exporters in private modules; the entry points it registers for them are public.
@@ -199,7 +185,7 @@ def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
 
 
 def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
-    """The protocol of *signal*, or None if it is switched off."""
+    """Return the protocol of *signal*, or None if it is switched off."""
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     names = [name.strip().lower() for name in _text(environ, variable).split(",") if name.strip()]
     if names == ["none"]:
@@ -217,32 +203,14 @@ def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
 
 def _named_protocol(environ: Mapping[str, str], signal: Signal) -> Protocol:
     variable, value = _first(environ, signal, "PROTOCOL")
-    match value.lower():
-        case "" | "http/protobuf":
-            return "http/protobuf"
-        case "grpc":
-            return "grpc"
-        case _:
-            raise SettingsError(f"unknown OTLP protocol {value!r} (from {variable}); write http/protobuf or grpc")
+    if value.lower() in ("", "http/protobuf"):
+        return "http/protobuf"
+    if value.lower() == "grpc":
+        return "grpc"
+    raise SettingsError(f"unknown OTLP protocol {value!r} (from {variable}); write http/protobuf or grpc")
 
 
-def _endpoint(environ: Mapping[str, str], signal: Signal, protocol: Protocol) -> str | None:
-    variable, value = _first(environ, signal, "ENDPOINT")
-    if not value:
-        return None
-    if protocol == "grpc":
-        return value  # host:port without a scheme is right there, and means TLS
-    if not value.lower().startswith(("http://", "https://")):
-        shown = _USER.sub("***@", value)
-        raise SettingsError(
-            f"an OTLP endpoint over HTTP must be a URL, got {shown!r} (from {variable}); write http://{shown}, or set "
-            f"OTEL_EXPORTER_OTLP_PROTOCOL=grpc"
-        )
-    # An endpoint for one signal is used as it is, the common one is a base.
-    return value if f"_{signal.upper()}_" in variable else f"{value.rstrip('/')}/v1/{signal}"
-
-
-def _headers(environ: Mapping[str, str], signal: Signal) -> dict[str, str] | None:
+def _headers(environ: Mapping[str, str], signal: Signal) -> dict[str, str]:
     from opentelemetry.util.re import parse_env_headers
 
     variable, value = _first(environ, signal, "HEADERS")
@@ -254,11 +222,7 @@ def _headers(environ: Mapping[str, str], signal: Signal) -> dict[str, str] | Non
                 f"OTLP headers must be pairs, and one of those in {variable} is not; "
                 f"write name=value,name=value with the values URL-encoded"
             )
-    return dict(parse_env_headers(value, liberal=True)) or None
-
-
-def _timeout(environ: Mapping[str, str], signal: Signal) -> float | None:
-    return _positive(environ, _first(environ, signal, "TIMEOUT")[0], "seconds")
+    return dict(parse_env_headers(value, liberal=True))
 
 
 def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol) -> Any:
@@ -278,7 +242,7 @@ def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol)
 
 
 def _first(environ: Mapping[str, str], signal: Signal, part: str) -> tuple[str, str]:
-    """Name and value of the variable that decides: the signal's own, else the common one."""
+    """Return name and value of the variable that decides: the signal's own, else the common one."""
     own, common = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{part}", f"OTEL_EXPORTER_OTLP_{part}"
     value = _text(environ, own)
     return (own, value) if value else (common, _text(environ, common))
@@ -298,5 +262,5 @@ def _positive(environ: Mapping[str, str], variable: str, unit: str) -> float | N
 
 
 def _text(environ: Mapping[str, str], variable: str) -> str:
-    """An empty variable means an unset one, says the specification."""
+    """Return the value without blanks; an empty variable means an unset one, says the specification."""
     return environ.get(variable, "").strip()

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar as ClientExemplar
 
 from ragtrace_exporters.openmetrics.naming import label_name
-from ragtrace_exporters.openmetrics.snapshot import Exemplar, Family, Labels, Series, Snapshot
+from ragtrace_exporters.openmetrics.snapshot import Family, Labels, Series, Snapshot
 
-_TARGET: Final = "target"
-"""Samples of an info metric end in `_info`."""
 _OPEN: Final = "application/openmetrics-text"
 
 
 def is_openmetrics(accept: str) -> bool:
-    """Whether who sent this `Accept` header gets OpenMetrics."""
+    """Return whether a request with this `Accept` header gets OpenMetrics."""
     return choose_encoder(accept)[1].startswith(_OPEN)
 
 
 def render(snapshot: Snapshot, resource: Mapping[str, str], accept: str) -> tuple[bytes, str]:
-    """The page and its content type."""
+    """Return the page and its content type."""
     encode, content_type = choose_encoder(accept)
     registry = CollectorRegistry()
     registry.register(_Collected(snapshot, resource))
@@ -36,12 +33,12 @@ def render(snapshot: Snapshot, resource: Mapping[str, str], accept: str) -> tupl
 
 
 def key(name: str, labels: Labels) -> str:
-    """What tells a series from all others."""
+    """Return the identity of a series: name and labels."""
     return json.dumps([name, *map(list, labels)], separators=(",", ":"))
 
 
 def begun(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
-    """*snapshot* with 0 for each counted series that was never shown, and the keys of those.
+    """Return *snapshot* with 0 for each counted series that was never shown, and the keys of those series.
 
     Prometheus takes the first sample of a counter as where it began: without the 0, what was counted before the first
     scrape would be in no increase.
@@ -59,59 +56,37 @@ def begun(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
 
 
 class _Collected(Collector):
-    """A snapshot as the client library takes it."""
+    """Collector that gives the client library a snapshot."""
 
     def __init__(self, snapshot: Snapshot, resource: Mapping[str, str]) -> None:
         self._snapshot, self._resource = snapshot, resource
 
     def collect(self) -> Iterable[Metric]:
-        yield self._target()
-        for family in self._snapshot.values():
-            yield from _families(family)
-
-    def _target(self) -> Metric:
-        info = Metric(_TARGET, "Target metadata", "info")
+        info = Metric("target", "Target metadata", "info")
         info.add_sample("target_info", {label_name(key): value for key, value in self._resource.items()}, 1)
-        return info
+        yield info
+        yield from map(_metric, self._snapshot.values())
 
 
-def _families(family: Family) -> Iterator[Metric]:
-    # A series may lack a label that another one has, which the client's own way of adding series does not allow for.
-    made: Metric
-    if family.kind == "histogram":
-        made = HistogramMetricFamily(family.name, family.help or family.name)
-    elif family.kind == "counter":
-        made = CounterMetricFamily(family.name, family.help or family.name)
-    else:
-        made = GaugeMetricFamily(family.name, family.help or family.name)
+def _metric(family: Family) -> Metric:
+    # A series may lack a label that another one has, which the client's own classes of metrics do not allow for.
+    made = Metric(family.name, family.help or family.name, family.kind)
     for labels, series in family.series.items():
-        _add(made, family, dict(labels), series)
-    yield made
-
-
-def _add(made: Metric, family: Family, labels: dict[str, str], series: Series) -> None:
-    if family.kind == "gauge":
-        made.add_sample(family.name, labels, series.values[0])
-    elif family.kind == "counter":
-        made.add_sample(f"{family.name}_total", labels, series.values[0], exemplar=_exemplar(series.exemplars.get(0)))
-    else:
-        _add_histogram(made, family, labels, series)
-
-
-def _add_histogram(made: Metric, family: Family, labels: dict[str, str], series: Series) -> None:
-    *counts, values = series.values
-    so_far = 0.0
-    for bucket, (bound, count) in enumerate(zip((*family.bounds, float("inf")), counts, strict=True)):
-        so_far += count
-        le = "+Inf" if bound == float("inf") else repr(float(bound))
-        exemplar = _exemplar(series.exemplars.get(bucket))
-        made.add_sample(f"{family.name}_bucket", {**labels, "le": le}, so_far, exemplar=exemplar)
-    made.add_sample(f"{family.name}_count", labels, so_far)
-    made.add_sample(f"{family.name}_sum", labels, values)
-
-
-def _exemplar(found: Exemplar | None) -> ClientExemplar | None:
-    if found is None:
-        return None
-    ids = {"trace_id": found.trace_id, "span_id": found.span_id}
-    return ClientExemplar(ids, found.value, round(found.at, 3))
+        own, name = dict(labels), family.name
+        exemplars = {
+            bucket: ClientExemplar({"trace_id": at.trace_id, "span_id": at.span_id}, at.value, round(at.at, 3))
+            for bucket, at in series.exemplars.items()
+        }
+        if family.kind == "gauge":
+            made.add_sample(name, own, series.values[0])
+        elif family.kind == "counter":
+            made.add_sample(f"{name}_total", own, series.values[0], exemplar=exemplars.get(0))
+        else:
+            *counts, total = series.values
+            for bucket, bound in enumerate((*family.bounds, float("inf"))):
+                le = {"le": "+Inf" if bound == float("inf") else repr(float(bound))}
+                so_far = sum(counts[: bucket + 1], 0.0)
+                made.add_sample(f"{name}_bucket", {**own, **le}, so_far, exemplar=exemplars.get(bucket))
+            made.add_sample(f"{name}_count", own, sum(counts, 0.0))
+            made.add_sample(f"{name}_sum", own, total)
+    return made

@@ -16,12 +16,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
+from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.report import wording
 from ragtrace.system.faults import faults, printable
 from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply
-from ragtrace_exporters.http_spans import Certificates, FailureLog, HttpSpanExporter
+from ragtrace_exporters.http_spans import FailureLog, HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
 from ragtrace_exporters.prometheus import page, prometheus
 from tests.support.otlp import HttpReceiver
@@ -307,7 +308,7 @@ def test_an_endpoint_with_a_password_is_never_shown(caplog: pytest.LogCaptureFix
     assert "secret" not in str(wrong.value)
     with HttpReceiver() as receiver:
         gone = receiver.endpoint.replace("http://", "http://ann:secret@")
-    exporter = HttpSpanExporter(f"{gone}/v1/traces", None, 0.2, "none", Certificates())
+    exporter = HttpSpanExporter(Endpoint("traces", f"{gone}/v1/traces", "http/protobuf", "", {}), 0.2, "none")
     assert exporter.export(_one_span()) is SpanExportResult.FAILURE
     exporter.shutdown()
     assert caplog.records
@@ -328,7 +329,9 @@ def test_spans_do_not_follow_a_redirect(
     redirector: Redirector, http_receiver: HttpReceiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The other server gets neither spans nor keys; the batch is lost and the log says what to configure."""
-    exporter = HttpSpanExporter(f"{redirector.url}/v1/traces", {"x-key": "k"}, 5.0, "none", Certificates())
+    exporter = HttpSpanExporter(
+        Endpoint("traces", f"{redirector.url}/v1/traces", "http/protobuf", "", {"x-key": "k"}), 5.0, "none"
+    )
     assert exporter.export(_one_span()) is SpanExportResult.FAILURE
     exporter.shutdown()
     assert (redirector.seen, len(http_receiver.requests)) == (["/v1/traces"], 0)
@@ -376,7 +379,7 @@ def test_an_exporter_that_goes_on_failing_is_one_line(caplog: pytest.LogCaptureF
     """However many batches fail within the minute."""
     with HttpReceiver() as receiver:
         gone = receiver.endpoint
-    exporter = HttpSpanExporter(f"{gone}/v1/traces", None, 0.2, "none", Certificates())
+    exporter = HttpSpanExporter(Endpoint("traces", f"{gone}/v1/traces", "http/protobuf", "", {}), 0.2, "none")
     for _ in range(5):
         assert exporter.export(_one_span()) is SpanExportResult.FAILURE
     exporter.shutdown()

@@ -11,8 +11,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
-from ragtrace_exporters.http_spans import Certificates, HttpSpanExporter
+from ragtrace_exporters.http_spans import HttpSpanExporter
 from ragtrace_exporters.otlp import otlp
 from tests.support.otlp import HttpReceiver
 
@@ -32,7 +33,9 @@ def export() -> Export:
 
 
 def _exporter(endpoint: str, *, timeout: float = WAIT_S, compression: str = "none") -> HttpSpanExporter:
-    return HttpSpanExporter(f"{endpoint}/v1/traces", {"x-team": "7"}, timeout, compression, Certificates())
+    return HttpSpanExporter(
+        Endpoint("traces", f"{endpoint}/v1/traces", "http/protobuf", "", {"x-team": "7"}), timeout, compression
+    )
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
@@ -105,9 +108,9 @@ def test_bad_settings_are_still_refused() -> None:
         otlp({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_EXPORTER_OTLP_TIMEOUT": "soon"})
 
 
-@pytest.mark.parametrize(("endpoint", "headers"), [("http://", None), ("http://127.0.0.1:1", {"key": "se\ncret"})])
-def test_what_no_request_can_be_made_of_stops_at_start_up(endpoint: str, headers: dict[str, str] | None) -> None:
+@pytest.mark.parametrize(("endpoint", "headers"), [("http://", {}), ("http://127.0.0.1:1", {"key": "se\ncret"})])
+def test_what_no_request_can_be_made_of_stops_at_start_up(endpoint: str, headers: dict[str, str]) -> None:
     """With a message that says what to correct, and does not show the key."""
     with pytest.raises(SettingsError, match="OTEL_EXPORTER_OTLP_ENDPOINT") as caught:
-        HttpSpanExporter(endpoint, headers, None, "none", Certificates())
+        HttpSpanExporter(Endpoint("traces", endpoint, "http/protobuf", "", headers), None, "none")
     assert "cret" not in str(caught.value)
