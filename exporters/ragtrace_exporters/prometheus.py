@@ -18,7 +18,7 @@ from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
 from ragtrace_exporters import otlp
-from ragtrace_exporters.openmetrics.folder import is_private, prepared
+from ragtrace_exporters.openmetrics.folder import is_private, prepare_folder
 from ragtrace_exporters.preset import text
 
 PORT: Final = 9464
@@ -28,7 +28,7 @@ _PORTS: Final = ("RAGTRACE_PROMETHEUS_PORT", "OTEL_EXPORTER_PROMETHEUS_PORT")
 _HOSTS: Final = ("RAGTRACE_PROMETHEUS_HOST", "OTEL_EXPORTER_PROMETHEUS_HOST")
 _DIRECTORY: Final = "RAGTRACE_PROMETHEUS_DIR"
 DEFAULT: Final = "default"
-"""Where a value came from that nobody set."""
+"""Origin of a value that is not configured."""
 
 
 def prometheus(environ: Mapping[str, str]) -> Signals:
@@ -52,20 +52,20 @@ def prometheus(environ: Mapping[str, str]) -> Signals:
 
     port, _ = _port(environ)
     path, origin = _folder(environ, port)
-    folder = prepared(path, f"the {DEFAULT}" if origin == DEFAULT else origin)
+    folder = prepare_folder(path, f"the {DEFAULT}" if origin == DEFAULT else origin)
     return replace(sent, metrics=PageReader(text(environ, *_HOSTS) or HOST, port, folder))
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Where spans and events go."""
+    """Return where spans and events go."""
     return otlp.endpoints(_spans_and_events(environ))
 
 
 def page(environ: Mapping[str, str]) -> Page:
-    """Where the metrics are.
+    """Return the address of the page and the folder of the metrics.
 
     Raises:
-        SettingsError: the port is none.
+        SettingsError: the configured port is not a port number.
     """
     host = text(environ, *_HOSTS) or HOST
     port, origin = _port(environ)
@@ -79,7 +79,7 @@ def _spans_and_events(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _port(environ: Mapping[str, str]) -> tuple[int, str]:
-    """The port and where it came from."""
+    """Return the port and the variable that it came from."""
     for variable in _PORTS:
         value = text(environ, variable)
         if not value:
@@ -91,12 +91,12 @@ def _port(environ: Mapping[str, str]) -> tuple[int, str]:
 
 
 def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
-    """The folder and where it came from."""
+    """Return the folder and the variable that it came from."""
     given = text(environ, _DIRECTORY)
     if given:
         return Path(given), _DIRECTORY
     who = os.getuid() if hasattr(os, "getuid") else "user"
     shared = Path(tempfile.gettempdir()) / f"ragtrace-prometheus-{who}-{port}"
-    # Anybody may create a folder of that name in the temporary directory first; that must not keep us from starting.
+    # Another user may have created a folder of that name there; that must not keep us from starting.
     own = Path.home() / ".cache" / "ragtrace" / f"prometheus-{port}"
     return (shared if is_private(shared) else own), DEFAULT

@@ -20,7 +20,7 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace_exporters.openmetrics.folder import Folder
 from ragtrace_exporters.openmetrics.naming import Kind, metric_name, sample_names
-from ragtrace_exporters.openmetrics.page import begun
+from ragtrace_exporters.openmetrics.page import with_zero_starts
 from ragtrace_exporters.openmetrics.reader import PageReader
 from ragtrace_exporters.openmetrics.snapshot import Exemplar, Family, Series, Snapshot, from_json, to_json, total
 from ragtrace_exporters.prometheus import prometheus
@@ -305,9 +305,9 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
         if "1.0" in file.read_text():
             file.write_text('[["a"')
     ended.close()
-    assert live.together(counter(4.0)) == counter(6.0)
+    assert live.total_with(counter(4.0)) == counter(6.0)
     torn.close()
-    assert live.together(counter(4.0)) == counter(6.0)
+    assert live.total_with(counter(4.0)) == counter(6.0)
     live.close()
 
 
@@ -317,13 +317,13 @@ def test_one_killed_while_it_folded_the_ended_into_the_past_counts_nothing_twice
     ended.publish(counter(2.0))
     kept = {file: file.read_bytes() for file in tmp_path.glob(f"*.{os.getpid()}-*")}
     ended.close()
-    assert live.together(counter(4.0)) == counter(6.0)
+    assert live.total_with(counter(4.0)) == counter(6.0)
     gone = [file for file in kept if not file.exists()]
     assert {file.suffix for file in gone} == {".alive", ".metrics"}
     for file in gone:
         file.write_bytes(kept[file])
-    assert live.together(counter(4.0)) == counter(6.0)
-    assert live.together(counter(4.0)) == counter(6.0)
+    assert live.total_with(counter(4.0)) == counter(6.0)
+    assert live.total_with(counter(4.0)) == counter(6.0)
     assert not any(file.exists() for file in gone)
     live.close()
 
@@ -331,7 +331,11 @@ def test_one_killed_while_it_folded_the_ended_into_the_past_counts_nothing_twice
 def test_a_series_begins_at_0_until_somebody_got_that(tmp_path: Path) -> None:
     """A fetch that broke off has told Prometheus nothing."""
     folder = Folder(tmp_path, "guide")
-    assert begun(counter(3.0), folder.shown())[0] == begun(counter(3.0), folder.shown())[0] == counter(0.0)
-    folder.show(begun(counter(3.0), folder.shown())[1])
-    assert begun(counter(3.0), folder.shown()) == (counter(3.0), set())
+    assert (
+        with_zero_starts(counter(3.0), folder.read_shown())[0]
+        == with_zero_starts(counter(3.0), folder.read_shown())[0]
+        == counter(0.0)
+    )
+    folder.write_shown(with_zero_starts(counter(3.0), folder.read_shown())[1])
+    assert with_zero_starts(counter(3.0), folder.read_shown()) == (counter(3.0), set())
     folder.close()

@@ -1,8 +1,8 @@
-"""Where the processes of an application put their metrics together: a folder on their machine.
+"""Folder in which the processes of an application on one machine share their metrics.
 
-Every process keeps a lock on a file of its own while it lives (the system lets go of it however the process ends) and
-writes its metrics beside it every few seconds. The one process that serves the page adds them up. What an ended process
-had counted is folded into the past, so no sum ever falls, not even when all processes are started anew.
+Every process keeps a lock on a file of its own while it lives (the system releases it however the process ends) and
+writes its metrics beside that file every few seconds. The one process that serves the page adds all of them up. The
+counts of an ended process are folded into the past, so no sum ever falls, not even when all processes are restarted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ragtrace.core.errors import SettingsError
-from ragtrace_exporters.openmetrics.snapshot import Snapshot, from_json, lasting, to_json, total
+from ragtrace_exporters.openmetrics.snapshot import Snapshot, from_json, to_json, total, without_gauges
 
 try:
     import fcntl
@@ -27,7 +27,7 @@ except ImportError:  # Windows: one process
 
 
 class Lock:
-    """A lock on a file, held by one process at most; let go when the process ends."""
+    """Lock on a file: at most one process holds it, and it is released when that process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,11 +35,11 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether this process holds it."""
+        """Whether this process holds the lock."""
         return self._file is not None
 
-    def take(self) -> bool:
-        """Take it; whether it is held now."""
+    def acquire(self) -> bool:
+        """Acquire the lock if it is free, without waiting; return whether this process holds it."""
         if self._file is not None:
             return True
         file = self._path.open("ab")
@@ -53,45 +53,45 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Let go of it; in a forked child: of the copy alone."""
+        """Release the lock; in a forked child, only the child's copy."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
 
 
 class Folder:
-    """The metrics of the processes of the application *service*."""
+    """Metrics of all processes of the application *service*."""
 
     def __init__(self, path: Path, service: str) -> None:
         self._path = path
         self._group = hashlib.sha256(service.encode()).hexdigest()[:12]
         self._id = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self.serving = Lock(self._file("page", "serving"))
-        # Locked before it has its name: nobody takes it for that of an ended process.
+        # Locked before it has its name: no other process takes it for that of an ended process.
         unnamed = self._file(self._id, "locked")
         self.alive = Lock(unnamed)
-        self.alive.take()
+        self.alive.acquire()
         unnamed.rename(self._file(self._id, "alive"))
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Let the process that serves the page know of *snapshot*."""
+        """Write *snapshot* for the process that serves the page."""
         self._write(self._file(self._id, "metrics"), to_json(snapshot))
 
-    def together(self, own: Snapshot) -> Snapshot:
-        """The sum over this process, all others, and those that have ended. For the process that serves alone."""
+    def total_with(self, own: Snapshot) -> Snapshot:
+        """Return the sum over *own*, all other processes and ended ones; only the serving process may ask."""
         self._fold()
         return total([own, *self._others(), self._past()[0]])
 
-    def shown(self) -> set[str]:
-        """The series that were on the page before."""
+    def read_shown(self) -> set[str]:
+        """Return the series that were on the page before."""
         return set(self._read(self._file("page", "shown")) or ())
 
-    def show(self, series: set[str]) -> None:
-        """Remember them."""
+    def write_shown(self, series: set[str]) -> None:
+        """Remember that *series* were on the page."""
         self._write(self._file("page", "shown"), sorted(series))
 
     def close(self) -> None:
-        """This process counts no more."""
+        """Release the locks: this process counts nothing more."""
         self.serving.release()
         self.alive.release()
 
@@ -102,18 +102,18 @@ class Folder:
                 yield _snapshot(self._read(file))
 
     def _fold(self) -> None:
-        """Add what the ended had counted to the past. The past is written first: nothing counts twice or not at all."""
+        """Add the counts of ended processes to the past, which is written first: nothing counts twice or not at all."""
         past, folded = self._past()
         ended = [file for file in self._path.glob(f"{self._group}.*.alive") if self._has_ended(file)]
         if not ended:
             return
         names = {self._id_of(file) for file in ended}
         more = [_snapshot(self._read(self._file(name, "metrics"))) for name in sorted(names - folded)]
-        self._write(self._file("page", "past"), [to_json(total([past, *map(lasting, more)])), sorted(names)])
+        self._write(self._file("page", "past"), [to_json(total([past, *map(without_gauges, more)])), sorted(names)])
         for name in names:
             for file in (self._file(name, "metrics"), *self._path.glob(f"*.{name}.part")):
                 file.unlink(missing_ok=True)
-            # Last: of one that we are killed while deleting, the next to do this finds that it is in the past already.
+            # Last: if we are killed while deleting, the next process finds that these counts are in the past already.
             self._file(name, "alive").unlink(missing_ok=True)
 
     def _has_ended(self, file: Path) -> bool:
@@ -121,7 +121,7 @@ class Folder:
             return False
         lock = Lock(file)
         try:
-            return lock.take()
+            return lock.acquire()
         except OSError:
             return False
         finally:
@@ -145,7 +145,7 @@ class Folder:
     def _write(self, file: Path, content: Any) -> None:
         part = file.with_name(f"{file.name}.{self._id}.part")
         part.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
-        part.replace(file)  # at once: nobody reads half a file
+        part.replace(file)  # at once: no process reads half a file
 
 
 def _snapshot(content: Any) -> Snapshot:
@@ -156,7 +156,7 @@ def _snapshot(content: Any) -> Snapshot:
 
 
 def is_private(path: Path) -> bool:
-    """Return whether *path* is missing, or a folder of this user that nobody else can write to; a link is neither.
+    """Return whether *path* is missing, or a folder that only this user can write to; a link is neither.
 
     Raises:
         OSError: *path* cannot be looked at.
@@ -172,7 +172,7 @@ def is_private(path: Path) -> bool:
     )
 
 
-def prepared(path: Path, origin: str) -> Path:
+def prepare_folder(path: Path, origin: str) -> Path:
     """Make *path* a folder that only this user can write to, and return it.
 
     Raises:

@@ -16,7 +16,7 @@ _RATIO: Final = "ratio"
 
 
 def metric_name(name: str, unit: str, kind: Kind) -> str:
-    """Name of the family: without the `_total` of a counter's samples."""
+    """Return the name of the family, without the `_total` of a counter's samples."""
     annotated = unit.startswith("{")
     suffix = _RATIO if unit == "1" and kind == "gauge" else "" if annotated or unit == "1" else _UNITS.get(unit, unit)
     plain = label_name(name)
@@ -24,7 +24,7 @@ def metric_name(name: str, unit: str, kind: Kind) -> str:
 
 
 def sample_names(name: str, unit: str, kind: Kind) -> tuple[str, ...]:
-    """Names under which a query finds the family."""
+    """Return the names of the family's samples, as queries use them."""
     family = metric_name(name, unit, kind)
     if kind == "counter":
         return (f"{family}_total",)
@@ -32,6 +32,6 @@ def sample_names(name: str, unit: str, kind: Kind) -> tuple[str, ...]:
 
 
 def label_name(name: str) -> str:
-    """A name on the wire as Prometheus has it: whatever is no letter and no digit is an underscore."""
+    """Return a name of OpenTelemetry as Prometheus has it: all but letters and digits become underscores."""
     plain = re.sub(r"[^0-9A-Za-z_]+", "_", name)
     return f"_{plain}" if plain[:1].isdigit() else plain

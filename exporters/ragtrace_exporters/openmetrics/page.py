@@ -1,4 +1,4 @@
-"""The page itself: OpenMetrics with exemplars for Prometheus, plain text for a reader."""
+"""Page of metrics: OpenMetrics with exemplars for Prometheus, plain text for a person."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def key(name: str, labels: Labels) -> str:
     return json.dumps([name, *map(list, labels)], separators=(",", ":"))
 
 
-def begun(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
+def with_zero_starts(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
     """Return *snapshot* with 0 for each counted series that was never shown, and the keys of those series.
 
-    Prometheus takes the first sample of a counter as where it began: without the 0, what was counted before the first
-    scrape would be in no increase.
+    Prometheus takes the first sample of a counter as its start: without the 0, the counts before the first scrape would
+    be missing from every increase.
     """
     found: Snapshot = {}
     new: set[str] = set()

@@ -1,4 +1,4 @@
-"""Collects the metrics of this process, shares them, and serves the page of all if no other process does."""
+"""Metric reader that shares this process's metrics, and serves the page of all processes if no other one does."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from ragtrace.core import semconv
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import in_child
 from ragtrace_exporters.openmetrics.folder import Folder
-from ragtrace_exporters.openmetrics.page import begun, is_openmetrics, render
-from ragtrace_exporters.openmetrics.snapshot import Snapshot, read, with_exemplars
+from ragtrace_exporters.openmetrics.page import is_openmetrics, render, with_zero_starts
+from ragtrace_exporters.openmetrics.snapshot import Snapshot, read_metrics, with_exemplars
 
 PUBLISH_SECONDS: Final = 2.0
 _FIRST_SECONDS: Final = 0.25
-"""By then the meter provider has taken the reader."""
+"""Time after which the meter provider has registered the reader."""
 _PATHS: Final = ("/", "/metrics")
 _TIMEOUT_HEADER: Final = "X-Prometheus-Scrape-Timeout-Seconds"
 
 
 class PageReader(InMemoryMetricReader):
-    """Serves the metrics of all processes of the application at *host*:*port*.
+    """Metric reader that serves the metrics of all processes of the application at *host*:*port*.
 
     Args:
-        folder: where they put their metrics together.
+        folder: folder in which the processes share their metrics.
     """
 
     def __init__(self, host: str, port: int, folder: Path) -> None:
@@ -48,14 +48,14 @@ class PageReader(InMemoryMetricReader):
         # The second is re-entrant: a signal's handler that shuts down may interrupt a flush.
         self._serving, self._collecting = threading.Lock(), threading.RLock()
         self._ended = threading.Event()
-        # A thread of its own context: nothing of who configures us is kept alive, or traced.
+        # In an empty context: the thread neither keeps the configuring context alive nor is traced as part of it.
         run = partial(contextvars.Context().run, self._run)
         self._thread = threading.Thread(target=run, name="ragtrace-prometheus", daemon=True)
         self._thread.start()
         in_child(self._after_fork)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        """Leave what was counted in the folder, and the page to another process."""
+        """Write the last counts to the folder, and leave the page to another process."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -69,35 +69,35 @@ class PageReader(InMemoryMetricReader):
         super().shutdown(timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Write down what was counted so far, and keep the exemplars, which are handed out once."""
+        """Write the current counts to the folder, and keep the exemplars, which the SDK hands out once."""
         with guarded("prometheus"):
             self._collected()
         return True
 
     def page(self, accept: str) -> tuple[bytes, str, set[str]] | None:
-        """The page as somebody with this `Accept` header gets it, its content type, and for `sent`: what is new on it.
+        """Return the page for this `Accept` header, its content type, and the new series on it, for `sent`.
 
-        None: it is another process's by now.
+        None: another process serves the page by now.
         """
         with self._serving:
-            # Written down before anybody sees it: were this process killed, the next page would show less, which
-            # Prometheus takes for a start from 0, and count all of it once more.
+            # Written before it is served: if this process were killed, the next page would show less, which Prometheus
+            # takes for a restart from 0, and would count all of it once more.
             own, new = self._collected(), set[str]()
             together, folder = own, self._folder
             if folder is not None:
                 if not folder.serving.held:
                     return None
-                together = folder.together(own)
+                together = folder.total_with(own)
                 if is_openmetrics(accept):
-                    together, new = begun(together, folder.shown())
+                    together, new = with_zero_starts(together, folder.read_shown())
             common = {key: value for key, value in self._resource.items() if key != semconv.SERVICE_INSTANCE}
             return (*render(together, common, accept), new)
 
     def sent(self, new: set[str]) -> None:
-        """Remember that somebody has seen these begin at 0; until then, they are shown so again."""
+        """Remember that the series *new* were scraped with 0; until then, every page shows 0 for them."""
         with self._serving:
             if self._folder is not None and new:
-                self._folder.show(self._folder.shown() | new)
+                self._folder.write_shown(self._folder.read_shown() | new)
 
     def _run(self) -> None:
         wait = _FIRST_SECONDS
@@ -108,12 +108,12 @@ class PageReader(InMemoryMetricReader):
                 self._serve()
 
     def _collected(self) -> Snapshot:
-        """The metrics of this process, which from now on those who serve the page know of, too."""
-        with self._collecting:  # until they are written: of two threads, the one with the older figures is never last
-            own, resource = read(self.get_metrics_data())
+        """Return the metrics of this process, after writing them to the folder."""
+        with self._collecting:  # until they are written: of two threads, the one with older figures is never last
+            own, resource = read_metrics(self.get_metrics_data())
             self._last = own = with_exemplars(own, self._last)
             self._resource = resource or self._resource
-            if self._folder is None and self._resource:  # before, nobody knows whose metrics these are
+            if self._folder is None and self._resource:  # before, the service is not known
                 self._folder = Folder(self._path, self._resource.get(semconv.SERVICE_NAME, ""))
             if self._folder is not None:
                 with guarded("prometheus"):
@@ -121,8 +121,8 @@ class PageReader(InMemoryMetricReader):
             return own
 
     def _serve(self) -> None:
-        """Serve the page, unless another process does: then look again later, it may have ended."""
-        if self._server is not None or self._folder is None or not self._folder.serving.take():
+        """Serve the page, unless another process does; the next call tries again, as that process may have ended."""
+        if self._server is not None or self._folder is None or not self._folder.serving.acquire():
             return
         try:
             server = _Server(self._address, partial(_Handler, self))
@@ -148,7 +148,7 @@ class PageReader(InMemoryMetricReader):
             server.server_close()
 
     def _after_fork(self) -> None:
-        """In a forked child: the page and the locks are the parent's; close our copies, or they outlive it."""
+        """In a forked child: close the copies of the parent's page and locks, which would outlive the parent."""
         self._ended = threading.Event()
         self._ended.set()
         server, self._server = self._server, None
@@ -167,7 +167,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Without asking a name server what our address is called."""
+        """Bind without the base class's look-up of the host's name, which may ask a name server."""
         TCPServer.server_bind(self)
 
 
@@ -189,14 +189,14 @@ class _Handler(BaseHTTPRequestHandler):
             page = self._reader.page(self.headers.get("Accept", ""))
             status = 503 if page is None else 200
         body, content_type, new = page or (b"", "text/plain", set[str]())
-        with suppress(OSError):  # whoever asked has left
+        with suppress(OSError):  # the client has left
             self._answer(status, body, content_type)
             if monotonic() - began < self._patience():
                 with guarded("prometheus"):
                     self._reader.sent(new)
 
     def _patience(self) -> float:
-        """Seconds after which Prometheus throws an answer away."""
+        """Return the seconds after which Prometheus discards an answer."""
         try:
             return float(self.headers.get(_TIMEOUT_HEADER, "inf"))
         except ValueError:
@@ -210,4 +210,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name is the base class's)
-        """Say nothing: a scrape is no news."""
+        """Log nothing: scrapes are frequent."""

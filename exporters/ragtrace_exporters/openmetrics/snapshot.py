@@ -1,4 +1,4 @@
-"""The metrics of a process at one moment, as plain data that can be written down and added up."""
+"""Metrics of a process at one moment, as plain data that can be written to a file and added up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """A call that fell into a bucket, or was counted."""
+    """Trace of a call that fell into a bucket of a histogram, or was counted."""
 
     value: float
     at: float
@@ -27,12 +27,12 @@ class Exemplar:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One combination of labels."""
+    """Values of one combination of labels."""
 
     values: tuple[float, ...]
-    """Of a histogram the count of every bucket, not added up, and then the sum; else one number."""
+    """For a histogram the count of every bucket (not cumulative) and then the sum; else one number."""
     exemplars: Mapping[int, Exemplar] = field(default_factory=dict[int, Exemplar])
-    """By bucket; of a counter: 0."""
+    """By the number of the bucket; for a counter, 0."""
 
     def __add__(self, other: Series) -> Series:
         newest = dict(self.exemplars)
@@ -44,7 +44,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric."""
+    """Metric with all its series."""
 
     name: str
     kind: Kind
@@ -54,7 +54,7 @@ class Family:
 
     def __add__(self, other: Family) -> Family:
         if (self.kind, self.bounds) != (other.kind, other.bounds):
-            return self  # of another release: buckets that do not match cannot be added up
+            return self  # from another release: buckets that do not match cannot be added up
         series = dict(self.series)
         for labels, more in other.series.items():
             series[labels] = series[labels] + more if labels in series else more
@@ -66,7 +66,7 @@ Snapshot: TypeAlias = "dict[str, Family]"
 
 
 def total(snapshots: Iterable[Snapshot]) -> Snapshot:
-    """The sum of snapshots; where two releases do not match, the earlier in order counts."""
+    """Return the sum of *snapshots*; of families that do not match, the first in order."""
     found: Snapshot = {}
     for snapshot in snapshots:
         for name, family in snapshot.items():
@@ -75,7 +75,7 @@ def total(snapshots: Iterable[Snapshot]) -> Snapshot:
 
 
 def with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
-    """*now*, and where it has no exemplar that of *before*: the SDK hands each one out once."""
+    """Return *now* with the exemplars of *before* where it has none: the SDK hands each one out once."""
     found: Snapshot = {}
     for name, family in now.items():
         old = before[name].series if name in before else dict[Labels, Series]()
@@ -87,8 +87,8 @@ def with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
     return found
 
 
-def lasting(snapshot: Snapshot) -> Snapshot:
-    """What is left of a process that has ended: its counts, not its gauges, and no exemplars."""
+def without_gauges(snapshot: Snapshot) -> Snapshot:
+    """Return the counts of a process that has ended, without its gauges and exemplars."""
     return {
         name: replace(family, series={labels: Series(each.values) for labels, each in family.series.items()})
         for name, family in snapshot.items()
@@ -96,8 +96,8 @@ def lasting(snapshot: Snapshot) -> Snapshot:
     }
 
 
-def read(data: MetricsData | None) -> tuple[Snapshot, dict[str, str]]:
-    """The metrics that a reader collected, and the resource that they are of."""
+def read_metrics(data: MetricsData | None) -> tuple[Snapshot, dict[str, str]]:
+    """Return the collected metrics as a snapshot, and the attributes of their resource."""
     found: Snapshot = {}
     resource: dict[str, str] = {}
     for of_resource in data.resource_metrics if data else ():
@@ -136,7 +136,7 @@ def _series(point: Any) -> tuple[Labels, Series]:
 
 
 def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
-    """The newest exemplar of every bucket that has one."""
+    """Return the newest exemplar of every bucket that has one."""
     found: dict[int, Exemplar] = {}
     for each in sorted(point.exemplars or (), key=lambda one: int(one.time_unix_nano)):
         if each.trace_id and each.span_id:
@@ -147,7 +147,7 @@ def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
 
 
 def to_json(snapshot: Snapshot) -> list[Any]:
-    """As JSON can hold it."""
+    """Return *snapshot* as lists, numbers and texts, which JSON can hold."""
     return [
         [f.name, f.kind, f.help, f.bounds, [[labels, s.values, _plain(s.exemplars)] for labels, s in f.series.items()]]
         for f in snapshot.values()
@@ -159,10 +159,10 @@ def _plain(exemplars: Mapping[int, Exemplar]) -> list[Any]:
 
 
 def from_json(families: Any) -> Snapshot:
-    """The opposite of `to_json`.
+    """Return the snapshot that `to_json` made *families* of.
 
     Raises:
-        TypeError, ValueError: it is no such thing.
+        TypeError, ValueError: *families* has another form.
     """
     found: Snapshot = {}
     for name, kind, description, bounds, listed in families:
