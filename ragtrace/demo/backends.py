@@ -28,7 +28,6 @@ _START_S = 90.0
 """Phoenix takes 11 s on an idle machine, and makes its database anew."""
 _STOP_S = 10.0
 _POLL_S = 0.2
-_REQUEST_S = 5.0
 _SCRAPE_INTERVAL = "2s"
 """Interval of scrapes and rules: the 30 s of the rules' own are right for a service, and half a demo."""
 _ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -261,7 +260,7 @@ def beside(options: Options, progress: Progress) -> Generator[tuple[Outcome, Bac
 def _answers(url: str) -> bool:
     """Return whether a server on this machine answers GET *url* with a 2xx; no proxy is asked."""
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=_REQUEST_S):
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5.0):
             return True
     except (OSError, HTTPException):
         return False

@@ -14,7 +14,6 @@ from ragtrace.demo.documents import DemoError, Entry, Passage
 from ragtrace.demo.search import Index, tokens
 
 NOT_FOUND = "I could not find an answer to that in the documentation."
-_MOST_SENTENCES = 3
 _ENOUGH = 0.5
 """Share of the question's weight that a passage must cover; below it the generator says that it does not know."""
 _UNKNOWN_RARITY = 8.0
@@ -101,7 +100,7 @@ class ExtractiveModel:
                 fit += 3.0 if position == 0 else 0.5 / position  # the first sentence says what a thing does
                 fit += 4.0 * sum(bool(asks.search(question) and asks.search(text)) for asks in (_RAISES, _RETURNS))
                 fits[text] = fit
-        best = sorted(fits, key=lambda text: -fits[text])[:_MOST_SENTENCES]
+        best = sorted(fits, key=lambda text: -fits[text])[:3]
         return [text for text in fits if text in best]
 
 

@@ -140,8 +140,9 @@ class Outcome:
         return next((call.verdict.evaluator for call in self.calls if call.verdict.evaluator), "none")
 
     def worst(self, count: int) -> list[Call]:
-        """Return up to *count* flagged calls, those with the lowest faithfulness first."""
+        """Return up to *count* flagged calls, the lowest faithfulness first; of equal ones, those with a quote."""
         flagged = [call for call in self.calls if call.verdict.flagged and call.verdict.findings]
+        flagged.sort(key=lambda call: not any(finding.quote for finding in call.verdict.findings))
         return sorted(flagged, key=lambda call: call.verdict.faithfulness or 0.0)[:count]
 
     def timeline(self, columns: int) -> list[float | None]:

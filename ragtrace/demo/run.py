@@ -28,9 +28,6 @@ from ragtrace.demo.regression import SHARE, Invention, Release
 from ragtrace.demo.search import Index
 
 SERVICE = "ragtrace-demo"
-QUESTIONS = 400
-QUESTIONS_TO_A_SERVER = 40
-"""A served model takes seconds for what the built-in generator does in a millisecond."""
 
 _BASELINE_SHARE = 0.9
 """Share of the calls before the release that the baseline is learned from; some calls have no score."""
@@ -168,7 +165,7 @@ def running(options: Options, progress: Progress, to: Destinations) -> Generator
     started = time.monotonic()
     progress("Reading documents", 0, 1)
     documents = directory(options.docs) if options.docs else standard_library()
-    count = options.questions or (QUESTIONS_TO_A_SERVER if options.model else QUESTIONS)
+    count = options.questions or (40 if options.model else 400)  # a served model takes seconds for an answer
     questions = (document_questions if options.docs else library_questions)(documents, count, options.seed)
     if len(questions) < 2:
         raise DemoError(

@@ -59,7 +59,9 @@ def test_every_backend_shows_the_demo_and_is_stopped_with_it(tmp_path: Path) -> 
         assert len(groups) == 3
         _check_phoenix(found["Phoenix"]["url"])
         _check_prometheus(found["Prometheus"]["url"])
-        alerts = _get(f"{found['Alertmanager']['url']}/api/v2/alerts")
+        url = f"{found['Alertmanager']['url']}/api/v2/alerts"
+        wait_until(lambda: any("metric" in each["labels"] for each in _get(url)), 60, "the demo's alert is there")
+        alerts = _get(url)
         # Alertmanager hears of the rules of Prometheus, too; only the application's own alerts name a metric so.
         assert [each["labels"]["metric"] for each in alerts if "metric" in each["labels"]] == ["hallucinated"]
         process.send_signal(signal.SIGINT)
@@ -100,11 +102,13 @@ def _annotated(url: str) -> set[str]:
 
 
 def _check_prometheus(url: str) -> None:
+    query = 'ragtrace:30m:value{gen_ai_evaluation_name="hallucinated"}'
+    wait_until(lambda: bool(_query(url, query)), 60, "the recording rules have an estimate")
     rules = _get(f"{url}/api/v1/rules")["data"]["groups"]
     broken = [rule["name"] for group in rules for rule in group["rules"] if rule["health"] == "err"]
     assert len(rules) == 5
     assert not broken
-    [value] = _query(url, 'ragtrace:30m:value{gen_ai_evaluation_name="hallucinated"}')
+    [value] = _query(url, query)
     assert value["metric"]["job"] == "ragtrace-demo"
     assert 0.05 < float(value["value"][1]) < 0.3
     assert _query(url, "up == 1")
