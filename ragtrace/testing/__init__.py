@@ -1,6 +1,6 @@
-"""For tests of applications that use ragtrace, and for trying it without a key.
+"""Tools for tests of applications that use ragtrace, and for trying ragtrace without a key.
 
-Telemetry in memory, a judge with a script, a clock that you move, and a model server on this machine.
+Telemetry in memory, a scripted judge, a clock that the test moves, and a local model server.
 
 Example:
     captured = Captured()

@@ -1,4 +1,4 @@
-"""Telemetry in memory."""
+"""Exporters that keep telemetry in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Captured:
-    """Receives all telemetry in memory; give its `signals` to `configure(exporter=...)`."""
+    """Exporters that keep all telemetry in memory: `configure(exporter=captured.signals)`."""
 
     def __init__(self) -> None:
         self._spans = InMemorySpanExporter()
@@ -32,14 +32,14 @@ class Captured:
         return self._spans.get_finished_spans()
 
     def roots(self) -> list[ReadableSpan]:
-        """The spans that carry scores, or a status that says why not."""
+        """Return the spans that carry scores, or a status that says why there are none."""
         return [span for span in self.spans if semconv.EVAL_STATUS in (span.attributes or {})]
 
     def root(self) -> ReadableSpan:
-        """The one span with scores.
+        """Return the one span with scores.
 
         Raises:
-            LookupError: if there is none or more than one.
+            LookupError: there is no such span, or more than one.
         """
         roots = self.roots()
         if len(roots) != 1:
@@ -52,7 +52,7 @@ class Captured:
         return list(self._events.get_finished_logs())
 
     def metrics(self) -> dict[str, Any]:
-        """Each metric's data, by name, as the OpenTelemetry SDK collects them now."""
+        """Return each metric's data, by name, as the OpenTelemetry SDK collects them now."""
         data = self._metrics.get_metrics_data()
         if data is None:
             return {}

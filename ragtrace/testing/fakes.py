@@ -1,4 +1,4 @@
-"""A judge with a script, and a clock that you move."""
+"""Scripted judge, and a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _USUAL: Final = ("hallucinated", "faithfulness", "hallucination", "consistency",
 
 
 class FakeJudge:
-    """A judge that gives the judgements, or raises the errors, it was told; the last one for ever.
+    """Judge that returns scripted judgements, or raises scripted errors, in order; the last one repeats.
 
     Args:
         *script: `Judgement`s and exceptions, in order.
-        name: its id.
-        metrics: names of the metrics it offers; None: hallucinated, faithfulness, hallucination, consistency,
-            answered, and every metric that is not one of ragtrace's.
+        name: id of the judge.
+        metrics: names of the metrics that the judge offers; None: hallucinated, faithfulness, hallucination,
+            consistency, answered, and every metric that is not one of ragtrace's.
     """
 
     version = "1"
@@ -32,16 +32,16 @@ class FakeJudge:
         self._script = list(script)
         self._metrics = metrics
         self.calls: list[RagCall] = []
-        """The calls it was asked about."""
+        """Calls that the judge was asked about."""
 
     def offers(self, metric: Metric) -> bool:
-        """Whether *metric* is among those it was made for."""
+        """Return whether the judge offers *metric*."""
         if self._metrics is not None:
             return metric.name in self._metrics
-        return metric.name in _USUAL or not getattr(metric, "computes", False)  # of another's metric nobody knows
+        return metric.name in _USUAL or not getattr(metric, "computes", False)
 
     async def judge(self, call: RagCall) -> Judgement:
-        """The next item of the script."""
+        """Return, or raise, the next item of the script."""
         self.calls.append(call)
         item = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         if isinstance(item, BaseException):
@@ -50,7 +50,7 @@ class FakeJudge:
 
 
 class FakeClock:
-    """Seconds that pass only when you say so; call it to read it."""
+    """Clock that stands still until `advance`; calling it returns the time in seconds."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -59,5 +59,5 @@ class FakeClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let *seconds* pass."""
+        """Move the clock forward by *seconds*."""
         self.now += seconds

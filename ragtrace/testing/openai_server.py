@@ -1,4 +1,4 @@
-"""A model server on this machine that speaks OpenAI's protocol: honest by default, and as unkind as you tell it."""
+"""Local model server that speaks OpenAI's protocol: it answers by rule, or as a script says, failures included."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, cast
 
-from ragtrace.testing.completing import completion, embeddings, events
-from ragtrace.testing.honest import honest_answer
 from ragtrace.testing.replies import Reply, Request
+from ragtrace.testing.response_bodies import completion, embeddings, events
+from ragtrace.testing.rule_based_model import answer_by_rule
 
 Rule = Callable[[Request], "Reply | str | Mapping[str, object] | None"]
-"""The reply to a request; a text or a mapping: what the model writes; None: an honest answer."""
+"""Function that returns the reply to a request; a text or mapping: what the model writes; None: an answer by rule."""
 
 _START_S: Final = 10.0
 _MOST_REQUEST_BYTES: Final = 64 * 2**20
 
 
 class OpenAIServer:
-    """Serves chat completions, embeddings and the list of models on a free port while it is entered.
+    """Server of chat completions, embeddings and the list of models, on a free port while it is entered.
 
-    Without a script it answers prompts of ragtrace's honestly: a statement is supported if a chunk has its words, with
+    Without a script it answers ragtrace's prompts by rule: a statement is supported if a chunk has its words, with
     a quote from that chunk. Requests with any other JSON schema get a valid instance of it.
 
     Example:
@@ -40,11 +40,11 @@ class OpenAIServer:
         OpenAIServer(wrap=lambda text: f"```json\\n{text}\\n```", latency=0.2)
 
     Args:
-        *script: replies to the chat requests in order, the last one for ever; or one function that gives the reply.
+        *script: replies to the chat requests in order, the last one repeated; or one function that returns the reply.
         latency: seconds that a chat completion takes.
         rejects: "json_schema", "json_object", "non_streaming", or names of parameters: a request that has one is
             answered with status 400, in OpenAI's words.
-        wrap: what becomes of every text the model writes.
+        wrap: function applied to every text that the model writes.
         embed: the reply to requests for embeddings; None: vectors by the words of the texts.
     """
 
@@ -61,7 +61,7 @@ class OpenAIServer:
         self.requests: list[Request] = []
         """Every request, in the order of arrival."""
         self.n_connections = 0
-        """How many connections were made to it."""
+        """Number of connections that clients made."""
         self._chats = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="model server", daemon=True)
@@ -70,7 +70,7 @@ class OpenAIServer:
 
     @property
     def url(self) -> str:
-        """What to give as `base_url`."""
+        """Address for `base_url`."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property
@@ -124,7 +124,7 @@ class OpenAIServer:
                 await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """One request and its reply; False if the connection is to be closed."""
+        """Answer one request; return False if the connection is to be closed."""
         request = await self._received(reader)
         reply = self._reply(request)
         if reply.hangs:
@@ -152,13 +152,13 @@ class OpenAIServer:
         return request
 
     def _content(self, request: Request, reply: Reply) -> tuple[bytes, str]:
-        """The body of the answer, and its type."""
+        """Return the body of the response, and its content type."""
         if reply.body is not None:
             said = reply.body if isinstance(reply.body, (bytes, str)) else json.dumps(reply.body)
             return said if isinstance(said, bytes) else said.encode(), "application/json"
         if not request.path.endswith("/chat/completions"):
             return json.dumps(_other(request)).encode(), "application/json"
-        content = honest_answer(request) if reply.content is None else reply.content
+        content = answer_by_rule(request) if reply.content is None else reply.content
         text = content if isinstance(content, str) else json.dumps(content)
         if self._wrap is not None and reply.refusal is None:
             text = self._wrap(text)
@@ -169,7 +169,7 @@ class OpenAIServer:
         usage = bool(options and options.get("include_usage"))
         return events(body, usage=usage), "text/event-stream"
 
-    # --- what to answer ----------------------------------------------------------------------------------------------
+    # --- replies ----------------------------------------------------------------------------------------------
 
     def _reply(self, request: Request) -> Reply:
         if request.path.endswith("/embeddings"):

@@ -1,4 +1,4 @@
-"""What the model server is asked, and what it can be told to answer."""
+"""Requests that the model server received, and replies that a script gives it."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from ragtrace.judges.llm.response_format import SCHEMA_FOLLOWS
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked, and when."""
+    """Request that the model server received."""
 
     number: int
     """From 0, in the order of arrival."""
     at: float
-    """Seconds on the monotonic clock."""
+    """Time of arrival, in seconds on the monotonic clock."""
     path: str
     headers: Mapping[str, str]
-    """Names in small letters."""
+    """Headers, with names in small letters."""
     body: dict[str, Any]
 
     @property
     def system(self) -> str:
-        """The instructions."""
+        """Instructions: the system messages."""
         return "\n".join(_content(message) for message in self._messages if message.get("role") == "system")
 
     @property
     def user(self) -> str:
-        """The first message of the user."""
+        """First message of the user."""
         return next((_content(message) for message in self._messages if message.get("role") == "user"), "")
 
     @property
     def is_repair(self) -> bool:
-        """Whether it asks for a better reply than the one before."""
+        """Whether the request asks for a better reply than the one before."""
         return any(message.get("role") == "assistant" for message in self._messages)
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON schema of the reply: in `response_format` or, on lower rungs of the ladder, in the instructions."""
+        """JSON schema of the reply, from `response_format` or from the instructions; None if there is none."""
         wanted = _dict(_dict(self.body.get("response_format")).get("json_schema")).get("schema")
         if wanted:
             return _dict(wanted)
@@ -51,7 +51,7 @@ class Request:
 
     @property
     def data(self) -> dict[str, Any] | None:
-        """What a prompt of ragtrace's is about: the object under the random key of the user message."""
+        """Data of a prompt of ragtrace: the object under the random key of the user message."""
         outer = _dict(_parsed(self.user))
         return _dict(next(iter(outer.values()))) if len(outer) == 1 else None
 
@@ -79,19 +79,19 @@ def _parsed(text: str) -> object:
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server answers to one request, and when.
+    """Reply of the server to one request.
 
     Args:
         content: what the model writes; a mapping is written as JSON; None: an answer by rule.
-        status: of HTTP.
-        body: instead of a completion; a mapping is written as JSON.
-        headers: besides those of every answer.
+        status: HTTP status.
+        body: response body instead of a completion; a mapping is written as JSON.
+        headers: response headers besides the usual ones.
         after: seconds until it answers.
         finish: why the model stopped: "stop", "length", "content_filter".
-        refusal: what it says instead of an answer.
-        hangs: never answers; the connection stays open.
-        drops: closes the connection instead of answering.
-        streams: send events though the request asks for one body.
+        refusal: text with which the model refuses to answer.
+        hangs: whether to never answer, with the connection open.
+        drops: whether to close the connection instead of answering.
+        streams: whether to send events although the request asks for one body.
         usage: tokens read and written; None: the server does not say; default: counted.
     """
 
@@ -118,14 +118,14 @@ class Reply:
         body: Mapping[str, object] | str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """An error, in OpenAI's shape; *body*: in another one."""
+        """Return an error in OpenAI's shape, or with another *body*."""
         error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
         text = body if isinstance(body, str) else json.dumps({"error": error} if body is None else body)
         return cls(status=status, body=text.encode(), headers=headers or {})
 
     @classmethod
     def too_many(cls, seconds: float | None = None, *, date: bool = False) -> Reply:
-        """429, with a Retry-After in seconds or, as the standard allows, as a date; None: without one."""
+        """Return a 429 whose Retry-After is *seconds*, as a date if *date*; None: without the header."""
         headers: dict[str, str] = {}
         if seconds is not None:
             headers["Retry-After"] = formatdate(time() + seconds, usegmt=True) if date else f"{seconds:g}"
@@ -133,35 +133,35 @@ class Reply:
 
     @classmethod
     def refusing(cls, why: str = "I'm sorry, I can't help with that.") -> Reply:
-        """The model refuses, in the field made for it."""
+        """Return a reply in which the model refuses, in the field for refusals."""
         return cls(content="", refusal=why)
 
     @classmethod
     def filtering(cls) -> Reply:
-        """A content filter takes the reply away."""
+        """Return a reply whose text a content filter removed."""
         return cls(content="", finish="content_filter")
 
     @classmethod
     def cutting_off(cls, content: str = '{"sentences": [{"id": "s1", "rel') -> Reply:
-        """The reply ends at the most tokens allowed."""
+        """Return a reply that is cut off at the limit of tokens."""
         return cls(content=content, finish="length")
 
     @classmethod
     def hanging(cls) -> Reply:
-        """No answer at all."""
+        """Return a reply that never comes."""
         return cls(hangs=True)
 
     @classmethod
     def dropping(cls) -> Reply:
-        """The connection is closed instead."""
+        """Return a reply that is a closed connection."""
         return cls(drops=True)
 
     @classmethod
     def babbling(cls) -> Reply:
-        """Bytes that are no JSON."""
+        """Return a reply of bytes that are no JSON."""
         return cls(body=b'\x00{"choices": [[[ \xff\xfe never mind')
 
     @classmethod
     def flooding(cls, n_bytes: int = 20_000_000) -> Reply:
-        """A reply of that size."""
+        """Return a reply of *n_bytes* characters."""
         return cls(content="x" * n_bytes)

@@ -34,9 +34,9 @@ from time import monotonic
 from typing import IO, Any, Final
 
 from ragtrace.testing import OpenAIServer, Reply
-from ragtrace.testing.completing import completion
-from ragtrace.testing.honest import honest_answer
 from ragtrace.testing.replies import Request
+from ragtrace.testing.response_bodies import completion
+from ragtrace.testing.rule_based_model import answer_by_rule
 
 LATENCY_S: Final = 0.1
 CONCURRENCY: Final = 16
@@ -128,7 +128,7 @@ def _serve() -> int:
             request.body["messages"][-1]["content"].partition(":")[2],
         )
         if said not in known:
-            known[said] = json.dumps(completion(request.body, honest_answer(request), Reply())).encode()
+            known[said] = json.dumps(completion(request.body, answer_by_rule(request), Reply())).encode()
         return Reply(body=known[said])
 
     with OpenAIServer(answer, latency=LATENCY_S) as server:

@@ -15,8 +15,8 @@ from ragtrace.core.types import Document, Judgement, Metric, RagCall, Score
 from ragtrace.judges.llm.interview import Mode
 from ragtrace.metrics import registry
 from ragtrace.testing import OpenAIServer, Reply
-from ragtrace.testing.honest import honest_answer
 from ragtrace.testing.replies import Request
+from ragtrace.testing.rule_based_model import answer_by_rule
 
 CHUNKS = (
     "The Eiffel Tower is 330 metres high. It stands in Paris.",
@@ -209,7 +209,7 @@ def test_every_request_limits_its_reply(mode: Mode) -> None:
     with OpenAIServer() as server:
         judged(server, PLAIN, mode=mode)
         for request in server.chats:
-            written = len(honest_answer(request)) // 4
+            written = len(answer_by_rule(request)) // 4
             assert 3 * written < request.body["max_tokens"] <= 16_000
 
 

@@ -1,7 +1,7 @@
-"""What an honest model would say, by rule: a passage supports what has its words, numbers and names.
+"""Rule-based model that answers ragtrace's prompts: a passage supports a statement if it has its words and numbers.
 
-It knows what the fields of ragtrace's replies mean, and reads from a request's schema which of them are wanted. Any
-other schema gets the smallest instance that is valid.
+The model knows the meaning of the fields in ragtrace's replies, and reads from a request's schema which of them are
+wanted. For any other schema it writes the smallest valid instance.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ from typing import Any, Final, cast
 
 from ragtrace.judges.lexical.sentences import sentences
 from ragtrace.judges.llm.quotes import TextTerms, absent_terms
-from ragtrace.testing.instances import arguments_of, instance, schema_in
 from ragtrace.testing.replies import Request
 
 _WORDS: Final = re.compile(r"\w{3,}")
 _ENOUGH: Final = 0.6
-"""Share of a statement's words that a passage must have."""
+"""Share of a statement's words that a supporting passage must have."""
 _ABSTENTIONS: Final = (
     *("i don't know", "i do not know", "cannot answer", "can't answer", "no information"),
     *("could not find", "couldn't find", "cannot find", "can't find"),
 )
+_DEEPEST: Final = 12
+_MOST_BRACES: Final = 50
+_VALUES: Final[Mapping[str, Any]] = {"string": "", "boolean": True, "null": None}
 _NUGGET_WORDS: Final = 12
 _QUESTIONS: Final = 3
 
 Record = dict[str, Any]
 
 
-def honest_answer(request: Request) -> str:
-    """What the model writes."""
+def answer_by_rule(request: Request) -> str:
+    """Return the text that the model writes in answer to *request*."""
     schema, data = request.schema, request.data
     if schema is not None:
-        return json.dumps(instance(schema) if data is None else _Honest(data).reply(schema))
+        return json.dumps(instance(schema) if data is None else _RuleBasedModel(data).reply(schema))
     found = schema_in(request.body) or arguments_of(request.body)
     return json.dumps(instance(found)) if found is not None else "Yes."
 
 
-class _Honest:
-    """One request's data, and what is true of it."""
+class _RuleBasedModel:
+    """Data of one request, and the verdicts of the rules about it."""
 
     def __init__(self, data: Record) -> None:
         self._data = data
@@ -49,7 +51,7 @@ class _Honest:
         self._said = {id_: TextTerms(self._texts[id_]) for id_ in self._chunks}
 
     def reply(self, schema: Mapping[str, Any]) -> Record:
-        """A reply with every field that *schema* has."""
+        """Return a reply with every field that *schema* has."""
         return {name: self._field(name, part) for name, part in schema.get("properties", {}).items()}
 
     def _field(self, name: str, schema: Record) -> Any:
@@ -76,14 +78,12 @@ class _Honest:
         return value
 
     def _nearest(self, value: str, allowed: list[Any]) -> Any:
-        """The same in the words of another scale."""
+        """Return the label of the scale *allowed* that is closest to *value*."""
         good = value in ("supported", "full", "support", "yes", "entailment")
         scale = [label for label in ("full", "support", "supported", "yes", "entailment") if label in allowed]
         bad = [label for label in ("none", "not_support", "not_found", "no", "neutral") if label in allowed]
         found = scale if good else bad
         return found[0] if found else allowed[-1 if good else 0]
-
-    # --- what the reply lists ----------------------------------------------------------------------------------------
 
     def _all_entries(self) -> list[Record]:
         lists = [self._listed(name) for name in self._data]
@@ -95,7 +95,7 @@ class _Honest:
         return [cast("Record", entry) for entry in entries if isinstance(entry, dict) and "id" in entry]
 
     def _entries(self, name: str) -> list[Record]:
-        """What the reply has an entry for under *name*."""
+        """Return the items that the list *name* of the reply has an entry for."""
         if name == "statements":
             stated = [{**s, "id": f"t{n}", "sentences": [s["id"]]} for n, s in enumerate(self._sentences, 1)]
             return self._listed("given_statements") + stated
@@ -107,7 +107,7 @@ class _Honest:
         return listed or [{"id": f"{name[0]}{n}", "text": text} for n, text in enumerate(self._written(name), 1)]
 
     def _written(self, name: str) -> list[str]:
-        """The texts of a list that the model writes itself."""
+        """Return the texts of a list that the model writes itself."""
         source = self._data.get(name)
         if isinstance(source, str):
             return _sentences(source)
@@ -125,10 +125,8 @@ class _Honest:
         whole = self._data.get("answer")
         return whole if isinstance(whole, str) else " ".join(str(s.get("text", "")) for s in self._sentences)
 
-    # --- what is true ------------------------------------------------------------------------------------------------
-
     def best(self, text: str) -> tuple[str, float]:
-        """The chunk that has most of the words of *text*, and the share it has; none if it lacks a number or name."""
+        """Return the chunk with most of the words of *text*, and their share; 0 if the chunk lacks a number or name."""
         words = _words(text)
         shares = {
             id_: 0.0 if absent_terms(text, [self._said[id_]]) else _share(words, self._words[id_])
@@ -142,7 +140,7 @@ class _Honest:
         return [chunk] if share >= _ENOUGH else []
 
     def quote(self, entry: Record) -> str:
-        """The sentence of the chunk that shows the support."""
+        """Return the sentence of the chunk that supports the entry best."""
         words = _words(str(entry.get("text", "")))
         found = [text for id_ in self.evidence(entry) for text in _sentences(self._texts[id_])]
         return max(found, key=lambda text: _share(words, _words(text)), default="")
@@ -163,7 +161,7 @@ class _Honest:
         return "yes" if _share(words, chunk) >= _ENOUGH else "no"
 
     def label(self, entry: Record) -> str:
-        """How a claim of one side stands to the text of the other."""
+        """Return whether the text of the other side entails a claim of one side."""
         other = self._data.get("reference" if entry["side"] == "answer" else "answer")
         same = _share(_words(str(entry.get("text", ""))), _words(str(other))) >= _ENOUGH
         return "entailment" if same else "neutral"
@@ -177,7 +175,7 @@ class _Honest:
         return "abstained" if any(words in low for words in _ABSTENTIONS) else "answered"
 
     def score(self) -> str:
-        """Of a free criterion: high if the answer has words at all."""
+        """Return the score on a free criterion: high unless the answer abstains."""
         return "9" if self.answer_label() == "answered" else "1"
 
     def questions(self) -> list[str]:
@@ -185,30 +183,30 @@ class _Honest:
         return [f"What about {head}?" for head in heads]
 
 
-_RULES: Final[Mapping[str, Callable[[_Honest, Record], Any]]] = {
-    "id": lambda honest, entry: entry["id"],
-    "text": lambda honest, entry: str(entry.get("text", "")),
-    "sentence_ids": lambda honest, entry: entry.get("sentences", []),
-    "turn_ids": lambda honest, entry: entry.get("turns", []),
-    "checkable": lambda honest, entry: "yes" if honest.answer_label() == "answered" else "no",
-    "relevant": lambda honest, entry: "yes",
-    "evidence_chunk_ids": lambda honest, entry: honest.evidence(entry),
-    "quote": lambda honest, entry: honest.quote(entry),
-    "support": lambda honest, entry: honest.support(entry),
-    "contradicted": lambda honest, entry: "no",
-    "grade": lambda honest, entry: honest.grade(entry),
-    "answer_rating": lambda honest, entry: "3" if honest.answer_label() == "answered" else "0",
-    "answer_label": lambda honest, entry: honest.answer_label(),
-    "noncommittal": lambda honest, entry: "no" if honest.answer_label() == "answered" else "yes",
-    "questions": lambda honest, entry: honest.questions(),
-    "steps": lambda honest, entry: [f"Step {n}: read the answer and hold it against the criteria." for n in (1, 2, 3)],
-    "reason": lambda honest, entry: "By rule.",
-    "score": lambda honest, entry: honest.score(),
-    "importance": lambda honest, entry: "vital",
-    "assignment": lambda honest, entry: honest.assignment(entry),
-    "state": lambda honest, entry: "satisfied",
-    "label": lambda honest, entry: honest.label(entry),
-    "entails": lambda honest, entry: honest.entails(entry),
+_RULES: Final[Mapping[str, Callable[[_RuleBasedModel, Record], Any]]] = {
+    "id": lambda model, entry: entry["id"],
+    "text": lambda model, entry: str(entry.get("text", "")),
+    "sentence_ids": lambda model, entry: entry.get("sentences", []),
+    "turn_ids": lambda model, entry: entry.get("turns", []),
+    "checkable": lambda model, entry: "yes" if model.answer_label() == "answered" else "no",
+    "relevant": lambda model, entry: "yes",
+    "evidence_chunk_ids": lambda model, entry: model.evidence(entry),
+    "quote": lambda model, entry: model.quote(entry),
+    "support": lambda model, entry: model.support(entry),
+    "contradicted": lambda model, entry: "no",
+    "grade": lambda model, entry: model.grade(entry),
+    "answer_rating": lambda model, entry: "3" if model.answer_label() == "answered" else "0",
+    "answer_label": lambda model, entry: model.answer_label(),
+    "noncommittal": lambda model, entry: "no" if model.answer_label() == "answered" else "yes",
+    "questions": lambda model, entry: model.questions(),
+    "steps": lambda model, entry: [f"Step {n}: read the answer and hold it against the criteria." for n in (1, 2, 3)],
+    "reason": lambda model, entry: "By rule.",
+    "score": lambda model, entry: model.score(),
+    "importance": lambda model, entry: "vital",
+    "assignment": lambda model, entry: model.assignment(entry),
+    "state": lambda model, entry: "satisfied",
+    "label": lambda model, entry: model.label(entry),
+    "entails": lambda model, entry: model.entails(entry),
 }
 
 
@@ -222,3 +220,67 @@ def _share(words: set[str], others: set[str]) -> float:
 
 def _sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in sentences(text)]
+
+
+def instance(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
+    """Return a value that is valid against *schema*: as few items as it allows, the first of its alternatives."""
+    root = schema if root is None else root
+    if depth > _DEEPEST:
+        return None
+    if "$ref" in schema:
+        return instance(_referred(str(schema["$ref"]), root), root, depth + 1)
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    for key in ("anyOf", "oneOf", "allOf"):
+        if schema.get(key):
+            return instance(schema[key][0], root, depth + 1)
+    return _typed(schema, root, depth)
+
+
+def _typed(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
+    given: object = schema.get("type", "object" if "properties" in schema else "string")
+    kinds = cast("list[object]", given) if isinstance(given, list) else [given]
+    kind = str(kinds[0]) if kinds else ""
+    if kind == "object":
+        properties: Mapping[str, Any] = schema.get("properties", {})
+        return {name: instance(part, root, depth + 1) for name, part in properties.items()}
+    if kind == "array":
+        return [instance(schema.get("items", {}), root, depth + 1)] * int(schema.get("minItems", 0))
+    if kind in ("number", "integer"):
+        return schema.get("minimum", schema.get("maximum", 1))
+    return _VALUES.get(kind, "")
+
+
+def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Any = root
+    for step in reference.removeprefix("#/").split("/"):
+        found = found.get(step, {})
+    return cast("Mapping[str, Any]", found)
+
+
+def arguments_of(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the schema of the arguments of the first tool that a request offers; None if it offers none."""
+    tools: Any = body.get("tools")
+    return tools[0].get("function", {}).get("parameters") if tools else None
+
+
+def schema_in(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return a JSON schema from the text of a prompt, where libraries without structured output put it, or None."""
+    decoder = json.JSONDecoder()
+    for message in body.get("messages", []):
+        text = str(message.get("content", ""))
+        at = text.find("{")
+        for _ in range(_MOST_BRACES):
+            if at < 0:
+                break
+            try:
+                found: Any = decoder.raw_decode(text, at)[0]
+            except ValueError:
+                found = None
+            if isinstance(found, dict) and "properties" in found:
+                return cast("Mapping[str, Any]", found)
+            at = text.find("{", at + 1)
+    return None

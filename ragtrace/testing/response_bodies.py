@@ -1,4 +1,4 @@
-"""The bodies that a model server sends: completions, streams of them, embeddings."""
+"""Response bodies of a model server: completions, their streams, and embeddings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _TOKENS: Final = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _PIECE_CHARS: Final = 40
 _DIMENSIONS: Final = 64
 _SURE: Final = 0.8
-"""Probability given to a number the model writes; the next number gets the rest."""
+"""Probability of a number that the model writes; the next higher number gets the rest."""
 
 
 def completion(request: dict[str, Any], content: str, reply: Reply) -> dict[str, Any]:
-    """The body of a chat completion."""
+    """Return the body of a chat completion."""
     message = {"role": "assistant", "content": content, "refusal": reply.refusal}
     body: dict[str, Any] = {
         "id": "chatcmpl-local",
@@ -58,7 +58,7 @@ def _token(text: str, top: int) -> dict[str, Any]:
 
 
 def events(body: dict[str, Any], *, usage: bool) -> bytes:
-    """The same completion as server-sent events."""
+    """Return the completion *body* as server-sent events."""
     chunks: list[dict[str, Any]] = []
     for choice in body["choices"]:
         chunks += [_chunk(body, choice, piece) for piece in _pieces(choice)]
@@ -88,7 +88,7 @@ def _shared(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def embeddings(request: dict[str, Any]) -> dict[str, Any]:
-    """The body of an embeddings answer: texts with words in common have vectors with a small angle."""
+    """Return the body of an embeddings response: texts that share words have vectors with a small angle."""
     asked = request.get("input", [])
     texts: list[str] = [asked] if isinstance(asked, str) else list(asked)
     vectors = [_vector(str(text), int(request.get("dimensions") or _DIMENSIONS)) for text in texts]
@@ -103,7 +103,7 @@ def embeddings(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _vector(text: str, dimensions: int) -> list[float]:
-    """Words counted by their hash, brought to length 1."""
+    """Return the counts of words by their hash, as a vector of length 1."""
     counts = [0.0] * dimensions
     for word in re.findall(r"\w+", text.lower()) or [text]:
         counts[crc32(word.encode("utf-8", "replace")) % dimensions] += 1.0
