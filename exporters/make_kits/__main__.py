@@ -14,7 +14,7 @@ _HEAD: Final = "# Made by `python -m exporters.make_kits` in the sources of ragt
 
 
 def made() -> dict[str, str]:
-    """Text of every generated file, by its path in the kits."""
+    """Return the text of every generated file, by its path in the kits."""
     found = {f"prometheus/{name}": _yaml({"groups": groups}) for name, groups in rules.files().items()}
     found["prometheus/tests.yml"] = _yaml(rule_tests.file())
     found["prometheus/week.tests.yml"] = _yaml(rule_tests.week())

@@ -65,19 +65,19 @@ FULL, HALF, THIRD = 24, 12, 8
 
 
 def query(expr: str, legend: str = "", *, ref: str = "A", exemplars: bool = False) -> prometheus.Dataquery:
-    """A query over the time shown."""
+    """Return a query over the time range shown."""
     found = prometheus.Dataquery().expr(expr).legend_format(legend or "__auto").ref_id(ref).datasource(SOURCE)
     return found.exemplar(exemplars).range()
 
 
 def at_once(expr: str, ref: str) -> prometheus.Dataquery:
-    """A query of the moment, for a table."""
+    """Return a query of the current values, for a table."""
     found = prometheus.Dataquery().expr(expr).legend_format("__auto").ref_id(ref).datasource(SOURCE)
     return found.instant().format(PromQueryFormat.TABLE)
 
 
 def legend(*calculated: str) -> common.VizLegendOptions:
-    """A legend below the picture, with a figure for each series if asked."""
+    """Return a legend below the plot, with the *calculated* figures of each series."""
     found = common.VizLegendOptions().display_mode(units.LegendDisplayMode.LIST).show_legend(True)
     return found.placement(units.LegendPlacement.BOTTOM).calcs(list(calculated))
 
@@ -85,7 +85,7 @@ def legend(*calculated: str) -> common.VizLegendOptions:
 def lines(
     title: str, description: str, *queries: prometheus.Dataquery, unit: str = "short", span: int = THIRD
 ) -> Panel:
-    """Series over time, from 0 on."""
+    """Return a panel of lines over time, with an axis from 0."""
     panel = timeseries.Panel().title(title).description(description).datasource(SOURCE).unit(unit)
     panel = panel.span(span).height(8).line_width(2).fill_opacity(8).min(0).show_points(units.VisibilityMode.NEVER)
     panel = panel.legend(legend()).tooltip(
@@ -97,18 +97,18 @@ def lines(
 
 
 def stacked(title: str, description: str, *queries: prometheus.Dataquery, unit: str) -> Panel:
-    """Series over time, one upon the other."""
+    """Return a panel of stacked areas over time."""
     panel = lines(title, description, *queries, unit=unit, span=HALF).fill_opacity(40).line_width(1)
     return panel.stacking(common.StackingConfig().mode(units.StackingMode.NORMAL).group("A"))
 
 
 def style(**properties: object) -> list[model.DynamicConfigValue]:
-    """Properties of one series; `__` stands for a dot."""
+    """Return the display properties of one series; `__` in a name stands for a dot."""
     return [model.DynamicConfigValue(id_val=key.replace("__", "."), value=value) for key, value in properties.items()]
 
 
 def fixed(colour: str) -> dict[str, str]:
-    """A colour whatever the value is."""
+    """Return a colour that does not depend on the value."""
     return {"mode": "fixed", "fixedColor": colour}
 
 
@@ -195,7 +195,7 @@ def _overview() -> list[Panel]:
 
 
 def _marks() -> list[dashboard.AnnotationQuery]:
-    """Spikes, marked in every panel over time."""
+    """Return the annotations that mark spikes in every panel over time."""
     own = f'{ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="spiking"}} == 1'
     asked = {"Spike by the rules": f"{ACTIVE}{{{HERE}}}", "Spike by the application's alert": own}
     return [
@@ -221,7 +221,7 @@ _CODE: Final = {name: number for number, (name, _) in enumerate(_STATES, start=1
 
 
 def estimates_now() -> Panel:
-    """Every estimate of the moment in figures."""
+    """Return the table of the current estimates."""
     value = f"ragtrace:${{window}}:value{{{_SHOWN}}}"
     counted = f"round(sum by ({BY}) (increase({SCORES}{{{_SHOWN}}}[${{window}}]))) and on ({BY}) {value}"
     objective = f"sum by ({BY}) (0 * {value}) + on ({METRIC}) group_left () ({MOST} or {LEAST})"
@@ -323,7 +323,7 @@ def workflow_panels() -> list[Panel]:
 
 
 def distribution() -> Panel:
-    """Single scores, with the way to their traces."""
+    """Return the heatmap of scores, whose exemplars link to traces."""
     counted = f'sum by (le) (increase({SCORE}{{{HERE}, {METRIC}="$metric", {EVALUATOR}="$evaluator"}}{RATE}))'
     colour = heatmap.HeatmapColorOptions().scheme("Blues").mode(heatmap_model.HeatmapColorMode.SCHEME).steps(32)
     panel = heatmap.Panel().title("Distribution of scores: $metric by $evaluator").datasource(SOURCE).span(14).height(9)
@@ -338,7 +338,7 @@ def distribution() -> Panel:
 
 
 def alert_states(timing: Timing) -> Panel:
-    """One row an alert, coloured by its state."""
+    """Return the panel with a row for each alert, coloured by its state."""
     panel = statetimeline.Panel().title("Alerts and their states").datasource(SOURCE).span(10).height(9)
     by_value = dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS)
     panel = panel.merge_values(True).show_value(units.VisibilityMode.AUTO).legend(legend()).no_value("none")
@@ -389,7 +389,7 @@ def _rows(timing: Timing) -> list[tuple[str, str]]:
 
 
 def _rule(alert: str, state: str, looked: str, where: str) -> str:
-    """The number of a rule's state: fine only while *looked* says that it had something to look at."""
+    """Return the query for the number of a rule's state: ok only while *looked* finds data for the rule."""
     found = f'max(ALERTS{{alertname=~"{alert}", alertstate="{{}}", {where}}})'
     firing, pending = found.replace("{}", "firing"), found.replace("{}", "pending")
     return f"{firing} * {_CODE[state]} or {pending} * {_CODE['pending']} or {looked}"
@@ -413,7 +413,7 @@ _ONE = f'{SERVICE}, {EVALUATOR}="$evaluator"'
 
 
 def call_panels() -> list[Panel]:
-    """What became of the calls, for one evaluator at a time: two evaluators look at the same calls."""
+    """Return the panels of calls by outcome, for one evaluator at a time: all evaluators see the same calls."""
     ours = f'{HERE}, {EVALUATOR}="$evaluator"'
     offered = f'{CALLS}{{{ours}, {OUTCOME}="offered"}}'
     fates = f'{CALLS}{{{ours}, {OUTCOME}!="offered"}}'
@@ -454,7 +454,7 @@ def call_panels() -> list[Panel]:
 
 
 def judge_panels() -> list[Panel]:
-    """Time, work, tokens, money and failures."""
+    """Return the panels of the judge: time, work, tokens, cost and failures."""
     kind = label_name(semconv.TOKEN_TYPE)
     failed = f'sum by ({EVALUATOR}, {REASON}) (rate({CALLS}{{{SERVICE}, {OUTCOME}="failed"}}{RATE}))'
     cost = f"sum by ({EVALUATOR}) (rate({JUDGE_COST}{{{SERVICE}}}{RATE})) * 3600"
@@ -516,7 +516,7 @@ def _judged() -> list[prometheus.Dataquery]:
 
 
 def application_panels() -> list[Panel]:
-    """What users wait for, and what waits for scores."""
+    """Return the panels of the application: answer times, and calls that wait for scores."""
     kind = label_name(semconv.OPERATION_NAME)
     whole = f"sum by (le, {WORKFLOW}) (rate({WORKFLOW_SECONDS}_bucket{{{HERE}}}{RATE}))"
     return [
@@ -551,7 +551,7 @@ def _mean(seconds: str, by: str, where: str) -> str:
 
 
 def build(timing: Timing) -> dashboard.Dashboard:
-    """The dashboard."""
+    """Build the dashboard for rules of that *timing*."""
     found = dashboard.Dashboard("ragtrace: quality of RAG answers").uid("ragtrace-quality").tags(["ragtrace", "rag"])
     found = found.description("Hallucination rate and consistency of live RAG calls, with intervals.").readonly()
     found = found.refresh("30s").time("now-3h", "now").timezone("browser").tooltip(model.DashboardCursorSync.CROSSHAIR)
@@ -580,7 +580,7 @@ def build(timing: Timing) -> dashboard.Dashboard:
 
 
 def text_of(timing: Timing | None = None) -> str:
-    """The dashboard as Grafana's JSON, for rules of that *timing*."""
+    """Return the dashboard as Grafana's JSON, for rules of that *timing*."""
     made = build(timing or Timing()).build()
     for number, panel in enumerate(made.panels or (), start=1):
         panel.id_val = number

@@ -47,7 +47,7 @@ class _Steps(Floats):
 
 
 def series(labels: str, moments: Moments, shape: str) -> list[dict[str, str]]:
-    """Counters that rise by *moments* a minute; *shape* is promtool's notation with `{}` for the step of each."""
+    """Return counters that rise by *moments* a minute; *shape* is promtool's notation with `{}` for the step of each."""
     return [
         {"series": f'{MOMENTS}{{{labels}, {MOMENT}="{name}"}}', "values": shape.replace("{}", repr(value))}
         for name, value in zip(NAMES, moments.values(), strict=True)
@@ -55,12 +55,12 @@ def series(labels: str, moments: Moments, shape: str) -> list[dict[str, str]]:
 
 
 def of(metric: str = "hallucinated", workflow: str = "ask", job: str = "bot") -> str:
-    """Labels of a series of moments."""
+    """Return the labels of a series of moments."""
     return f'{JOB}="{job}", {METRIC}="{metric}", {WORKFLOW}="{workflow}", {EVALUATOR}="judge"'
 
 
 def rate(bad: float, judged: float = 10.0) -> Moments:
-    """What *judged* calls a minute add, all judged, of which the share *bad* has the score 1."""
+    """Return the moments of *judged* judged calls, of which the share *bad* has the score 1."""
     return sum(
         (
             Moments(*(count * value for value in (of_seen() + of_judged(score, 1.0)).values()))
@@ -71,7 +71,7 @@ def rate(bad: float, judged: float = 10.0) -> Moments:
 
 
 def _sampled() -> Moments:
-    """A minute of screened traffic, of which some calls are judged with different probabilities."""
+    """Return the moments of screened calls, some of which are judged, with different probabilities."""
     calls = [of_seen(f) for f in (0.0, 0.1, 0.1, 0.4, 0.9, 0.2, 0.0, 0.3)]
     judged = [of_judged(y, p, f) for y, p, f in ((1.0, 0.5, 0.9), (0.0, 0.2, 0.1), (0.5, 0.5, 0.4), (0.0, 0.2, 0.0))]
     ruled = [of_judged(y, 1.0, f, seen=1.0, ruled=True) for y, f in ((1.0, 0.2), (0.0, 0.3), (0.5, 0.0))]
@@ -79,7 +79,7 @@ def _sampled() -> Moments:
 
 
 def recorded() -> Test:
-    """Every step of every estimate, against the library; where nothing is judged, none."""
+    """Return the test of every step of every estimate against the library; without judged calls there is none."""
     expected: list[tuple[str, str, float | None]] = []
     for window, minutes in _MINUTES.items():
         for workflow, moments in (("ask", _sampled()), ("guide", rate(0.1))):
@@ -135,7 +135,7 @@ def _scenario(name: str, inputs: list[dict[str, str]], checks: list[Test]) -> Te
 
 
 def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, str]]:
-    """Counters through phases of so many minutes; None: the process is gone."""
+    """Return counters through phases of so many minutes; None: the process is gone."""
     lines = []
     for index, name in enumerate(NAMES):
         parts, at = list[str](), 0.0
@@ -151,7 +151,7 @@ def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, 
 
 
 def scenarios() -> list[Test]:
-    """Alerts that fire and alerts that do not."""
+    """Return the tests of alerts that fire and alerts that do not."""
     healthy, spiking = rate(0.01), rate(0.4)
     unfaithful = rate(0.5)
     return [

@@ -68,7 +68,7 @@ class Timing:
     quiet: str = "15m"
     """Without a score for so long there are no data."""
     patience: str = "5m"
-    """How long data may be missing before somebody is told: a restart takes less."""
+    """How long data may be missing before an alert fires: a restart takes less."""
     memory: str = "1d"
     """What was scored within it is missed."""
     trouble: str = "10m"
@@ -77,7 +77,7 @@ class Timing:
 
 
 def objectives() -> Rule:
-    """The group that a user edits."""
+    """Return the group of objectives, which the user edits."""
     return {
         "name": "ragtrace-objectives",
         "rules": [
@@ -96,7 +96,7 @@ def objectives() -> Rule:
 
 
 def estimates(timing: Timing) -> list[Rule]:
-    """A group a window: `ragtrace:30m:value`, `:low` and `:high`, and the steps of the algebra before them."""
+    """Return a group for each window: `ragtrace:30m:value`, `:low` and `:high`, after the steps of their algebra."""
     return [
         {
             "name": f"ragtrace-estimates-{window}",
@@ -166,7 +166,7 @@ def _fell(timing: Timing) -> Rule:
 
 
 def alerts(timing: Timing) -> Rule:
-    """The group of the alerts, with what they remember."""
+    """Return the group of the alerts, with the records of their state."""
     return {
         "name": "ragtrace-alerts",
         "interval": timing.interval,
@@ -184,7 +184,7 @@ def alerts(timing: Timing) -> Rule:
 
 
 def _beyond(low: str, high: str) -> str:
-    """The series for which *low* is above, or *high* below, the objective of their metric."""
+    """Return the query for series whose *low* is above, or whose *high* is below, the objective of their metric."""
     on = f"on ({METRIC}) group_left ()"
     return f"{low} > {on} {MOST} or {high} < {on} {LEAST}"
 
@@ -288,7 +288,7 @@ def _judge_failing(timing: Timing) -> Rule:
 
 
 def _risen(series: str, window: str) -> str:
-    """The counters that rose, those that are new included: their first value is not in `increase`."""
+    """Return the query for counters that rose; new ones, whose first value `increase` misses, are included."""
     return f"increase({series}[{window}]) > 0 or ({series} > 0 unless {series} offset {window})"
 
 
@@ -319,7 +319,7 @@ def _not_posted(timing: Timing) -> Rule:
 
 
 def files(timing: Timing | None = None) -> dict[str, list[Rule]]:
-    """The groups of every rule file, by its name."""
+    """Return the groups of every rule file, by its name."""
     timing = timing or Timing()
     return {
         "objectives.rules.yml": [objectives()],

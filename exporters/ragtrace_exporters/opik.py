@@ -67,7 +67,7 @@ class OpikScores(ScoreApi):
         self._times: OrderedDict[int, int] = OrderedDict()
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Find the time of each trace, then post all whose trace is there in one request."""
+        """Look up the time of each trace, then post the scores of the known traces in one request."""
         deadline = monotonic() + timeout
         refusals: dict[str, Refusal] = {}
         found: list[tuple[ScoreRecord, int]] = []

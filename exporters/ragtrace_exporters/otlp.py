@@ -142,13 +142,13 @@ class _RefusalAware:
         return getattr(self._exporter, name)
 
     def export(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Part of the SDK's interface: send *batch*; a failure if the backend does not take the signal."""
+        """Send *batch*; return a failure if the backend does not take the signal."""
         self.refused = False
         result = self._exporter.export(batch, *args, **kwargs)
         return cast("Any", type(result))["FAILURE"] if self.refused else result
 
     def _look_at(self, response: Any, **_: object) -> None:
-        """Note a refusal of the signal, say once where and how to stop it, and let the exporter see an acceptance."""
+        """Note a refusal of the signal, log once where and how to stop it, and turn it into an acceptance."""
         if response.status_code not in _NOT_TAKEN:
             return
         faults.tell_once(

@@ -1,4 +1,4 @@
-"""Finished spans as the body of an OTLP request, written field by field.
+"""Encoder of finished spans: the body of an OTLP request, written field by field.
 
 Building a protocol-buffer object for each attribute takes most of the time that an export costs the application's
 process. What nearly every span consists of (texts, numbers and flags as attributes) is written directly here; a span
@@ -29,7 +29,7 @@ _FIRST, _SECOND, _THIRD = b"\x0a", b"\x12", b"\x1a"
 _TRUE, _FALSE, _INTEGER, _DOUBLE = b"\x10\x01", b"\x10\x00", b"\x18", b"\x21"
 
 SDK_ENCODER: Final = "opentelemetry.exporter.otlp.proto.common.trace_encoder"
-"""Loaded on use; whoever encodes in the background loads it before that."""
+"""Module that is loaded on use; exporters load it in the background before that."""
 
 _fixed64 = Struct("<Q").pack
 _double = Struct("<d").pack
@@ -48,7 +48,7 @@ class _UnusualError(Exception):
 
 
 def encode(spans: Sequence[ReadableSpan]) -> bytes:
-    """*spans* as an `ExportTraceServiceRequest`, grouped by resource and scope.
+    """Return *spans* as an `ExportTraceServiceRequest`, grouped by resource and scope.
 
     Raises:
         Exception: whatever OpenTelemetry's encoder raises.
@@ -60,7 +60,7 @@ def encode(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def _group(spans: Sequence[ReadableSpan]) -> bytes:
-    """`ResourceSpans` of spans with one resource and scope, whose description comes from the encoder of the SDK."""
+    """Return `ResourceSpans` of spans with one resource and scope, which the encoder of the SDK describes."""
     around = _by_sdk(spans[0])
     scope = around.scope_spans[0]
     del scope.spans[:]
@@ -72,7 +72,7 @@ def _group(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def _without_schema(message: Any) -> tuple[bytes, bytes]:
-    """*message* without its schema URL, and the schema URL, which comes after what we put between them."""
+    """Return *message* without its schema URL, and the schema URL, which follows the spans on the wire."""
     schema = message.schema_url
     message.ClearField("schema_url")
     return message.SerializePartialToString(), _THIRD + _sized(schema.encode()) if schema else b""

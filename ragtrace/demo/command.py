@@ -34,13 +34,13 @@ environment:
 keys of the JSON object:
   documents             source, passages
   model, judge, seed, questions, seconds, notes
-  simulated_regression  share: of the answers it is told to alter; inventions: how many of each kind it made
+  simulated_regression  share: of the answers it is asked to alter; inventions: how many of each kind it made
   before, after         calls, scored, faithfulness (mean; null if none is scored), flagged (anything unsupported),
                         hallucination_rate (flagged of scored), invented (answers that were altered: the known truth),
                         caught (of these, flagged), located (of these, with invented words marked), healthy (scored,
                         nothing invented), wrongly_flagged (of these, flagged), unscored (count by reason)
   alerts                rule and mean_calls: what was asked for beforehand; raised_after: calls since the simulated
-                        release (null: not raised; 0 or less: raised before it, and falsely); text: what was told
+                        release (null: not raised; 0 or less: raised before it, and falsely); text: of the notice
   worst                 question, answer, faithfulness, invented (kind, text, start, end, instead_of),
                         unsupported (text; unsupported: offsets into the answer; support; quote of the closest passage)
   stats                 ragtrace.stats(): offered, scored, dropped ... by evaluator, and failures of ragtrace itself
@@ -52,7 +52,7 @@ exit status: 0 done, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader o
 
 
 def add(commands: Any) -> None:
-    """Describe the command to the parser."""
+    """Add the command and its options to the parser."""
     demo = commands.add_parser(
         "demo",
         help="watch a RAG application over real documents, on this machine alone",

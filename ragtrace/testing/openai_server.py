@@ -75,12 +75,12 @@ class OpenAIServer:
 
     @property
     def chats(self) -> list[Request]:
-        """The requests for chat completions."""
+        """Requests for chat completions."""
         return [request for request in self.requests if request.path.endswith("/chat/completions")]
 
     @property
     def n_chats(self) -> int:
-        """How many requests for chat completions there were."""
+        """Number of requests for chat completions."""
         return len(self.chats)
 
     def __enter__(self) -> OpenAIServer:

@@ -51,7 +51,7 @@ class Request:
 
     @property
     def data(self) -> dict[str, Any] | None:
-        """Data of a prompt of ragtrace: the object under the random key of the user message."""
+        """Data of a ragtrace prompt: the object under the random key of the user message."""
         outer = _dict(_parsed(self.user))
         return _dict(next(iter(outer.values()))) if len(outer) == 1 else None
 

@@ -148,7 +148,7 @@ class PageReader(InMemoryMetricReader):
             server.server_close()
 
     def _after_fork(self) -> None:
-        """In a forked child: close the copies of the parent's page and locks, which would outlive the parent."""
+        """Close, in a forked child, the copies of the parent's page and locks, which would outlive the parent."""
         self._ended = threading.Event()
         self._ended.set()
         server, self._server = self._server, None
