@@ -53,7 +53,7 @@ EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
 
 EVENT_DETAILS: Final = "gen_ai.client.inference.operation.details"
-"""Carries the content when it may go on events."""
+"""Event that carries the content where the content-capture mode allows events."""
 
 METRIC_OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
 METRIC_TOKEN_USAGE: Final = "gen_ai.client.token.usage"
@@ -82,12 +82,12 @@ _OI_EVALUATION: Final = "evaluations.{}.evaluation.{}"
 
 
 def oi_document(rank: int, part: str) -> str:
-    """Key of one part (id, score, content) of the document at *rank*, from 0."""
+    """Return the attribute name of one part (id, score, content) of the document at *rank*, from 0."""
     return _OI_DOCUMENT.format(rank, part)
 
 
 def oi_evaluation(index: int, part: str) -> str:
-    """Key of one part (name, score, label, explanation, annotator_kind, identifier, metadata) of a carried score."""
+    """Return the attribute name of one part (name, score, label, explanation, identifier ...) of a carrier's score."""
     return _OI_EVALUATION.format(index, part)
 
 
@@ -97,10 +97,10 @@ LANGFUSE_ENVIRONMENT: Final = "langfuse.environment"
 LANGFUSE_TRACE_NAME: Final = "langfuse.trace.name"
 LANGFUSE_TRACE_INPUT: Final = "langfuse.trace.input"
 LANGFUSE_TRACE_OUTPUT: Final = "langfuse.trace.output"
-"""What Langfuse shows of a trace in its list, on whichever span of the trace it stands."""
+"""Span attributes that Langfuse shows in its list of traces; any span of the trace may have them."""
 WANDB_ENTITY: Final = "wandb.entity"
 WANDB_PROJECT: Final = "wandb.project"
-"""Resource attributes: where W&B Weave puts a trace."""
+"""Resource attributes: entity and project in which W&B Weave stores a trace."""
 
 # --- Ours ------------------------------------------------------------------------------------------------------------
 DOCUMENT_COUNT: Final = "ragtrace.retrieval.document.count"
@@ -142,22 +142,22 @@ _EVAL: Final = "ragtrace.eval.{}.{}"
 
 
 def eval_score(metric: str) -> str:
-    """Span attribute with the score of *metric*, a double; absent when unscored."""
+    """Return the span attribute for the score of *metric*, a double; absent when unscored."""
     return _EVAL.format(metric, "score")
 
 
 def eval_label(metric: str) -> str:
-    """Span attribute with the label of *metric*."""
+    """Return the span attribute for the label of *metric*."""
     return _EVAL.format(metric, "label")
 
 
 def eval_evaluator(metric: str) -> str:
-    """Span attribute with id@version of the evaluator of *metric*, where it is not that of `EVAL_EVALUATOR`."""
+    """Return the span attribute for id@version of the evaluator of *metric*, where it differs from `EVAL_EVALUATOR`."""
     return _EVAL.format(metric, "evaluator")
 
 
 def eval_reason(metric: str) -> str:
-    """Span attribute that says why *metric* is unscored."""
+    """Return the span attribute for the reason why *metric* is unscored."""
     return _EVAL.format(metric, "reason")
 
 
@@ -165,9 +165,9 @@ _DETAIL: Final = "ragtrace.eval.detail.{}"
 
 
 def eval_detail(name: str) -> str:
-    """Attribute of an evaluation event: what the metric publishes beside its number (its counts, its method ...).
+    """Return the event attribute for what a metric publishes beside its number: its counts, its method ...
 
-    A count that is not there is 0.
+    A count that is absent is 0.
     """
     return _DETAIL.format(name)
 
@@ -176,21 +176,21 @@ METRIC_SCORE: Final = "ragtrace.eval.score"
 METRIC_RESULTS: Final = "ragtrace.eval.results"
 METRIC_JUDGE_DURATION: Final = "ragtrace.eval.duration"
 CACHED: Final = "ragtrace.cached"
-"""Attribute of that metric: true where the labels are those of an identical call, from memory; absent otherwise."""
+"""Attribute of that metric: true where the labels come from the cache of judgements; absent otherwise."""
 OVERFLOW: Final = "otel.metric.overflow"
-"""Of OpenTelemetry's metrics SDK (stable): true on the series that stands for all that were too many."""
+"""Attribute of OpenTelemetry's metrics SDK (stable): true on the series that counts all series beyond the limit."""
 METRIC_JUDGE_TOKENS: Final = "ragtrace.eval.tokens"
 METRIC_JUDGE_COST: Final = "ragtrace.eval.cost"
 METRIC_MOMENT: Final = "ragtrace.eval.moment"
 MOMENT: Final = "ragtrace.moment"
-"""Attribute of that metric: which of the additive sums it is; from them estimates and their intervals are computed."""
+"""Attribute of that metric: name of one of the additive sums from which estimates and intervals are computed."""
 METRIC_CALLS: Final = "ragtrace.calls"
 METRIC_JUDGE_STATE: Final = "ragtrace.judge.state"
 JUDGE_STATE: Final = "ragtrace.judge.state"
-"""Attribute of the metric of that name: closed, open or half_open; 1 for the state that the circuit is in, else 0."""
+"""Attribute of the metric of that name: closed, open or half_open; the value is 1 for the current state, else 0."""
 METRIC_POSTED: Final = "ragtrace.sink.scores"
 SINK: Final = "ragtrace.sink"
-"""Attribute of that metric: the backend whose own API the scores went to."""
+"""Attribute of that metric: name of the score sink."""
 METRIC_ALERT_STATE: Final = "ragtrace.alert.state"
 ALERT_STATE: Final = "ragtrace.alert.state"
 """Attribute of that metric and of the alert's event: ok, spiking, recovering, no_data, judge_failing or no_baseline."""
@@ -201,29 +201,29 @@ ALERT_STATUS: Final = "ragtrace.alert.status"
 ALERT_SINCE: Final = "ragtrace.alert.since"
 """Seconds since the epoch."""
 ALERT_CALLS: Final = "ragtrace.alert.calls"
-"""Scored calls that the estimate is of."""
+"""Number of scored calls behind the estimate."""
 ALERT_ESTIMATE: Final = "ragtrace.alert.estimate"
 ALERT_LOW: Final = "ragtrace.alert.low"
 ALERT_HIGH: Final = "ragtrace.alert.high"
 """Ends of the 95 % interval."""
 ALERT_PART_OF: Final = "ragtrace.alert.part_of"
-"""Name of the alert that receivers were told of for the same event."""
+"""Name of the alert whose notice covers the same incident."""
 ALERT_TRACES: Final = "ragtrace.alert.traces"
 """Ids of the worst traces, worst first."""
 METRIC_QUEUE_SIZE: Final = "ragtrace.queue.size"
 METRIC_HELD_SIZE: Final = "ragtrace.held.size"
 METRIC_FAULTS: Final = "ragtrace.faults"
 FAULT_KIND: Final = "ragtrace.fault.kind"
-"""Attribute of that metric: where ragtrace failed, or what it gave up; the keys of `ragtrace.stats().faults`."""
+"""Attribute of that metric: place where ragtrace failed or gave something up; the keys of `ragtrace.stats().faults`."""
 METRIC_LOST: Final = "ragtrace.lost"
 SIGNAL: Final = "ragtrace.signal"
-"""Attribute of that metric: spans, events, or calls that the history was to keep (history)."""
+"""Attribute of that metric: spans, events, or history for calls that were not stored."""
 SCORE_BOUNDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-"""The SDK's default buckets do not fit scores. One exemplar is kept a bucket: those at the bad end are bad examples."""
+"""Histogram bounds for scores, which the SDK's defaults do not fit. Each bucket keeps an exemplar."""
 
 
 def span_name(operation: str, target: str) -> str:
-    """`{operation} {target}`, or the operation alone when the target is unknown."""
+    """Return `{operation} {target}`, or the operation alone if the target is unknown."""
     return f"{operation} {target}" if target else operation
 
 

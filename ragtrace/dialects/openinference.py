@@ -11,7 +11,7 @@ from ragtrace.dialects.otel_genai import Attributes
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add the OpenInference span kind."""
+    """Add the OpenInference span kind of *step*."""
     if step.kind == "retrieve":
         attributes[semconv.OI_KIND] = semconv.OI_RERANKER if step.rerank else semconv.OI_RETRIEVER
     else:
@@ -19,7 +19,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add session, user, model and tokens."""
+    """Add session, user, model and token counts of *step*."""
     if step.conversation_id:
         attributes[semconv.OI_SESSION] = step.conversation_id
     if step.user_id:
@@ -38,7 +38,7 @@ def add_end(attributes: Attributes, step: Step) -> None:
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query, documents and answer."""
+    """Add query, documents and answer of *step*."""
     if step.query is not None:
         attributes[semconv.OI_INPUT] = step.query
     if step.kind != "retrieve" and step.answer is not None:

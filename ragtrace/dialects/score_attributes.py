@@ -27,8 +27,8 @@ def status(evaluations: Sequence[Evaluation]) -> str:
     return semconv.STATUS_ERROR if outcomes == {"failed"} else semconv.STATUS_PARTIAL
 
 
-def prevailing(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Evaluation, Result]]:
-    """Return one result for each metric, with the evaluation it is of: what a backend shows under the metric's name.
+def prevailing_results(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Evaluation, Result]]:
+    """Return, for each metric, the result that backends show under its name, with the evaluation that gave it.
 
     Args:
         evaluations: in rising order of authority: where two give a metric, it is the later one's, except that the
@@ -47,7 +47,7 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
     """Return all score attributes of a call's root span.
 
     Args:
-        evaluations: in rising order of authority; see `prevailing`. `ragtrace.eval.evaluator` and
+        evaluations: in rising order of authority; see `prevailing_results`. `ragtrace.eval.evaluator` and
             `ragtrace.eval.probability` are those of the last one that did not fail, and a metric of another one
             names its own evaluator.
         call: the call, redacted.
@@ -60,7 +60,7 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
     if last is not None:
         attributes[semconv.EVAL_PROBABILITY] = last.probability
         attributes[semconv.EVAL_EVALUATOR] = _identity(last)
-    chosen = prevailing(evaluations)
+    chosen = prevailing_results(evaluations)
     for name, (evaluation, result) in chosen.items():
         attributes.update(_result_attributes(name, result))
         if evaluation is not last:

@@ -87,7 +87,8 @@ class CallProcessor:
             await asyncio.sleep(_AN_INSTANT)  # an item that waits becomes a task, which HTTP clients need
             await work.job()
             return
-        self._telemetry.child_renewal.renew()
+        if self._telemetry.child_renewal.due:
+            self._telemetry.child_renewal.renew()
         for step in work.claim_deferred():
             self.write(step)
             self._worker.throttle.yield_interpreter()
@@ -183,7 +184,7 @@ class CallProcessor:
         except Exception as error:
             faults.record("writing a span", error)
         try:
-            self._instruments.step(work.step)
+            self._instruments.record_step(work.step)
         except Exception as error:
             faults.record("metrics of a step", error)
         work.step.release_context()

@@ -122,16 +122,15 @@ class Runtime:
             lost=lambda: count_losses(telemetry, self._dropped),
             states=lambda: {evaluator: status.state for evaluator, status in self.standings().items()},
         )
-        telemetry.child_renewal.then(lambda: self._instruments.bind(telemetry.meter))
+        telemetry.child_renewal.when_renewed(lambda: self._instruments.bind(telemetry.meter))
         alerting = () if alerts is None else (alerts,)
         attacher = Attacher(
             telemetry.tracer if telemetry.carriers else None,
             telemetry.logger,
             self._instruments,
             evidence=settings.evidence,
-            observer=self.observer,
-            keepers=(*telemetry.posters, *telemetry.histories),
-            watchers=(*alerting, self.learner, self.health),
+            sums=self.observer,
+            observers=(*telemetry.posters, *telemetry.histories, *alerting, self.learner, self.health),
             early=(*telemetry.histories, *alerting),
             owned=telemetry.owned,
         )

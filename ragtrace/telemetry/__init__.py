@@ -1,1 +1,1 @@
-"""Spans, scores and their export over OpenTelemetry."""
+"""Spans and scores of calls as OpenTelemetry signals, and their export."""

@@ -1,1 +1,1 @@
-"""Tracer providers, export queues, their reset after a fork, and native score sinks."""
+"""Providers, export queues, outboxes and their reset after a fork."""

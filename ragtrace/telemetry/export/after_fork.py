@@ -54,7 +54,7 @@ class ChildRenewal:
         self._lock = threading.RLock()
         self._when_done: list[Callable[[], None]] = []
 
-    def then(self, action: Callable[[], None]) -> None:
+    def when_renewed(self, action: Callable[[], None]) -> None:
         """Call *action* after a child has been given its own exporters and metrics."""
         self._when_done.append(action)
 
@@ -65,7 +65,7 @@ class ChildRenewal:
         with guarded("connections of a forked process"):
             _keep_parents_connections_open()
         if self.meters is not None:
-            (self.meters.share if self._make is None else self.meters.abandon)()
+            (self.meters.share_parents if self._make is None else self.meters.drop_parents)()
 
     def renew(self) -> None:
         """Replace exporters and metrics in a forked child, once; do nothing elsewhere."""
@@ -182,11 +182,11 @@ class OwnMeters:
         if self._provider is not None:
             self._provider.shutdown()
 
-    def abandon(self) -> None:
+    def drop_parents(self) -> None:
         """Drop the parent's provider in a forked child that will be renewed."""
         self._provider = None
 
-    def share(self) -> None:
+    def share_parents(self) -> None:
         """Collect metrics in a forked child that shares the parent's provider, starting from empty figures."""
         if self._store is not None:
             self._store.reset()
@@ -239,7 +239,7 @@ class SharedMeters:
     def __init__(self, own: OwnMeters, renewal: ChildRenewal) -> None:
         self._own, self._renew = own, renewal.renew
         self._observable: list[_Moving] = []
-        renewal.then(self._renew_observable)
+        renewal.when_renewed(self._renew_observable)
 
     def get_meter(
         self, name: str, version: str | None = None, schema_url: str | None = None, attributes: Any = None
@@ -250,7 +250,7 @@ class SharedMeters:
 
     def _renew_observable(self) -> None:
         for instrument in self._observable:
-            instrument.real()
+            instrument.current()
 
 
 class _Moving:
@@ -259,9 +259,9 @@ class _Moving:
     def __init__(self, make: Callable[[], Any], renew: Callable[[], None], observable: list[_Moving]) -> None:
         self._make, self._renew, self._observable = make, renew, observable
         self._pid = 0
-        self.real()
+        self.current()
 
-    def real(self) -> Any:
+    def current(self) -> Any:
         """Return the meter or instrument of this process."""
         if self._pid != os.getpid():
             self._renew()
@@ -270,11 +270,11 @@ class _Moving:
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("create_"):
-            return getattr(self.real(), name)
+            return getattr(self.current(), name)
         return partial(self._create, name)
 
     def _create(self, method: str, *args: Any, **kwargs: Any) -> _Moving:
-        made = _Moving(lambda: getattr(self.real(), method)(*args, **kwargs), self._renew, self._observable)
+        made = _Moving(lambda: getattr(self.current(), method)(*args, **kwargs), self._renew, self._observable)
         if "observable" in method:  # only the reader uses it, so it is made again along with the reader
             self._observable.append(made)
         return made

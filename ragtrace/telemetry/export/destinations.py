@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "ragtrace.exporters"
 
 
-def maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
+def signals_maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
     """Return a function that makes the signals for *exporter*; a forked child calls it again.
 
     Raises:

@@ -300,7 +300,7 @@ class Outbox(Generic[T]):
                 refusals = self._receiver.send([entry.item for entry in batch], self._send_seconds)
                 with self._changed:
                     self._in_hand.difference_update(batch)
-                    losses = self._sort(batch, refusals)
+                    losses = self._settle_batch(batch, refusals)
                     self._changed.notify_all()
                 for (reason, detail), lost in losses.items():  # not under the lock: a log handler may do anything
                     self._receiver.warn_lost(reason, detail, lost)
@@ -319,7 +319,7 @@ class Outbox(Generic[T]):
                 self._changed.wait(None if due is None else max(_SHORTEST_IDLE_SECONDS, due - now))
             return []
 
-    def _sort(self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]) -> Counter[tuple[str, str]]:
+    def _settle_batch(self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]) -> Counter[tuple[str, str]]:
         """Settle or requeue each item of *batch*; return how many were lost, by reason and detail."""
         losses: Counter[tuple[str, str]] = Counter()
         now = self._clock()

@@ -27,7 +27,7 @@ from ragtrace.core.types import Observer, Signals
 from ragtrace.system.faults import say
 from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.export.after_fork import COLLECT_MS, EVENTS, SPANS, ChildRenewal, OwnMeters, SharedMeters
-from ragtrace.telemetry.export.destinations import maker, resource_of
+from ragtrace.telemetry.export.destinations import resource_of, signals_maker
 from ragtrace.telemetry.export.export_queue import BoundedProcessor, ExportQueue, RetryingExporter
 from ragtrace.telemetry.export.score_poster import ScorePoster
 from ragtrace.telemetry.spans.fast import FastTracer
@@ -206,7 +206,7 @@ def build(
     tracers: Any = tracer_provider or (None if ours else _process_provider("tracer"))
     meters = meter_provider or (None if ours else _process_provider("meter"))
     loggers = logger_provider or (None if ours else _process_provider("logger"))
-    make = maker(exporter, settings, os.environ)
+    make = signals_maker(exporter, settings, os.environ)
     # Read before the exporters are made, some of which start threads.
     sizes = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048), _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
     signals = make()
@@ -245,7 +245,7 @@ def build(
         service = str(resource.attributes.get(semconv.SERVICE_NAME, ""))
         telemetry.posters.append(ScorePoster(signals.scores, service=service, evidence=settings.evidence))
     if own_meters is not None:
-        renewal.then(lambda: setattr(telemetry, "meter", own_meters.get_meter(semconv.SCOPE, release)))
+        renewal.when_renewed(lambda: setattr(telemetry, "meter", own_meters.get_meter(semconv.SCOPE, release)))
     if settings.set_global:
         shared = None if own_meters is None else SharedMeters(own_meters, renewal)
         _set_global({"tracer": None if signals.spans is None else own_tracers, "meter": shared, "logger": own_loggers})

@@ -11,7 +11,7 @@ from ragtrace.core.ledger import HEAD_DROPPED
 from ragtrace.core.score_id import id_of
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.dialects.score_attributes import prevailing
+from ragtrace.dialects.score_attributes import prevailing_results
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.outbox import Outbox
 
@@ -130,7 +130,7 @@ def score_records(
     span = call.span
     if span is None:
         return
-    shown = prevailing(evaluations)
+    shown = prevailing_results(evaluations)
     scored = {name for name, (_, result) in shown.items() if isinstance(result, Score)}
     headline = next((names for names in _HEADLINES if names & scored), scored)
     for name, (evaluation, result) in shown.items():

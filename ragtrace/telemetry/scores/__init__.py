@@ -1,1 +1,1 @@
-"""Scores as span attributes, evaluation events and metrics."""
+"""Scores as span attributes, evaluation events, carrier spans and metrics."""

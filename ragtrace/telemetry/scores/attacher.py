@@ -17,7 +17,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, s
 from ragtrace.core import semconv
 from ragtrace.core.score_id import id_of
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.dialects.score_attributes import Attributes, prevailing, score_attributes
+from ragtrace.dialects.score_attributes import Attributes, prevailing_results, score_attributes
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.scores.event import emit_events
 from ragtrace.telemetry.spans.hold import HoldProcessor, holds
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from ragtrace.core.step import Step
-    from ragtrace.core.types import Observer as Watcher
-    from ragtrace.core.types import SamplingDecision as SamplingDecision
-    from ragtrace.estimates import Observer
+    from ragtrace.core.types import Observer, SamplingDecision
+    from ragtrace.estimates import Observer as EstimateSums
     from ragtrace.telemetry.scores.instruments import Instruments
 
 _ANNOTATOR: Final = {"llm_judge": "LLM", "deterministic": "CODE", "model": "CODE", "human": "HUMAN"}
@@ -46,10 +45,9 @@ class Attacher:
         logger: takes evaluation events; None: there are none.
         instruments: take the metrics.
         evidence: whether unsupported claims are quoted on spans.
-        observer: sums from which rates are estimated.
-        keepers: observers that store a call; they also see calls that another process has scored.
-        watchers: further observers of scored calls.
-        early: those of the observers that see a call twice: with the screen's scores, and later with the judge's.
+        sums: sums from which rates are estimated.
+        observers: observers of scored calls.
+        early: those of *observers* that see a call twice: with the screen's scores, and later with the judge's.
         owned: whether the tracer provider is ragtrace's own.
     """
 
@@ -60,15 +58,14 @@ class Attacher:
         instruments: Instruments,
         *,
         evidence: bool,
-        observer: Observer,
-        keepers: Sequence[Watcher] = (),
-        watchers: Sequence[Watcher] = (),
-        early: Sequence[Watcher] = (),
+        sums: EstimateSums,
+        observers: Sequence[Observer] = (),
+        early: Sequence[Observer] = (),
         owned: bool = False,
     ) -> None:
         self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
         self._owned = owned
-        self._observer, self._keepers, self._watchers = observer, tuple(keepers), tuple(watchers)
+        self._sums, self._observers = sums, tuple(observers)
         self._early = frozenset(map(id, early))
 
     def expect(self, root: Step) -> list[HoldProcessor]:
@@ -103,15 +100,11 @@ class Attacher:
         if target is None or not evaluations:
             return 0
         if hold is not None:
-            hold.note(target.span_id, score_attributes(evaluations, call, evidence=self._evidence))
+            hold.note_scores(target.span_id, score_attributes(evaluations, call, evidence=self._evidence))
         self._notify([each for each in self._observers if id(each) in self._early], call, evaluations, decision)
         for evaluation in evaluations:
             self._emit(root, call, evaluation, target)
         return len(evaluations)
-
-    @property
-    def _observers(self) -> tuple[Watcher, ...]:
-        return (*self._keepers, *self._watchers)
 
     def attach(
         self,
@@ -134,12 +127,12 @@ class Attacher:
             reason: why an evaluator did not see the call, for the span.
         """
         with guarded("estimates"):
-            self._observer.observe(call, evaluations, None if decision is None else decision.reason)
-        for watcher in self._observers:
-            if not announced or id(watcher) not in self._early:
-                self._notify([watcher], call, evaluations, decision)
+            self._sums.observe(call, evaluations, None if decision is None else decision.reason)
+        for observer in self._observers:
+            if not announced or id(observer) not in self._early:
+                self._notify([observer], call, evaluations, decision)
             elif evaluations[announced:]:
-                self._notify([watcher], call, evaluations[announced:], decision)
+                self._notify([observer], call, evaluations[announced:], decision)
         target = root.span_context
         scores = score_attributes(evaluations, call, evidence=self._evidence)
         if status is not None:
@@ -173,14 +166,14 @@ class Attacher:
 
     def _notify(
         self,
-        watchers: Sequence[Watcher],
+        observers: Sequence[Observer],
         call: RagCall,
         evaluations: Sequence[Evaluation],
         decision: SamplingDecision | None,
     ) -> None:
-        for watcher in watchers:
+        for observer in observers:
             with guarded("an observer of calls"):
-                watcher(call, evaluations, decision)
+                observer(call, evaluations, decision)
 
     def _carry(
         self, tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
@@ -197,7 +190,7 @@ class Attacher:
     def _emit(self, root: Step, call: RagCall, evaluation: Evaluation, target: SpanContext) -> None:
         context = set_span_in_context(NonRecordingSpan(target))
         with guarded("metrics"):
-            self._instruments.evaluation(evaluation, call, context)
+            self._instruments.record_evaluation(evaluation, call, context)
         if self._logger is not None:
             with guarded("evaluation events"):
                 emit_events(self._logger, evaluation, call, root.response_id, context, time_ns)
@@ -234,7 +227,7 @@ def _send_carrier(
 def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]) -> Mapping[str, str | float]:
     attributes: dict[str, str | float] = {}
     index = 0
-    for name, (evaluation, result) in prevailing(evaluations).items():
+    for name, (evaluation, result) in prevailing_results(evaluations).items():
         if not isinstance(result, Score):
             continue
         for part, value in _openinference_parts(target, name, result, evaluation).items():

@@ -98,11 +98,11 @@ def _result_attributes(name: str, result: Result, *, failed: bool) -> Attributes
             attributes[semconv.EVALUATION_LABEL] = result.label
     else:
         attributes[semconv.ERROR_TYPE if failed else semconv.REASON] = result.reason
-    attributes.update(details(result.attributes))
+    attributes.update(detail_attributes(result.attributes))
     return attributes
 
 
-def details(attributes: object) -> dict[str, Detail]:
+def detail_attributes(attributes: object) -> dict[str, Detail]:
     """Return what a metric publishes beside its number (counts, a method ...) as event attributes: plain and bounded.
 
     Counts of 0 and false or empty values are left out: they are the most frequent ones, and absence says the same.
@@ -115,7 +115,7 @@ def details(attributes: object) -> dict[str, Detail]:
         return found
     for name, value in cast("Mapping[object, object]", attributes).items():
         plain = _plain(value)
-        if (plain or isinstance(plain, float)) and (key := _key(name)):
+        if (plain or isinstance(plain, float)) and (key := _detail_name(name)):
             found[key] = plain
             if len(found) == MOST_DETAILS:
                 break
@@ -123,7 +123,7 @@ def details(attributes: object) -> dict[str, Detail]:
 
 
 @lru_cache(maxsize=1_024)
-def _key(name: object) -> str:
+def _detail_name(name: object) -> str:
     """Return the attribute name for *name*; "" if *name* cannot be part of one."""
     return semconv.eval_detail(name) if isinstance(name, str) and _NAME.fullmatch(name) else ""
 
@@ -133,7 +133,11 @@ def _plain(value: object) -> Detail | None:
         return value if isinstance(value, bool) else _number(value)
     if isinstance(value, str):
         return encodable(value[:MOST_CHARS])
-    return _items(tuple(cast("tuple[object, ...]", value)[:MOST_ITEMS])) if isinstance(value, (tuple, list)) else None
+    return (
+        _of_one_type(tuple(cast("tuple[object, ...]", value)[:MOST_ITEMS]))
+        if isinstance(value, (tuple, list))
+        else None
+    )
 
 
 def _number(value: object) -> int | float | None:
@@ -142,7 +146,7 @@ def _number(value: object) -> int | float | None:
     return value if isinstance(value, int) and -_INT64 <= value < _INT64 else None
 
 
-def _items(values: tuple[object, ...]) -> tuple[str, ...] | tuple[float, ...] | None:
+def _of_one_type(values: tuple[object, ...]) -> tuple[str, ...] | tuple[float, ...] | None:
     """Return *values* as a sequence of one type, as OTLP requires; None if they are not of one type."""
     texts = tuple(encodable(value[:MOST_CHARS]) for value in values if isinstance(value, str))
     if len(texts) == len(values):

@@ -42,7 +42,7 @@ class SeriesAttributes(dict[str, "str | bool"]):
 
 
 class AlertRow(Protocol):
-    """Whether an alert, of all calls or those of one workflow or model, is in a state."""
+    """Row of the alert gauge: whether an alert, for all calls or for one workflow or model, is in a state."""
 
     @property
     def alert(self) -> str: ...
@@ -144,7 +144,7 @@ class Instruments:
 
         return [callback]
 
-    def evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
+    def record_evaluation(self, evaluation: Evaluation, call: RagCall, context: Context) -> None:
         """Record the scores of *evaluation*, with the scored span as exemplar, and the cost of judging."""
         evaluator = {semconv.EVALUATOR_ID: evaluation.evaluator}
         for name, result in evaluation.results.items():
@@ -170,7 +170,7 @@ class Instruments:
         if evaluation.cost_usd:
             self._judge_cost.add(evaluation.cost_usd, evaluator)
 
-    def step(self, step: Step) -> None:
+    def record_step(self, step: Step) -> None:
         """Record duration, tokens and time to first chunk of a finished step, with its span as exemplar."""
         if self._silent or step.timing is None or step.context is None:
             return

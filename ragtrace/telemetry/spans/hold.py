@@ -99,7 +99,7 @@ class HoldProcessor(SpanProcessor):
             self._expected.discard(span_id)
             return span_id in self._held
 
-    def note(self, span_id: int, scores: Scores) -> None:
+    def note_scores(self, span_id: int, scores: Scores) -> None:
         """Keep *scores* for a held span, in case that it must be passed on before `release`."""
         with self._lock:
             if span_id in self._held:
@@ -115,7 +115,7 @@ class HoldProcessor(SpanProcessor):
         if entry is None:
             return False
         with guarded("release of a held span"):
-            self._inner.on_end(_scored(entry[1], scores))
+            self._inner.on_end(_with_scores(entry[1], scores))
         return True
 
     def give_up(self, span_id: int, status: str) -> bool:
@@ -224,7 +224,7 @@ def _remove(entry: ref[HoldProcessor]) -> None:
         _alive.remove(entry)
 
 
-def _scored(span: ReadableSpan, scores: Scores) -> ReadableSpan:
+def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
     """Return a copy of an ended span with *scores*, without limit on attributes: a score must not evict the oldest."""
     clean = BoundedAttributes(attributes=scores, immutable=False)  # a user's metric may put anything into a label
     attributes: Any = {**(span.attributes or {}), **clean}

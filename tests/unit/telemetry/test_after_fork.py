@@ -16,7 +16,7 @@ def test_every_generation_has_another() -> None:
     meters = OwnMeters(InMemoryMetricReader(), first, lambda: first)
     for _ in range(3):
         reader = InMemoryMetricReader()
-        meters.abandon()
+        meters.drop_parents()
         meters.renew(reader)
         meters.get_meter("ours", "1").create_counter("things").add(1, {})
         seen.add(_instance(reader))
@@ -33,5 +33,5 @@ def test_a_child_that_could_not_be_renewed_gives_other_libraries_a_meter_that_do
     """Their instruments are used on the application's threads, where nothing of ours may raise."""
     resource = Resource({INSTANCE: "first"})
     meters = OwnMeters(InMemoryMetricReader(), resource, lambda: resource)
-    meters.abandon()
+    meters.drop_parents()
     meters.shared_meter("theirs", None, None, None).create_counter("requests").add(1)

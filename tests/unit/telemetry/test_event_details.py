@@ -12,7 +12,7 @@ import ragtrace
 from ragtrace.core.labels import ChunkLabel, Claim
 from ragtrace.core.types import Judgement, RagCall, Score
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.scores.event import MOST_CHARS, MOST_DETAILS, MOST_ITEMS, details
+from ragtrace.telemetry.scores.event import MOST_CHARS, MOST_DETAILS, MOST_ITEMS, detail_attributes
 from ragtrace.testing import Captured, FakeJudge
 from tests.support import scored
 from tests.support.watched import GOOD, HALF, ask, watch
@@ -95,12 +95,12 @@ def test_an_injection_is_suspected_on_the_span() -> None:
 )
 def test_only_plain_values_go_out(attributes: object, expected: dict[str, Any]) -> None:
     """A metric of a user's may put anything there; what would break an exporter is left out."""
-    assert {name.rpartition(".")[2]: value for name, value in details(attributes).items()} == expected
+    assert {name.rpartition(".")[2]: value for name, value in detail_attributes(attributes).items()} == expected
 
 
 def test_the_number_of_details_is_bounded() -> None:
     """The first ones stay."""
-    found = details({f"n{number}": number for number in range(1, 1_000)})
+    found = detail_attributes({f"n{number}": number for number in range(1, 1_000)})
     assert list(found.values()) == list(range(1, MOST_DETAILS + 1))
 
 

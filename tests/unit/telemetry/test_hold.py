@@ -144,7 +144,7 @@ def test_the_oldest_gives_way_when_there_are_too_many() -> None:
     """It goes out as dropped, with what was noted; the newest is held."""
     held = Held(capacity=2)
     first = held.end("1", expected=True)
-    held.hold.note(first, {STATUS: "ok", "ragtrace.eval.x.score": 0.5})
+    held.hold.note_scores(first, {STATUS: "ok", "ragtrace.eval.x.score": 0.5})
     held.end("2", expected=True)
     held.end("3", expected=True)
     assert dict(held.spans["1"].attributes or {}) == {STATUS: "dropped", "ragtrace.eval.x.score": 0.5}
@@ -155,7 +155,7 @@ def test_the_oldest_gives_way_when_there_are_too_many() -> None:
 def test_what_waits_too_long_goes_out_as_timed_out_with_what_was_noted(held: Held) -> None:
     """Exactly when its time is over, and not before."""
     noted = held.end("noted", expected=True)
-    held.hold.note(noted, {STATUS: "ok", "ragtrace.eval.consistency.score": 0.7})
+    held.hold.note_scores(noted, {STATUS: "ok", "ragtrace.eval.consistency.score": 0.7})
     held.clock.advance(4.0)
     held.end("later", expected=True)
     held.clock.advance(5.9)
@@ -173,7 +173,7 @@ def test_a_note_on_a_span_that_is_gone_is_forgotten(held: Held) -> None:
     """It must neither leak nor turn up on another span."""
     span_id = held.end("root", expected=True)
     held.hold.release(span_id, {})
-    held.hold.note(span_id, {STATUS: "ok"})
+    held.hold.note_scores(span_id, {STATUS: "ok"})
     assert held.hold._noted == {}
 
 
