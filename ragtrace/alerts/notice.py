@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Final, Literal, TypeAlias
 
-from ragtrace.core.labels import LABELLING, Claim
+from ragtrace.core.labels import STATEMENT_METRICS, Claim
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates import Distribution, Estimate
 from ragtrace.system.faults import printable
@@ -78,7 +78,7 @@ class Example:
             return cls(trace, score.value, at, url=link)
         statements = _unsupported_statements(evaluation, score)
         # Of statements that no judge has labelled, only the words were compared.
-        labelled = evaluation.type != "deterministic" or not LABELLING.isdisjoint(evaluation.results)
+        labelled = evaluation.type != "deterministic" or not STATEMENT_METRICS.isdisjoint(evaluation.results)
         return cls(
             trace,
             score.value,

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 Support: TypeAlias = Literal["supported", "contradicted", "partial", "not_found"]
 """Relation of a statement to the retrieved chunks, from best to worst."""
-LABELLING: Final = frozenset(
+STATEMENT_METRICS: Final = frozenset(
     {"hallucinated", "faithfulness", "hallucination", "faithfulness_noncontradiction", "contradiction"}
 )
 """Metrics that rest on labels of statements; an evaluator that offers none of them only compares words."""

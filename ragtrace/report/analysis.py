@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.labels import LABELLING
+from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Baseline
 from ragtrace.history.reading import Columns, Reader
 from ragtrace.report.breakdown import MOST_ROWS, break_down
@@ -90,7 +90,7 @@ def build_report(request: ReportRequest) -> Report:
         grades = () if headline is None else (*_GRADED_BY.get(headline.metric, ()), headline.metric)
         of_grade = ([s for s in series_of.values() if s.estimated and s.metric == grade] for grade in grades)
         ranked_by = next(filter(None, of_grade), list[ScoreSeries]())
-        labelling = {series.evaluator for series in series_of.values() if series.metric in LABELLING}
+        labelling = {series.evaluator for series in series_of.values() if series.metric in STATEMENT_METRICS}
         worst = worst_answers(reader, columns, ranked_by, chosen, request.worst, labelling=labelling)
     series = None if headline is None else series_of[headline.metric, headline.evaluator]
     in_order = [series_of[item.metric, item.evaluator] for item in items]

@@ -117,14 +117,14 @@ class EmbeddedJudge:
         for start, end in pieces(query, STEP_CHARS, min(len(query), MAX_QUERY_CHARS)):
             stems.update([word.stem for _, _, word in tokens(query, lexicon, start, end)])
             yield end - start
-        asked = frozenset(stems)
+        query_stems = frozenset(stems)
         evidence = Evidence(parsed.numbers, parsed.followers, lexicon)
         for rank, text in parsed.chunks.items():
             yield from evidence.read(rank, text, pieces(text, STEP_CHARS, len(text)))
         findings: dict[int, Finding] = {}
         for statement in parsed.statements:
             if statement.checkable:
-                findings[statement.start] = compare(statement, evidence, asked)
+                findings[statement.start] = compare(statement, evidence, query_stems)
                 yield statement.end - statement.start
         if findings and not parsed.shares_language(list(findings.values())):
             return parsed.unjudged("language_mismatch")

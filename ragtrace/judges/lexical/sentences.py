@@ -54,15 +54,15 @@ _STARTERS: Final = frozenset(
 )
 
 
-def parts(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
+def prose_and_code(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
     """Yield the ranges of ``text[:end]`` in order, and whether each is code; without tables, headings, source lists."""
     if not _LAID_OUT.search(text, 0, end):
         yield 0, end, False
         return
     begin = at = 0
     while at < end:
-        fence = _code(text, at, end)
-        stop = fence[1] if fence else _behind(text, at, end)
+        fence = _fenced_code(text, at, end)
+        stop = fence[1] if fence else _end_of_layout(text, at, end)
         if stop > at:
             if at > begin:
                 yield begin, at, False
@@ -80,7 +80,7 @@ def _next_line(text: str, at: int, end: int) -> int:
     return end if stop < 0 else stop + 1
 
 
-def _code(text: str, at: int, end: int) -> tuple[int, int] | None:
+def _fenced_code(text: str, at: int, end: int) -> tuple[int, int] | None:
     """Return where the code behind the fence in the line at *at* ends, and where its closing fence ends.
 
     None if the line is no such fence: text that is fenced as text is no code, nor is that behind a fence without end.
@@ -93,7 +93,7 @@ def _code(text: str, at: int, end: int) -> tuple[int, int] | None:
     return None if closed < 0 else (closed, _next_line(text, closed, end))
 
 
-def _behind(text: str, at: int, end: int) -> int:
+def _end_of_layout(text: str, at: int, end: int) -> int:
     """Return where the table, heading or list of sources ends that begins with the line at *at*; *at* if it is none."""
     stop = _next_line(text, at, end)
     line = text[at:stop].strip()
@@ -111,7 +111,7 @@ def _behind(text: str, at: int, end: int) -> int:
 def sentences(text: str, end: int | None = None, begin: int = 0) -> Iterator[tuple[int, int]]:
     """Yield the ranges of the sentences of ``text[begin:end]``, in order, without white space and list markers."""
     end = len(text) if end is None else min(end, len(text))
-    start = _skip(text, begin, end)
+    start = _next_start(text, begin, end)
     while start < end:
         stop = _end_of_sentence(text, start, end)
         last = stop
@@ -119,10 +119,10 @@ def sentences(text: str, end: int | None = None, begin: int = 0) -> Iterator[tup
             last -= 1
         if last > start:
             yield start, last
-        start = _skip(text, stop, end)
+        start = _next_start(text, stop, end)
 
 
-def _skip(text: str, at: int, end: int) -> int:
+def _next_start(text: str, at: int, end: int) -> int:
     """Return the offset behind white space at *at*, and behind a list marker if a line starts there."""
     fresh = at == 0 or text[at - 1] == "\n"
     while at < end and text[at].isspace() and (space := _SPACE.match(text, at, end)):
@@ -142,12 +142,13 @@ def _marker(text: str, at: int, end: int) -> int:
 
 
 def _end_of_sentence(text: str, start: int, end: int) -> int:
+    """Return the offset after the sentence of ``text[:end]`` that starts at *start*."""
     limit = min(start + MAX_SENTENCE_CHARS, end)
     for match in _STOP.finditer(text, start, limit):
         # `\Z` also matches at the limit, where the text goes on.
         if match.end() == limit < end and not text[limit].isspace():
             break
-        if _ends(text, start, match, end):
+        if _is_end(text, start, match, end):
             return match.end()
     if limit == end:
         return end
@@ -155,12 +156,13 @@ def _end_of_sentence(text: str, start: int, end: int) -> int:
     return space + 1 if space > start else limit
 
 
-def _ends(text: str, start: int, match: re.Match[str], end: int) -> bool:
+def _is_end(text: str, start: int, match: re.Match[str], end: int) -> bool:
+    """Return whether the stop *match* ends the sentence that starts at *start*."""
     mark = match[0]
     if mark == "\n":
-        return _line_ends(text, start, match.start(), end)
+        return _line_is_end(text, start, match.start(), end)
     if mark[0] != ".":
-        return not _goes_on(text, match.end(), end) or mark[0] not in "\u2026"
+        return not _continues(text, match.end(), end) or mark[0] not in "\u2026"
     before = _last_word(text, start, match.start())
     last = before.lower()
     if last in _INNER or (len(before) == 1 and before.isupper()):
@@ -168,19 +170,20 @@ def _ends(text: str, start: int, match: re.Match[str], end: int) -> bool:
     if last in _OUTER and mark == ".":
         following = _next_word(text, match.end(), end)
         return not following or following.lower() in _STARTERS or text.startswith("\n", match.end())
-    return not _goes_on(text, match.end(), end)
+    return not _continues(text, match.end(), end)
 
 
-def _line_ends(text: str, start: int, at: int, end: int) -> bool:
+def _line_is_end(text: str, start: int, at: int, end: int) -> bool:
     """Return whether the line break at *at* ends a sentence: not if the next line goes on in lower case."""
     if not text[start:at].strip():
         return False
     if text.startswith("\n", at + 1) or _marker(text, at + 1, end):
         return True
-    return not _goes_on(text, at, end)
+    return not _continues(text, at, end)
 
 
-def _goes_on(text: str, at: int, end: int) -> bool:
+def _continues(text: str, at: int, end: int) -> bool:
+    """Return whether the text at *at* goes on in lower case, as within a sentence."""
     if text[at : at + 1] == " " and text[at + 1 : min(at + 2, end)].isupper():  # as nearly always
         return False
     following = _next_word(text, at, end)

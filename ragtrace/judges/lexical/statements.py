@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 from ragtrace.judges.lexical.lexicon import Lexicon, Token, content_tokens, tokens
-from ragtrace.judges.lexical.sentences import SOURCES, parts, sentences
+from ragtrace.judges.lexical.sentences import SOURCES, prose_and_code, sentences
 from ragtrace.judges.lexical.text import IS_UNSPACED, fold_light, stem
 from ragtrace.judges.lexical.words import CLOSINGS, CONTEXT_NOUNS, DENIALS
 
@@ -135,7 +135,7 @@ class Statement:
 def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
     """Yield the sentences of ``answer[:end]`` as statements."""
     declined = False
-    for first, last, code in parts(answer, end):
+    for first, last, code in prose_and_code(answer, end):
         for start, stop in sentences(answer, last, first):
             statement = _statement(answer, start, stop, lexicon)
             statement.code = code

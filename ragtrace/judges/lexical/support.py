@@ -34,7 +34,7 @@ from ragtrace.judges.lexical.lexicon import NEGATION, Lexicon, Token, stems
 from ragtrace.judges.lexical.statements import Statement
 from ragtrace.judges.lexical.text import IS_UNSPACED, one_line, pieces
 
-ASKED: Final = 0.5
+IN_QUERY: Final = 0.5
 """Absence of a number or name that the query has and no chunk."""
 FEW_WORDS: Final = 25
 """About two sentences. A shorter answer gets no discount: five wrong words out of five are not a matter of chance."""
@@ -71,18 +71,18 @@ class Evidence:
 
     Args:
         vocabulary: the answer's stems, numbered from 0.
-        apart: for each stem, the stems that follow it in the answer. `read` takes a stem out when it finds it together
-            with the one before it in a chunk.
+        never_together: for each stem, the stems that follow it in the answer. `read` removes a stem when a chunk has it
+            together with the one before it.
     """
 
-    def __init__(self, vocabulary: Mapping[str, int], apart: dict[int, set[int]], lexicon: Lexicon) -> None:
+    def __init__(self, vocabulary: Mapping[str, int], never_together: dict[int, set[int]], lexicon: Lexicon) -> None:
         self._number_of = {**vocabulary, NEGATION: _NEGATION}.get
         self._lexicon = lexicon
         self._pieces: dict[int, list[tuple[int, set[int]]]] = {}
         """For each rank, the offset of each piece of the chunk, and the numbers of the words in it."""
-        self.apart = apart
+        self.never_together = never_together
         """For each stem, those of the stems behind it that it occurs together with in no chunk."""
-        self.plain: set[int] = set()
+        self.affirmed: set[int] = set()
         """Stems that occur without a negation right before them; numbers below 0 in it mean nothing."""
         self.negated: set[int] = set()
         """Stems that occur right behind a negation; numbers below 0 in it mean nothing."""
@@ -94,13 +94,13 @@ class Evidence:
         self._pieces[rank] = []
         window = UNSPACED_WINDOW if not text.isascii() and IS_UNSPACED.search(text, 0, _SAMPLE_CHARS) else WINDOW
         line = [_ELSEWHERE] * (window - 1)
-        negated, ranks, followers_of = False, self.ranks, self.apart.get
+        negated, ranks, followers_of = False, self.ranks, self.never_together.get
         for start, end in steps:
             read = self._read_pieces(rank, text, start, end)
             if negated or _NEGATION in read:
                 read, negated = self._note_negations(read, negated)
             else:
-                self.plain.update(read)
+                self.affirmed.update(read)
             for stem in set(read) - {_ELSEWHERE}:
                 seen = ranks[stem]
                 if not seen or (seen[-1] != rank and len(seen) < _POSTINGS):
@@ -130,7 +130,7 @@ class Evidence:
             if number == _NEGATION:
                 negated = True
                 continue
-            (self.negated if negated else self.plain).add(number)
+            (self.negated if negated else self.affirmed).add(number)
             words.append(number)
             negated = False
         return words, negated
@@ -174,19 +174,19 @@ class Finding(NamedTuple):
     """Ranges of the answer that no chunk supports."""
 
 
-def compare(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> Finding:
-    """Compare *statement* with the chunks that *evidence* has indexed; *asked* are the stems of the query."""
+def compare(statement: Statement, evidence: Evidence, query_stems: frozenset[str]) -> Finding:
+    """Compare *statement* with the chunks that *evidence* has indexed; *query_stems* are the stems of the query."""
     if statement.unspaced:
         statement = _without_joints(statement, evidence)
-    words, weights, stems, plain = statement.words, statement.weights, statement.stems, evidence.plain
+    words, weights, stems, affirmed = statement.words, statement.weights, statement.stems, evidence.affirmed
     negated, total = statement.negated, sum(weights)
     missed_pairs, alone = _missed_pairs(statement, evidence)
     missing: list[int] = []
     absent, fact_missing = 0.0, False
     for at, stem in enumerate(stems):
-        if not (alone[at] or stem not in plain or (negated and words[at][0] in negated)):
+        if not (alone[at] or stem not in affirmed or (negated and words[at][0] in negated)):
             continue  # plainly there, as most words are
-        if gap := _absence(statement, at, evidence, asked, alone=alone[at]):
+        if gap := _absence(statement, at, evidence, query_stems, alone=alone[at]):
             absent += weights[at] * gap
             fact_missing = fact_missing or _is_fact(words[at], statement)
             if weights[at] == 1:
@@ -201,7 +201,7 @@ def compare(statement: Statement, evidence: Evidence, asked: frozenset[str]) -> 
     if support == "supported":
         return Finding(total, deficit, support, ())
     # Where no word is missing, the words without any of their neighbours are shown.
-    shown: Sequence[int] = missing or [at for at, stem in enumerate(stems) if stem not in plain]
+    shown: Sequence[int] = missing or [at for at, stem in enumerate(stems) if stem not in affirmed]
     shown = shown or [at for at, lost in enumerate(alone) if lost] or range(len(words))
     return Finding(total, deficit, support, _ranges(words, shown))
 
@@ -211,7 +211,7 @@ def _missed_pairs(statement: Statement, evidence: Evidence) -> tuple[float | Non
 
     The share is None where the statement has no pair.
     """
-    stems, weights, not_met = statement.stems, statement.weights, evidence.apart
+    stems, weights, not_met = statement.stems, statement.weights, evidence.never_together
     tried = missed = 0.0
     alone, twins = [True] * len(stems), False
     for step in (1, 2):
@@ -234,15 +234,15 @@ def _missed_pairs(statement: Statement, evidence: Evidence) -> tuple[float | Non
     return missed / tried, alone
 
 
-def _absence(statement: Statement, at: int, evidence: Evidence, asked: frozenset[str], *, alone: bool) -> float:
-    """Return how much of the word at position *at* is missing from the chunks: 0, `ASKED` or 1."""
+def _absence(statement: Statement, at: int, evidence: Evidence, query_stems: frozenset[str], *, alone: bool) -> float:
+    """Return how much of the word at position *at* is missing from the chunks: 0, `IN_QUERY` or 1."""
     start, _, word = statement.words[at]
     stem = statement.stems[at]
-    if stem in (evidence.negated if start in statement.negated else evidence.plain):
+    if stem in (evidence.negated if start in statement.negated else evidence.affirmed):
         return 1.0 if alone and word.number else 0.0
-    if word.stem not in asked or stem in evidence.plain or stem in evidence.negated:
+    if word.stem not in query_stems or stem in evidence.affirmed or stem in evidence.negated:
         return 1.0
-    return ASKED if _is_fact(statement.words[at], statement) else 0.0
+    return IN_QUERY if _is_fact(statement.words[at], statement) else 0.0
 
 
 def _without_joints(statement: Statement, evidence: Evidence) -> Statement:
@@ -250,14 +250,14 @@ def _without_joints(statement: Statement, evidence: Evidence) -> Statement:
 
     Of the three pairs that an absent word of two characters makes with its neighbours, two count then, as of any word.
     """
-    words, stems, plain = statement.words, statement.stems, evidence.plain
+    words, stems, affirmed = statement.words, statement.stems, evidence.affirmed
     kept = [
         at
         for at, stem in enumerate(stems)
-        if stem in plain
+        if stem in affirmed
         or not 0 < at < len(words) - 1
         or not (words[at - 1][1] > words[at][0] and words[at][1] > words[at + 1][0])
-        or stems[at - 1] not in plain
+        or stems[at - 1] not in affirmed
     ]
     return replace(
         statement,

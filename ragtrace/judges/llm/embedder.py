@@ -32,7 +32,7 @@ Vectors: TypeAlias = "Sequence[Sequence[float]] | NDArray[np.floating[Any]]"
 
 
 @runtime_checkable
-class Embeds(Protocol):
+class EmbedderWithCost(Protocol):
     """Embedder that reports its cost."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
@@ -41,7 +41,7 @@ class Embeds(Protocol):
 
 
 EmbeddingFunction: TypeAlias = "Callable[[Sequence[str]], Vectors | Awaitable[Vectors]]"
-Embedder: TypeAlias = "Embeds | EmbeddingFunction"
+Embedder: TypeAlias = "EmbedderWithCost | EmbeddingFunction"
 """Object with `embed`, or a function, plain or a coroutine function."""
 _TEXTS_AT_A_TIME: Final = 24
 """Texts in one request: vectors of 3,072 numbers, written as JSON text, stay below the longest reply that is read."""
@@ -189,7 +189,7 @@ async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]
         JudgeError: *embedder* raised an exception.
     """
     try:
-        if isinstance(embedder, Embeds):
+        if isinstance(embedder, EmbedderWithCost):
             return await embedder.embed(texts)
         if inspect.iscoroutinefunction(embedder) or inspect.iscoroutinefunction(getattr(embedder, "__call__", None)):
             found: object = embedder(texts)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Score, Unscored
-from ragtrace.judges.llm.embedder import Embeds, OpenAIEmbedder, cosines, embed
+from ragtrace.judges.llm.embedder import EmbedderWithCost, OpenAIEmbedder, cosines, embed
 from ragtrace.testing import OpenAIServer
 
 
@@ -24,7 +24,7 @@ def test_a_server_is_asked_in_base64() -> None:
 
         async def both() -> tuple[object, int]:
             embedder = OpenAIEmbedder("local", base_url=server.url, api_key="none")
-            assert isinstance(embedder, Embeds)
+            assert isinstance(embedder, EmbedderWithCost)
             try:
                 vectors, spent = await embedder.embed(["a depot in Ghent", "a port"])
             finally:
