@@ -107,7 +107,10 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Entailments:
-    """Whether each distinct chunk that is not blank, in rank order, entails each claim of answer and reference."""
+    """Labels of whether each retrieved chunk entails each claim of answer and reference.
+
+    One row for every distinct chunk that is not blank, in rank order.
+    """
 
     answer: tuple[tuple[bool | None, ...], ...]
     """chunks x claims of the answer."""

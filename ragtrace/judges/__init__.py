@@ -1,4 +1,4 @@
-"""Judges: what labels a call."""
+"""Judges, which give labels to a call."""
 
 from ragtrace.judges.lexical.embedded import EmbeddedJudge
 

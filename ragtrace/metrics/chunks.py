@@ -1,4 +1,4 @@
-"""How relevant the retrieved chunks are to the query: means over their grades, and how early the relevant ones come.
+"""Relevance of the retrieved chunks to the query: means over their grades, and how early the relevant ones come.
 
 Grades: 0 unrelated, 1 related without an answer, 2 part of the answer or hidden in other text, 3 dedicated and exact.
 The unit score of a chunk is grade / 3; a chunk is relevant from grade 2 on. The truth of the answer plays no part, nor

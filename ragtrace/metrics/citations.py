@@ -1,4 +1,4 @@
-"""How well the passages that an answer cites support the parts that cite them.
+"""Citation precision and recall: whether the cited passages support the parts of the answer that cite them.
 
 A part is a sentence that is not filler, or what the application gives. A pair of a part and a passage counts once,
 however often it is cited: full support 1, partial 0.5, none 0. A passage that does not exist supports nothing, so an
@@ -134,7 +134,7 @@ def _citations(call: RagCall, judgement: Judgement, parts: int) -> _Citations:
 
 
 def _means(pairs: Iterable[tuple[Hashable, float | None]]) -> list[float]:
-    """Return the mean worth under each key, of the judged ones."""
+    """Return the mean worth of the judged citations under each key."""
     grouped: defaultdict[Hashable, list[float]] = defaultdict(list)
     for key, worth in pairs:
         if worth is not None:

@@ -1,4 +1,4 @@
-"""The statements of an answer against the retrieved chunks: whether any lacks support, and shares of both.
+"""Faithfulness and hallucination: whether the retrieved chunks support the statements of an answer.
 
 A statement is supported, contradicted, partial or not found; the metrics differ in which of these they count.
 """

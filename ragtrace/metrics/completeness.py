@@ -1,4 +1,4 @@
-"""`completeness`: how many of the things a user wanted in a conversation were fulfilled."""
+"""`completeness`: how many of the user's intentions in a conversation were satisfied."""
 
 from __future__ import annotations
 

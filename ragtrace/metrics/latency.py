@@ -1,4 +1,4 @@
-"""Times of a generation, measured by its span: no judge is asked.
+"""Latency of a generation, measured by its span, without a judge.
 
 Stream pieces are not tokens: per-token times need the token count that the provider reports. The time that the reader
 held the stream between two pieces is not the model's; it is subtracted and published.

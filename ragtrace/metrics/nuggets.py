@@ -1,4 +1,4 @@
-"""`nugget_*`: how much of what was retrieved, broken into nuggets of information, the answer contains."""
+"""`nugget_*`: how much of the retrieved information, broken into nuggets, the answer contains."""
 
 from __future__ import annotations
 

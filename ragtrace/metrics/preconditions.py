@@ -39,7 +39,7 @@ _HOLDS: Final[Mapping[str, Callable[[RagCall, Judgement], bool]]] = MappingProxy
 
 
 def unmet(call: RagCall, judgement: Judgement, *reasons: str) -> str:
-    """Return the first of *reasons* that holds for the call, or "" if its metric can be computed.
+    """Return the first of *reasons* for which the call can have no score, "" if none of them holds.
 
     Args:
         reasons: of `empty_answer`, `empty_query`, `contexts_missing`, `no_contexts`, `needs_reference`,

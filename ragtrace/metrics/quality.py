@@ -1,4 +1,4 @@
-"""One number for retrieval, faithfulness and relevancy together: three means of three metrics.
+"""Quality: retrieval, faithfulness and relevancy in one number, by three means of three metrics.
 
 They hide which of the three is low, so the components stand beside them. Nothing is put in for a component that has no
 score. Contexts that are empty leave context relevance, hence these, without a number: `faithfulness` is 0 there, and is

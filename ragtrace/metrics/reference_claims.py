@@ -1,4 +1,4 @@
-"""The claims of answer and reference: noise in the answer that comes from the chunks, and factual correctness.
+"""Claims of answer and reference compared: noise that the answer takes from the chunks, and factual correctness.
 
 Each claim of the one text is held against the other text and, for noise, against the chunks. A label that the judge did
 not give is unknown, and what follows from it is worked out with three truth values: a claim is left out only where the
@@ -132,7 +132,7 @@ class _Origin:
 
     @property
     def known(self) -> bool:
-        """Whether it is certain into which share the claim goes, if into any: the same question for both metrics."""
+        """Whether the labels suffice to say if the claim is noise, and from relevant or from irrelevant chunks."""
         if self.correct is None:
             return False
         settled = self.in_relevant is True or (self.in_relevant is False and self.in_irrelevant is not None)

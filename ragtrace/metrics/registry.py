@@ -105,7 +105,7 @@ class Registry:
         return self._metrics.setdefault(name, _load(point))
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all metrics, those of installed packages last; none of these is imported."""
+        """Return the names of all metrics, those of installed packages (which are not imported for it) last."""
         return tuple(dict.fromkeys((*self._metrics, *self._entry_points())))
 
     def registered(self) -> tuple[Metric, ...]:

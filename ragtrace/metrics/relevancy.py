@@ -1,4 +1,4 @@
-"""How much of the answer is to the point: by statement, by sentence, or as one rating; and whether there is an answer.
+"""Relevancy of the answer to the query, by statement, by sentence or as one rating; and whether it answers at all.
 
 Relevant is what answers the query or is useful background to the answer. Truth plays no part.
 """

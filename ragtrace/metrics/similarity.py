@@ -1,4 +1,4 @@
-"""`answer_relevancy_similarity` and `semantic_similarity`: cosines of embeddings, averaged but never computed here."""
+"""`answer_relevancy_similarity` and `semantic_similarity`: means of cosines that the judge took of embeddings."""
 
 from __future__ import annotations
 

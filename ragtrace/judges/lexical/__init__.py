@@ -1,1 +1,1 @@
-"""The embedded judge: evidence found by words, without a model."""
+"""The embedded judge, which compares words and needs no model."""

@@ -97,7 +97,7 @@ class EmbeddedJudge:
                 await asyncio.sleep(0)
 
     def steps(self, call: RagCall) -> Generator[int, None, Judgement]:
-        """Judge *call* in pieces of about `STEP_CHARS` characters; yields the length of each."""
+        """Judge *call* in steps of about `STEP_CHARS` characters; yields the length of each, returns the judgement."""
         parsed = _ParsedCall(call.answer or "")
         if not parsed.answer or parsed.answer.isspace():
             return parsed.unjudged("empty_answer")
@@ -253,7 +253,7 @@ class _ParsedCall:
         )
 
     def remark(self, statement: Statement) -> Claim:
-        """Return *statement*, which states no fact, as a claim that is not checkable."""
+        """Return *statement*, a courtesy or the like that states no fact, as a claim that is not checkable."""
         start, end = statement.start, statement.end
         return Claim(self.answer[start:end], start, end, support=None, checkable=False)
 

@@ -90,7 +90,7 @@ class Evidence:
         """For each stem, the ranks of the first chunks it occurs in."""
 
     def read(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
-        """Index the chunk *text* at *rank* by *steps*, ranges of it; yields the length of each."""
+        """Add the chunk *text* at *rank* to the index, in *steps* (ranges of it); yields the length of each."""
         self._pieces[rank] = []
         window = UNSPACED_WINDOW if not text.isascii() and IS_UNSPACED.search(text, 0, _SAMPLE_CHARS) else WINDOW
         line = [_ELSEWHERE] * (window - 1)
@@ -163,7 +163,7 @@ def _last_break(text: str, start: int, end: int) -> int:
 
 
 class Finding(NamedTuple):
-    """Outcome of the comparison of one statement with the chunks."""
+    """Outcome of comparing one statement of the answer with the retrieved chunks."""
 
     weight: float
     """Number of the statement's content words; a framing word counts a quarter."""

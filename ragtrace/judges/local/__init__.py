@@ -1,1 +1,1 @@
-"""Judges and scorers that run a model in this process, and embeddings."""
+"""Judges that run a model in this process: HHEM, and any scorer of pairs of texts."""

@@ -140,7 +140,7 @@ class _Loaded:
     max_tokens: int
 
     def fits(self, premise: str, hypothesis: str) -> bool:
-        """Return whether the model can read both at once."""
+        """Return whether the model can read *premise* and *hypothesis* at once."""
         tokens = self.tokenizer(*self.texts([(premise, hypothesis)]), verbose=False)["input_ids"][0]
         return len(tokens) <= self.max_tokens
 
@@ -212,7 +212,7 @@ def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _load_weights(network: Any, name: str, local: bool) -> None:
-    """Load the weights of the model *name* into *network*; raises unless there is one for each place, and none else."""
+    """Load the weights of the model *name* into *network*; raises a `JudgeError` if any is missing or left over."""
     hub, tensors = import_module("transformers.utils"), import_module("safetensors.torch")
     found: dict[str, Any] = tensors.load_file(hub.cached_file(name, "model.safetensors", local_files_only=local))
     weights = {key.removeprefix("t5."): value for key, value in found.items()}
