@@ -124,7 +124,10 @@ class BertScoreTokens:
     def _pieces(self, text: str) -> list[str]:
         """Return *text* in pieces that the model can read, cut at white space where there is any."""
         tokenizer, model = self._load()
-        limit = min(tokenizer.model_max_length, _positions(model))
+        # RoBERTa and models like it reserve two of their positions.
+        positions: int = getattr(model.config, "max_position_embeddings", 512)
+        positions -= 2 if "roberta" in type(model).__name__.lower() else 0
+        limit = min(tokenizer.model_max_length, positions)
         if not text.strip():
             return []
         if len(tokenizer(text, verbose=False)["input_ids"]) <= limit or len(text) < 2:
@@ -139,12 +142,6 @@ class BertScoreTokens:
         rarity = dict.fromkeys(tokenizer.get_vocab().values(), 1.0) | dict.fromkeys(tokenizer.all_special_ids, 0.0)
         found, _, weights = _package().get_bert_embedding([text], model, tokenizer, rarity, device=self._device)
         return found[0][weights[0] > 0].double().cpu().numpy()
-
-
-def _positions(model: Any) -> int:
-    """Return how many tokens the model has positions for; RoBERTa models reserve two of them."""
-    known: int = getattr(model.config, "max_position_embeddings", 512)
-    return known - 2 if "roberta" in type(model).__name__.lower() else known
 
 
 def _package() -> Any:

@@ -1,8 +1,8 @@
 """Quality: retrieval, faithfulness and relevancy in one number, by three means of three metrics.
 
-They hide which of the three is low, so the components stand beside them. Nothing is put in for a component that has no
-score. Contexts that are empty leave context relevance, hence these, without a number: `faithfulness` is 0 there, and is
-what to be alerted on.
+The mean hides which of the three is low, so the components stand beside it as attributes. A component without a score
+is not replaced by a default. Empty contexts leave context relevance, and so quality, without a number: alert on
+`faithfulness`, which is 0 there.
 """
 
 from __future__ import annotations
