@@ -12,7 +12,7 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.instrument.drivers import driver_of
 from ragtrace.instrument.proxies import FunctionProxy, Proxy
 from ragtrace.instrument.recorder import Selector, StepRecorder, StepSpec, is_unobserved
-from ragtrace.runtime.current_runtime import current, switched_off
+from ragtrace.runtime import current_runtime
 from ragtrace.system.faults import faults
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -181,7 +181,7 @@ def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
     spec, run = specify(function), driver_of(function)
 
     def observed(wrapped: Any, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        runtime = current()
+        runtime = current_runtime.installed
         if runtime is None:
             _warn_not_configured(spec)
             return wrapped(*args, **kwargs)
@@ -219,7 +219,7 @@ class _ObservedObject(Proxy):
 
 
 def _warn_not_configured(spec: StepSpec) -> None:
-    if not switched_off():
+    if not current_runtime.switched_off():
         faults.warn_once(
             "not configured",
             "%s was called, but ragtrace is not configured (or was shut down): nothing is traced or scored. "

@@ -60,10 +60,15 @@ class DeferredReading(Protocol):
 class Step:
     """One run of a decorated function, or of a `ragtrace.call` block.
 
-    Written by the application's thread until `ended`, read by the pipeline afterwards. A field that most steps never
-    set is a default of the class, because setting it would take time from the application.
+    Written by the application's thread until `ended`, read by the pipeline afterwards. Every
+    field has a default of the class, because setting a field takes time from the application.
     """
 
+    kind: StepKind = "trace"
+    name: str = ""
+    """Workflow of a trace, data source of a retrieval, empty for a generation."""
+    workflow: str = ""
+    """Name under which the call is scored if this step is its root."""
     parent: Step | None = None
     rerank: bool = False
     provider: str | None = None
@@ -107,13 +112,6 @@ class Step:
     """The context in which its span is current."""
     deferred: DeferredReading | None = None
     """Arguments and result that are still to be read."""
-
-    def __init__(self, kind: StepKind, name: str = "", workflow: str = "") -> None:
-        self.kind: StepKind = kind
-        self.name = name
-        """Workflow of a trace, data source of a retrieval, empty for a generation."""
-        self.workflow = workflow
-        """Name under which the call is scored if this step is its root."""
 
     def complete(self) -> None:
         """Read the deferred arguments and result: in the background, or at once where the span is written at once."""

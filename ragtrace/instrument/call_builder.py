@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 
-_OVER: Final = Step("trace")
+_OVER: Final = Step()
 """Root of every call that has been scored or dropped."""
 _OVER.ended = True
 

@@ -167,7 +167,8 @@ class StepRecorder:
     def __init__(
         self, runtime: RecordingRuntime, spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: bool
     ) -> None:
-        self.step = Step(spec.kind, spec.name, spec.workflow)
+        self.step = step = Step()
+        step.kind, step.name, step.workflow = spec.kind, spec.name, spec.workflow
         self.process = _process
         self._runtime, self._spec, self._bound = runtime, spec, bound
         self._arguments: Arguments | None = (args, kwargs)

@@ -49,7 +49,8 @@ class WorkItem:
     def of_spooled(cls, claimed: ClaimedCall) -> WorkItem:
         """Return a call that was claimed from the spool as an item without a span to write."""
         unscored = claimed.unscored
-        step = Step("trace", workflow=unscored.call.workflow)
+        step = Step()
+        step.workflow = unscored.call.workflow
         step.response_id, step.ended, step.written = unscored.response_id, True, True
         step.span = None if unscored.call.span is None else NonRecordingSpan(unscored.call.span)
         return cls(

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from ragtrace.runtime.runtime import Runtime
 
 _lock = threading.RLock()
-_current: Runtime | None = None
+installed: Runtime | None = None
+"""The configured runtime; None before `configure` and after `shutdown`. Read directly where every call passes."""
 _switched_off = False
 _ended: Runtime | None = None
 
 
 def current() -> Runtime | None:
     """The configured runtime; None before `configure` and after `shutdown`."""
-    return _current
+    return installed
 
 
 def switched_off() -> bool:
@@ -44,9 +45,9 @@ def install(
     Returns:
         True if nothing of the one before was lost; if there is none, of the one that was shut down last.
     """
-    global _current, _switched_off, _ended
+    global installed, _switched_off, _ended
     with _lock:
-        before, _current, _switched_off = _current, runtime, off
+        before, installed, _switched_off = installed, runtime, off
         # Known from now on: a signal may interrupt its shutdown, and what became of it is asked for afterwards.
         before = before or (_ended if runtime is None and not off else None)
         _ended = before if runtime is None and not off else None

@@ -300,7 +300,7 @@ class Runtime:
             self.learner,
             queued=self.worker.size,
             held=held(),
-            run=lambda job: self.worker.offer(WorkItem(Step("trace"), job=job), small=True),
+            run=lambda job: self.worker.offer(WorkItem(Step(), job=job), small=True),
         )
 
     # --- flush and shutdown ------------------------------------------------------------------------------------------

@@ -128,7 +128,9 @@ def test_calls_are_stored_before_the_end_and_for_a_moment_after_it() -> None:
 
 
 def finished(workflow: str) -> WorkItem:
-    return WorkItem(Step("trace", workflow=workflow), None, True)
+    step = Step()
+    step.workflow = workflow
+    return WorkItem(step, None, True)
 
 
 def leave(workflows: list[str]) -> Runtime:
