@@ -1,4 +1,4 @@
-"""Exact accounting: what became of every call that was offered to an evaluator.
+"""Exact accounting of the outcome of every call that was offered to an evaluator.
 
 `offered = sampled_out + scored + partial + failed{reason} + dropped{reason} + pending` holds at every moment, for each
 evaluator on its own: a call enters with `offer` and leaves with one `settle`, both under one lock.
@@ -20,7 +20,7 @@ _MOST_LEFT_OUT = 10_000
 
 
 class Row(NamedTuple):
-    """One line of the books: how many calls of a workflow had this outcome at an evaluator."""
+    """Count of the calls of a workflow with one outcome at one evaluator."""
 
     evaluator: str
     workflow: str
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What became of the calls offered to one evaluator."""
+    """Counts of the calls offered to one evaluator, by outcome."""
 
     offered: int = 0
     sampled_out: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -46,27 +46,27 @@ class Tally:
 
     @property
     def settled(self) -> int:
-        """Calls whose fate is known."""
+        """Calls with an outcome."""
         reasons = (self.sampled_out, self.failed, self.dropped)
         return self.scored + self.partial + sum(sum(counts.values()) for counts in reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """What became of the scores for a backend's own API; `offered` is the sum of all the others."""
+    """Counts of items offered to a receiver (scores, alerts), by outcome; `offered` is the sum of all others."""
 
     offered: int = 0
     posted: int = 0
     repeated: int = 0
-    """Offered before: posted once."""
+    """Offered before under the same key: delivered once."""
     failed: Mapping[str, int] = field(default_factory=dict[str, int])
-    """The backend did not take them, by reason."""
+    """Refused by the receiver, by reason."""
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Never offered to the backend, or not to the end, by reason."""
+    """Given up before the receiver took them, by reason."""
     pending: int = 0
 
     def rows(self) -> list[tuple[str, str, int]]:
-        """Outcome, reason and count of every line but `pending`, which may fall."""
+        """Return outcome, reason and count of every count that never falls: all but `pending`."""
         counts = [("offered", "", self.offered), ("posted", "", self.posted), ("repeated", "", self.repeated)]
         counts += [("failed", reason, count) for reason, count in self.failed.items()]
         return counts + [("dropped", reason, count) for reason, count in self.dropped.items()]
@@ -74,7 +74,7 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A snapshot of the accounts, of one moment."""
+    """Outcomes of all calls so far, of one moment."""
 
     evaluators: Mapping[str, Tally]
     """By evaluator id."""
@@ -131,7 +131,7 @@ class Stats:
 
 
 class _Account:
-    """The open book of one evaluator and workflow."""
+    """Counts of one evaluator and workflow."""
 
     __slots__ = ("offered", "pending", "settled")
 
@@ -142,13 +142,13 @@ class _Account:
 
 
 class Ledger:
-    """The books of all evaluators."""
+    """Counts of all evaluators and workflows, which balance at every moment."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Start empty books: after a fork the parent's calls are the parent's, and its lock may be held for ever."""
+        """Start at zero after a fork: the counts are the parent's, and its lock may be held for ever."""
         # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
         self._lock = threading.RLock()
         self._accounts: dict[tuple[str, str], _Account] = {}
@@ -157,9 +157,9 @@ class Ledger:
     def leave_out(
         self, evaluators: tuple[str, ...], workflow: str, outcome: Outcome = "sampled_out", reason: str = HEAD_DROPPED
     ) -> None:
-        """A call was offered to all evaluators and came to the same end at once, before anything was kept of it.
+        """Count a call with the same outcome at all *evaluators*, of which nothing else is kept.
 
-        Costs the application an append: it is entered when somebody looks at the books.
+        Costs the application an append: it is counted when the ledger is read.
         """
         self._left_out.append((evaluators, workflow, (outcome, reason)))
         if len(self._left_out) >= _MOST_LEFT_OUT:
@@ -175,11 +175,11 @@ class Ledger:
                 account.settled[end] += 1
 
     def offer(self, evaluator: str, workflow: str) -> None:
-        """A call is offered to *evaluator*: it is pending until settled."""
+        """Count a call as pending at *evaluator*."""
         self.offer_all((evaluator,), workflow)
 
     def offer_all(self, evaluators: Iterable[str], workflow: str) -> None:
-        """A call is offered to each of *evaluators*."""
+        """Count a call as pending at each of *evaluators*."""
         with self._lock:
             for evaluator in evaluators:
                 account = self._account(evaluator, workflow)
@@ -187,10 +187,10 @@ class Ledger:
                 account.pending += 1
 
     def settle(self, evaluator: str, workflow: str, outcome: Outcome, reason: str = "", *, calls: int = 1) -> None:
-        """One pending call of *evaluator* came to its end, or several *calls* to the same.
+        """Count a pending call of *evaluator*, or several *calls*, as ended with *outcome*.
 
         Raises:
-            ValueError: if fewer are pending: the books would no longer balance.
+            ValueError: fewer calls are pending: the counts would no longer balance.
         """
         with self._lock:
             account = self._accounts.get((evaluator, workflow))
@@ -200,7 +200,7 @@ class Ledger:
             account.settled[outcome, reason] += calls
 
     def rows(self) -> list[Row]:
-        """Every non-zero line, all of one moment: what the exported counter reads."""
+        """Return every non-zero count, all of one moment."""
         rows: list[Row] = []
         with self._lock:
             self._enter_left_out()
@@ -210,7 +210,7 @@ class Ledger:
         return rows
 
     def stats(self, faults: Mapping[str, int]) -> Stats:
-        """A consistent snapshot."""
+        """Return the counts of one moment."""
         with self._lock:
             self._enter_left_out()
             names = sorted({evaluator for evaluator, _ in self._accounts})

@@ -1,4 +1,4 @@
-"""What is in the file, as columns: one pass over it, whatever its size."""
+"""Reading of a history file: calls and scores as numpy columns, in one pass over the file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EVALUATIONS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A metric as one evaluator gave it."""
+    """A metric in one version, scored by one evaluator."""
 
     metric: str
     version: str
@@ -79,7 +79,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What is shown of one call."""
+    """Texts, evidence and labels of one call, as reports show them."""
 
     number: int
     trace_id: str
@@ -91,7 +91,7 @@ class Texts:
 
 
 class Reader:
-    """Reads one file, of one moment.
+    """Reader of one history file, as it is at the moment of opening.
 
     Raises:
         SQLiteFileError: it is no history.
@@ -100,7 +100,7 @@ class Reader:
 
     def __init__(self, path: str) -> None:
         self._database = history_file(path).connect_to_read()
-        self._database.execute("BEGIN")  # everything read from here on is of one moment, whoever writes meanwhile
+        self._database.execute("BEGIN")  # everything read from here on is of one moment
 
     def close(self) -> None:
         """Close the file."""
@@ -108,12 +108,12 @@ class Reader:
             self._database.rollback()
 
     def bounds(self) -> tuple[float, float] | None:
-        """Times of the oldest and the newest call; None: there is none."""
+        """Return the times of the oldest and the newest call; None if there is none."""
         low, high = self._database.execute("SELECT min(at), max(at) FROM calls").fetchone()
         return None if low is None else (low, high)
 
     def columns(self, start: float, end: float, workflow: str | None = None) -> Columns:
-        """The calls from *start* until before *end* (seconds since the epoch), of one workflow or of all."""
+        """Return the calls from *start* until before *end* (seconds since the epoch), of one workflow or of all."""
         where, chosen = _chosen(start, end, workflow)
         names = _Codes(), _Codes(), _Codes()
         rows = self._database.execute(
@@ -136,7 +136,7 @@ class Reader:
     def _of_calls(
         self, numbers: Ints, dtype: Sequence[tuple[str, str]], table: str, what: str, condition: str
     ) -> tuple[Ints, Any]:
-        """Rows of *table* that belong to the calls with these sorted *numbers*, with the positions of the calls."""
+        """Return the rows of *table* for the calls with the sorted *numbers*, and the positions of these calls."""
         least, most = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, -1)
         rows = self._database.execute(
             f"SELECT number, {what} FROM {table} WHERE number BETWEEN ? AND ? AND {condition}", (least, most)
@@ -160,7 +160,7 @@ class Reader:
         return {number: Series(metric, version, by, bool(better)) for number, metric, version, by, better in rows}
 
     def unscored(self, start: float, end: float, workflow: str | None = None) -> list[tuple[int, str, int]]:
-        """Series, reason and number of the results of that time that are no scores."""
+        """Return series, reason and count of the results between *start* and *end* that are no scores."""
         where, chosen = _chosen(start, end, workflow)
         return self._database.execute(
             f"SELECT series, reason, count(*) FROM calls JOIN results USING (number) WHERE {where} AND score IS NULL"
@@ -223,7 +223,7 @@ class Reader:
         )
 
     def _questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
-        """What was asked in the calls of these *numbers*; None where no texts are kept."""
+        """Return the queries of the calls with *numbers*; None where the history has no texts."""
         found: dict[int, str | None] = {}
         for number in sorted(numbers):
             row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
@@ -231,7 +231,7 @@ class Reader:
         return found
 
     def texts(self, numbers: Iterable[int]) -> dict[int, Texts]:
-        """What was asked, retrieved and answered in the calls of these *numbers*, with the evidence."""
+        """Return the texts and the evidence of the calls with *numbers*."""
         return {number: self._texts(number) for number in numbers}
 
     def _texts(self, number: int) -> Texts:
@@ -251,13 +251,13 @@ class Reader:
 
 
 def _chosen(start: float, end: float, workflow: str | None) -> tuple[str, list[object]]:
-    """The condition that chooses calls, and its values."""
+    """Return the SQL condition for the calls of that time and workflow, and its values."""
     where, values = "at >= ? AND at < ?", [start, end]
     return (where, [*values]) if workflow is None else (f"{where} AND workflow = ?", [*values, workflow])
 
 
 class _Codes:
-    """Gives every name a number, in the order of their appearance."""
+    """Mapping of names to numbers, in the order of their first lookup."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -272,6 +272,6 @@ class _Codes:
 
 
 def _without_nulls(rows: sqlite3.Cursor) -> Iterable[tuple[Any, ...]]:
-    """An unknown price is NaN in a column."""
+    """Yield *rows* with NaN for an unknown price."""
     for row in rows:
         yield row if row[7] is not None else (*row[:7], float("nan"), *row[8:])

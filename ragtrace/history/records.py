@@ -1,4 +1,4 @@
-"""A call and its evaluations as rows."""
+"""A call and its evaluations as rows of the history."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class Offered:
 
     @property
     def weight(self) -> int:
-        """About how many bytes it keeps alive."""
+        """Bytes that the call keeps alive, about."""
         call = self.call
         texts = [call.query or "", call.answer or "", *(document.text for document in call.contexts or ())]
         return _CALL_BYTES + sum(map(len, texts))
 
 
 def identity(call: RagCall) -> bytes | None:
-    """Trace id and span id: by them a call that is scored in two processes is one call."""
+    """Return trace id and span id of *call*: with the same, a call that is scored in two processes is one row."""
     if call.span is None:
         return None
     return call.span.trace_id.to_bytes(16, "big") + call.span.span_id.to_bytes(8, "big")
 
 
 def body(call: RagCall, *, texts: bool) -> str:
-    """What was asked, retrieved and answered, as one line of JSON in ASCII; without *texts*, only their sizes."""
+    """Return the texts of *call* as one line of JSON in ASCII; without *texts*, only their number."""
     record: dict[str, Any] = {name: getattr(call, name) for name in IN_A_BODY}
     record["input_tokens"], record["output_tokens"] = call.usage.input_tokens, call.usage.output_tokens
     record["duration_s"] = None if call.timing is None else call.timing.duration_s
@@ -63,7 +63,7 @@ def _passage(document: Document) -> Mapping[str, Any]:
 
 
 def evidence(evaluation: Evaluation, *, texts: bool) -> str | None:
-    """The claims behind the scores and what explains them, as JSON; None if there is neither."""
+    """Return the claims and explanations of *evaluation* as JSON; None if there is neither."""
     results = evaluation.results
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}
@@ -89,22 +89,22 @@ def _claim(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
 
 
 def series_of(name: str, result: Result) -> tuple[str, str, int]:
-    """Metric, its version, and whether higher is better."""
+    """Return metric, its version, and whether higher is better, as a row."""
     return encodable(name), encodable(result.metric_version), int(result.higher_is_better)
 
 
 def columns(result: Result) -> tuple[float | None, str | None, str | None]:
-    """Score, or the reason why there is none, and label."""
+    """Return score, reason why there is none, and label, as a row."""
     if isinstance(result, Score):
         return result.value, None, text_of(result.label)
     return None, encodable(result.reason), None
 
 
 def text_of(value: str | None) -> str | None:
-    """*value* as SQLite can hold it."""
+    """Return *value* without lone surrogates, which SQLite refuses."""
     return None if value is None else encodable(value)
 
 
 def texts_of(values: Sequence[str | None]) -> tuple[str, ...]:
-    """*values* as SQLite can hold them; None is empty."""
+    """Return *values* without lone surrogates; None becomes empty."""
     return tuple(encodable(value or "") for value in values)

@@ -1,4 +1,4 @@
-"""What every call of one configured process has in common."""
+"""Source of calls: service, release and evaluators of one configured process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A service in one release, and who was to score which metrics there.
+    """A service in one release, with the evaluators that score its calls and their metrics.
 
     Without it a score says too little: how many calls could have been judged but were not, and whose scores are the
     ones to be estimated, is known only from the configuration of that time.
@@ -33,17 +33,17 @@ class Source:
 
     @classmethod
     def of(cls, evaluators: Evaluators, *, service: str, release: str) -> Source:
-        """From the evaluators themselves."""
+        """Return the source of a process with *evaluators*."""
         screen, judge = evaluators.screen, evaluators.judge
         return cls(service, release, _identity(screen), _estimated(screen), _identity(judge), _estimated(judge))
 
     def encode(self) -> str:
-        """As text: the same for the same source."""
+        """Return the source as JSON text, the same for equal sources."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def decode(cls, text: str) -> Source:
-        """What `encode` made a text of, also where another version of ragtrace knew more or fewer fields."""
+        """Return the source that `encode` made *text* of; fields that this release does not know are left out."""
         given: dict[str, Any] = json.loads(text)
         read: dict[str, Any] = {}
         for name in {field.name for field in fields(cls)} & set(given):
@@ -52,7 +52,7 @@ class Source:
         return cls(**read)
 
     def estimated_by(self, metric: str) -> str:
-        """id@version of the evaluator whose scores of *metric* are estimated; empty: the metric is not."""
+        """Return id@version of the evaluator whose scores of *metric* are estimated; empty if the metric is not."""
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else ""

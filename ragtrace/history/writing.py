@@ -1,4 +1,4 @@
-"""One connection that writes: batches of calls, each in one transaction, and what the bounds leave no room for."""
+"""Writing of a history file: batches of calls, each in one transaction, and pruning of old calls."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _MOST_ROUNDS: Final = 20
 _TRIES: Final = 3
 """Of a batch during which the file was deleted."""
 _OF_THE_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError)
-"""What SQLite raises for a value of a type that it does not know."""
+"""Errors of SQLite for a value of a type that it does not know."""
 
 
 class Writer:
-    """Writes to one file; for one thread. Every method may raise `sqlite3.Error`.
+    """Writer of one history file, for one thread; every method may raise `sqlite3.Error`.
 
     Args:
         path: the file; it is made if there is none.
@@ -63,7 +63,7 @@ class Writer:
         self._kept.close()
 
     def write(self, calls: Sequence[Offered]) -> int:
-        """Keep *calls*, all of them or none; how many could not be put into rows, whatever is wrong with them.
+        """Store *calls*, all of them or none; return how many could not be put into rows.
 
         Where the file was deleted or renamed since it was opened, a new one is made.
         """
@@ -75,7 +75,7 @@ class Writer:
         raise sqlite3.OperationalError("the file was deleted or replaced again and again")
 
     def _follow(self) -> bool:
-        """Leave a file that is not at its path any more; False if it is."""
+        """Close the file if another one is at its path; return False if it is still the same."""
         with self._kept.use() as database:
             if _file_at(self._path) == self._file:
                 return False
@@ -119,7 +119,7 @@ class Writer:
             self._evaluation(database, number, evaluation, is_new=is_new)
 
     def _call(self, database: sqlite3.Connection, offered: Offered) -> tuple[int, bool]:
-        """Number of the call, and whether it is new: one that another process has begun to score is not."""
+        """Return the number of the call, and whether it is new: another process may have scored it in part."""
         call, key, decision = offered.call, identity(offered.call), text_of(offered.decision)
         source = self._id(database, "sources", ("body",), (self._source,))
         cursor = database.execute(
@@ -159,7 +159,7 @@ class Writer:
             database.execute("INSERT INTO evidence VALUES (?, ?, ?)", (number, who, shown))
 
     def _id(self, database: sqlite3.Connection, table: str, names: Sequence[str], values: tuple[object, ...]) -> int:
-        """Id of the row of *table* with these values, which is made if there is none."""
+        """Return the id of the row of *table* with *values*; insert the row if there is none."""
         known = self._ids.get((table, *values))
         if known is not None:
             return known
@@ -189,14 +189,14 @@ class Writer:
         return early
 
     def _share(self, part: float) -> int:
-        """About how many calls are that *part* of all, but no more than can be deleted at once."""
+        """Return about how many calls are the share *part* of all, at most as many as are deleted at once."""
         with self._kept.use() as database:
             (calls,) = database.execute("SELECT coalesce(max(number) - min(number), 0) + 1 FROM calls").fetchone()
         return max(1, min(_PRUNED_AT_ONCE, round(part * int(calls))))
 
     @property
     def newest(self) -> float | None:
-        """When the newest call was kept, in seconds since the epoch; None: there is none."""
+        """Time of the newest call, in seconds since the epoch; None if there is none."""
         with self._kept.use() as database:
             (at,) = database.execute("SELECT max(at) FROM calls").fetchone()
         return None if at is None else float(at)
@@ -214,7 +214,7 @@ class Writer:
     def _delete(self, which: str, values: tuple[object, ...]) -> int:
         with self._kept.use() as database:
             numbers = database.execute(which, values).fetchall()
-            if not numbers:  # as nearly always: nobody is locked out for it
+            if not numbers:  # as nearly always: no other writer is locked out for it
                 return 0
             with self._transaction():
                 for table in OF_A_CALL:
@@ -233,7 +233,7 @@ class Writer:
 
 
 def _file_at(path: str) -> tuple[int, int] | None:
-    """Device and number of the file at *path*; None if there is none."""
+    """Return device and inode of the file at *path*; None if there is none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -37,7 +37,7 @@ _ROUND_SECONDS: Final = 0.005
 _SHORT_ROUND_SECONDS: Final = 0.001  # while judges have enough to do: a request comes back half a dozen times
 _MANY_TASKS: Final = 256
 _MOST_TAKEN: Final = 8  # at a time: weighing a few is done in far less than a slice of work
-_MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for somebody else
+_MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for a server
 _PATIENCE_SECONDS: Final = 1.0  # for which items wait for room at an exporter
 _parents_loops: list[object] = []
 _SMALL_PER_CAPACITY: Final = 8
@@ -200,7 +200,7 @@ class Worker(Generic[T]):
         self.reset()
 
     def reset(self) -> None:
-        """Start afresh with an empty queue: after a fork the items are the parent's, and there is no thread."""
+        """Empty the queue after a fork: the items are the parent's, and there is no thread."""
         if getattr(self, "_loop", None) is not None:
             # A child's loop shares its epoll with the parent's: if it were collected it would unregister there too.
             _parents_loops.append(self._loop)
@@ -376,14 +376,14 @@ class Worker(Generic[T]):
         self.throttle.begin_slice()
 
     async def _round(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """One round of work, and one turn for the tasks of the loop; False if there was nothing to do."""
+        """Do one round of work and give the tasks of the loop one turn; return False if there was nothing to do."""
         done: asyncio.Future[bool] = loop.create_future()
-        # Not inside this task: whoever is handled must not take it for its own, and cancel it.
+        # Not inside this task: code that is handled must not take it for its own, and cancel it.
         loop.call_soon(lambda: done.set_result(self._work()))
         return await done
 
     def _work(self) -> bool:
-        """Take in what has been offered and handle items for one round; False if there was nothing to do."""
+        """Take offered items in and handle items for one round; return False if there was nothing to do."""
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
         self._take_in(until)
         room = handled = 0
@@ -400,7 +400,7 @@ class Worker(Generic[T]):
         return handled > 0 or bool(self._items)
 
     def _room(self) -> int:
-        """How many items may be handled before this must be asked again."""
+        """Return how many items may be handled before the next question."""
         room = self._handler.room()
         if room:
             self._no_room_since = None
@@ -411,10 +411,10 @@ class Worker(Generic[T]):
         return int(now - self._no_room_since > self._patience or self._admission.half_full)
 
     def wait_for_judge(self) -> bool:
-        """Give the place of the item that is being handled to another, for one among those that wait for a judge.
+        """Move the item that is being handled to a place among the items that wait for a judge.
 
         Returns:
-            False if none of those is free; the item keeps the place that it has.
+            False if none of those is free; the item keeps its place.
         """
         entry = _handled.get()
         with self._lock:
@@ -435,7 +435,7 @@ class Worker(Generic[T]):
             self.throttle.yield_interpreter()
 
     def _is_too_heavy(self, entry: _Entry[T], weight: int) -> bool:
-        """Whether an item that is in may not be as heavy as it proved to be."""
+        """Return whether an admitted item proved too heavy; note its weight."""
         entry.weight = weight if self._admission.has_room_for(weight) else 0
         self._admission.weigh(weight, entry.weight)
         return entry.weight != weight
@@ -448,7 +448,7 @@ class Worker(Generic[T]):
             return 0
 
     def _begin(self) -> None:
-        """Handle the next item; if it comes to wait for something, the rest of it becomes a task."""
+        """Handle the next item; if it waits for something, the rest of its coroutine becomes a task."""
         with self._lock:
             if not self._taken:
                 return

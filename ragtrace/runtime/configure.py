@@ -1,4 +1,4 @@
-"""The functions that start, question and stop ragtrace."""
+"""`configure`, `flush`, `stats` and `shutdown`: the functions that start ragtrace, wait for it and stop it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
+from opentelemetry.trace import get_tracer_provider
+
 from ragtrace.capture.redact import Redact
+from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import Stats
 from ragtrace.core.settings import Settings, resolve
@@ -25,11 +28,11 @@ from ragtrace.evaluation.metric_selection import (
 )
 from ragtrace.evaluation.policy import Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators
+from ragtrace.history.source import Source
 from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.metrics import registry
 from ragtrace.metrics.consistency import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import current, final_stats, install
-from ragtrace.runtime.history_setup import check_store, histories, release
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system import preload
 from ragtrace.system.faults import faults
@@ -42,17 +45,19 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from ragtrace.alerts import Alert
+    from ragtrace.history.history import History
     from ragtrace.history.spool import Spool
+    from ragtrace.telemetry.export.providers import Telemetry
 
 
 class _Default:
-    """Stands for "the embedded judge": None means "no screen"."""
+    """Type of the default of `screen=`, the embedded judge; None means "no screen"."""
 
 
 DEFAULT_SCREEN: Final = _Default()
 _RECONFIGURE_SECONDS = 5.0
 _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.runtime.estimate")
-"""Where names of the package are that an application may first use while it serves calls."""
+"""Modules that an application may first use while it serves calls."""
 
 
 def configure(
@@ -208,16 +213,23 @@ def _runtime(
     alerts: Sequence[Alert],
     learner: Learner,
 ) -> Runtime:
-    """What is configured, with its files and its telemetry."""
+    """Build the runtime, with its files and its telemetry.
+
+    Raises:
+        SettingsError: a file cannot be used, or an exporter cannot be built.
+    """
     preload.load(*_WHILE_SERVING)
-    check_store(settings)
+    if settings.store:  # checked before anything is started
+        _history(settings, Source()).prepare(settings.origins["store"])
     if settings.baseline:
         learner.open(settings.baseline, settings.origins["baseline"])
-    kept = _spool(settings)
+    spool = _spool(settings) if settings.spool else None
     tracers, meters, loggers = providers
     telemetry = build(settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
-    telemetry.histories += histories(settings, evaluators, telemetry, tracers)
-    version = release(telemetry, tracers)
+    version = _resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION)
+    if settings.store:
+        service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
+        telemetry.histories.append(_history(settings, Source.of(evaluators, service=service, release=version)))
     plan = Plan.of(evaluators.screen, evaluators.judge)
     learner.observe(plan, version)
     alerting = None
@@ -226,23 +238,50 @@ def _runtime(
 
         alerting = Alerting(alerts, plan, settings, telemetry.logger, baseline=learner.find, release=version)
     return Runtime(
-        settings, telemetry, evaluators, sampling=sampling, redact=redact, spool=kept, alerts=alerting, learner=learner
+        settings, telemetry, evaluators, sampling=sampling, redact=redact, spool=spool, alerts=alerting, learner=learner
     )
 
 
-def _spool(settings: Settings) -> Spool | None:
-    if not settings.spool:
-        return None
-    origin = settings.origins["spool"]
+def _spool(settings: Settings) -> Spool:
     try:
         from ragtrace.history.spool import Spool
     except ImportError as error:
-        raise SettingsError(
-            f"a spool needs Python's module sqlite3, got {error} (for {origin}); leave it out, or use another build"
-        ) from error
+        raise _without_sqlite(settings, "spool", error) from error
     spool = Spool(settings.spool)
-    spool.prepare(origin)
+    spool.prepare(settings.origins["spool"])
     return spool
+
+
+def _history(settings: Settings, source: Source) -> History:
+    try:
+        from ragtrace.history.history import History
+    except ImportError as error:
+        raise _without_sqlite(settings, "store", error) from error
+    return History(
+        settings.store,
+        source,
+        days=settings.store_days,
+        most_bytes=settings.store_bytes,
+        texts=settings.capture_content != "NO_CONTENT",
+    )
+
+
+def _without_sqlite(settings: Settings, name: str, error: ImportError) -> SettingsError:
+    return SettingsError(
+        f"{name}= needs Python's module sqlite3, got {error} (for {settings.origins[name]}); leave it out, or use "
+        "another build of Python"
+    )
+
+
+def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> str:
+    """Return the attribute *name* of the resource of the spans; empty if there is none.
+
+    Args:
+        provider: the user's tracer provider; None: the process's, where ragtrace has none of its own.
+    """
+    of_user = getattr(provider or get_tracer_provider(), "resource", None)
+    resource = of_user if telemetry.resource is None else telemetry.resource()
+    return str(getattr(resource, "attributes", {}).get(name, ""))
 
 
 def flush(timeout: float = 5.0) -> bool:
@@ -256,7 +295,7 @@ def flush(timeout: float = 5.0) -> bool:
 
 
 def stats() -> Stats:
-    """What became of every call offered to an evaluator since `configure`, and our own failures in this process.
+    """Return the outcomes of all calls offered to evaluators since `configure`, and the faults of ragtrace itself.
 
     `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
     After `shutdown` these are the closed accounts, with what was lost, until `configure` is called again.
@@ -278,7 +317,7 @@ def shutdown(timeout: float = 10.0) -> bool:
 
 
 def _with_objects(settings: Settings, exporter: object, sampling: Sampling | None) -> Settings:
-    """The settings, with where those came from that are no scalars."""
+    """Return *settings* with the origins of those that are objects."""
     origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
     if exporter is not None and not isinstance(exporter, str):
         origins["exporter object"] = _shown(exporter)
@@ -315,7 +354,7 @@ def _check_providers(**providers: object) -> None:
 
 
 def _metric_names(metrics: object) -> object:
-    """The names of *metrics*, where it is a list; else itself, for the settings to judge."""
+    """Return the names of *metrics* if it is a list; else *metrics* itself, which the settings check."""
     if isinstance(metrics, str) or not isinstance(metrics, Sequence):
         return metrics
     return [metric_name(metric) for metric in cast("Sequence[object]", metrics)]
@@ -330,7 +369,7 @@ def _evaluators(
     watched: Sequence[str],
     learner: Learner,
 ) -> Evaluators:
-    """Give every wanted metric to whoever offers it (stopwatch, screen, judge), and the screen what sampling heeds.
+    """Assign every requested metric to the evaluator that offers it: stopwatch, screen or judge.
 
     Args:
         extra: metrics given as objects.
@@ -339,7 +378,7 @@ def _evaluators(
 
     Raises:
         UnknownMetricError: no metric has that name.
-        SettingsError: nobody offers a wanted metric, or screen and judge cannot be told apart.
+        SettingsError: no judge offers a requested metric, or screen and judge have the same id.
     """
     if screen is not None and judge is not None and screen.id == judge.id:
         raise SettingsError(
@@ -368,7 +407,7 @@ def _evaluators(
 
 
 def _known(names: Sequence[str]) -> list[Metric]:
-    """The metrics of *names*, without those that nobody knows: `Alerting` complains of them."""
+    """Return the metrics of *names*; unknown names are left to `Alerting`, which complains of them."""
     return [metric for name in names if (metric := registry.find(name)) is not None]
 
 
@@ -382,7 +421,7 @@ def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], le
 def _those_offered(judge: Judge, meant: Sequence[Metric], more: Sequence[str], *, screens: bool) -> tuple[Metric, ...]:
     by_name = {metric.name: metric for metric in meant}
     by_name |= {metric.name: metric for metric in registry.resolve(more) if metric.name not in by_name}
-    # A metric that reads no label is nobody's but the stopwatch's, also where a judge claims to offer all.
+    # A metric that reads no label is computed by the stopwatch alone, also where a judge claims to offer all.
     measures = isinstance(judge, Stopwatch)
 
     def offers(metric: Metric) -> bool:

@@ -1,4 +1,4 @@
-"""What the process knows of its own rates."""
+"""`estimate`: the mean score of a metric in this process, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def estimate(
     method: Method = "tuned",
     of: Target = "rate",
 ) -> Estimate:
-    """The mean score of *metric* behind this process's traffic, with its 95 % interval, from the calls scored so far.
+    """Return the mean score of *metric* in this process's traffic so far, with its 95 % confidence interval.
 
     A sample of the calls is enough: every score counts by the inverse of its inclusion probability, and where the
     screen gives the same metric its view of all the calls is used as far as it agrees with the judge.
@@ -34,7 +34,7 @@ def estimate(
         The estimate, without unit; its value is None, with a reason, when nothing was judged or nothing is configured.
 
     Raises:
-        UnknownMetricError: nobody gives that metric on a scale from 0 to 1.
+        UnknownMetricError: neither screen nor judge gives that metric in [0, 1].
         SettingsError: another argument is wrong.
 
     Source: `ragtrace/estimates/formulas.py`.

@@ -1,4 +1,4 @@
-"""Where an OpenTelemetry context keeps its span."""
+"""The key under which an OpenTelemetry context keeps its current span."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, set_span
 
 
 def _span_key() -> str:
-    """The API keeps the key to itself; copying a context twice, or asking the API for each span, costs."""
+    """Return the key, which is private in the API: asking the API for each span costs."""
     probe = NonRecordingSpan(INVALID_SPAN_CONTEXT)
     return next(key for key, value in set_span_in_context(probe).items() if value is probe)
 

@@ -1,4 +1,4 @@
-"""Runs something before the process ends, also in children of `multiprocessing`, which end past `atexit`."""
+"""Exit handlers, also for children of `multiprocessing`, which end without calling `atexit` handlers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def before_exit(finish: Callable[[], object]) -> None:
 
 
 def cancel(finish: Callable[[], object]) -> None:
-    """Do not call *finish* at exit any more. A child of multiprocessing may still do."""
+    """Remove the exit handler *finish*; a child of multiprocessing may still call it."""
     atexit.unregister(finish)
 
 
 def after_fork(owner: object, finish: Callable[[], object]) -> None:
-    """In a child that has just been forked: see that *finish* is called before it ends, while *owner* lives."""
+    """Register *finish* in a child that has just been forked, for as long as *owner* lives."""
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:
         # multiprocessing forgets what is registered now, and calls this back when it has.

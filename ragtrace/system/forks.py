@@ -1,4 +1,4 @@
-"""What an object does in a forked child: locks, queues and threads are the parent's, or in the state the fork found."""
+"""Hook for forked children, where locks, queues and threads are the parent's, or in the state that the fork found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import WeakMethod
 
 
 def in_child(method: Callable[[], object]) -> None:
-    """Have *method*, bound to an object, called in every child that is forked while the object lives.
+    """Call *method*, bound to an object, in every child that is forked while the object lives.
 
     A hook of the interpreter can never be removed again, so it must not keep the object alive. Where there are no forks
     it does nothing.

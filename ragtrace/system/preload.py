@@ -1,8 +1,8 @@
-"""Modules that are loaded before anybody needs them.
+"""Imports ahead of use, because of forks.
 
-A fork copies the lock of a module that another thread is importing at that moment, held for ever: whoever imports that
-module in the child hangs there. A module that is loaded already is found without its lock. So whatever imports on use,
-and may be used for the first time in the background or while calls are served, loads that when it is made.
+A fork copies the lock of a module that another thread is importing at that moment, held for ever: an import of that
+module in the child hangs. A module that is loaded already is found without its lock. So a module that may be used for
+the first time in the background, or while calls are served, is loaded by `configure`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 
 
 def load(*names: str) -> None:
-    """Import the modules of these names, if they can be: what is missing is said by whoever needs it."""
+    """Import the modules *names*; one that cannot be imported is left to fail where it is used."""
     for name in names:
         with suppress(Exception):
             import_module(name)

@@ -1,4 +1,4 @@
-"""An event loop for those who have none, or whose own is already running."""
+"""Coroutines called from synchronous code, also where an event loop is already running."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INTERRUPTIBLE_S = 0.5
 
 
 def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run *work* on a thread and an event loop of its own, and return what it returns, or raise what it raises.
+    """Run the coroutine function *work* on a thread and event loop of its own; return its result or raise its error.
 
     A notebook's thread has an event loop that is already running. If the caller is interrupted, the work is cancelled,
     and waited for.
@@ -40,7 +40,7 @@ def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @contextmanager
 def unwatched() -> Generator[None, None, None]:
-    """In here, instrumented HTTP clients leave requests alone: they are a judge's, not the application's."""
+    """Suppress instrumentation while the block runs: its HTTP requests are a judge's, not the application's."""
     token = attach(set_value("suppress_instrumentation", True))
     try:
         yield

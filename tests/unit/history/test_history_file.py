@@ -16,6 +16,7 @@ from typing import Final
 import pytest
 
 import ragtrace
+from ragtrace.history.reading import Reader
 from ragtrace.history.records import Offered
 from ragtrace.history.writing import Writer
 from ragtrace.system.faults import faults
@@ -126,3 +127,18 @@ def test_a_new_file_does_not_inherit_the_log_of_a_deleted_one(path: Path) -> Non
     assert create_file(str(path))
     assert not create_file(str(path))
     assert [name.name for name in path.parent.iterdir()] == ["history.db"]
+
+
+def test_a_file_of_an_earlier_release_is_read_and_written(path: Path) -> None:
+    """With its calls, scores and texts; the calls of this process stand beside them."""
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript((ROOT / "tests" / "files" / "history_version_1.sql").read_text())
+    with closing(Writer(str(path), SOURCE, most_bytes=GIB, texts=True)) as writer:
+        assert writer.write([made(1_700_000_120.0, Simulated(), random.Random(1))]) == 0
+    reader = Reader(str(path))
+    columns = reader.columns(1_699_999_999.0, 1_700_000_061.0)
+    texts = reader.texts([1])[1]
+    reader.close()
+    assert (len(columns), columns.score.tolist(), columns.sources[1].judged) == (2, [1.0], ("faithfulness",))
+    assert (texts.body["query"], texts.body["answer"]) == ("question 1?", "Paris is big.")
+    assert rows(path) == 3
