@@ -1,4 +1,4 @@
-"""What a user says about an alert."""
+"""Alert: a user's condition on the mean of a metric, and the notifiers of its notices."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Notify: TypeAlias = "Notifier | Callable[[Notice], Awaitable[object] | object]"
 _FEWEST_CALLS: Final = 10.0
 _BATCH: Final = 1
 _BASELINE_BATCH: Final = 5
-"""Scores that are not 0 or 1 have no bad calls after which more of them could be expected: the mean of some counts."""
+"""Graded scores have no bad calls after which others could be expected, so the mean of several calls counts."""
 _MOST_BATCH: Final = 1_000
 _RECOVERY_CALLS: Final = 100
 _MOST_RECOVERY_CALLS: Final = 2_000
 _BAD_CALLS_AT_THE_BOUND: Final = 3.0
-"""In the calls that a recovery is judged by, so that a single one does not decide."""
+"""Bad calls expected at the bound among the calls that decide about a recovery, so that one call does not decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,38 +36,38 @@ class Alert:
 
     While the rate behind the traffic is within the bound, at least `mean_calls_between_false_alarms` scored calls pass
     before an alarm, in the mean, whatever the distribution of the scores and however the calls were sampled. The
-    condition in plain words: given all that came before, a call is bad with a probability of at most the bound. Runs
-    of bad answers break it. So soon after a bad call others are expected, as often as has been usual there so far, and
-    a question that is asked again within ten calls counts once. Runs of bad answers then do no harm; long bursts with
-    good answers between the bad ones may raise an alarm more often than stated until they have been seen a few times.
-    The statement holds for each alert, and for each workflow or model that it watches on its own, in each process from
+    condition in plain words: given all earlier calls, a call is bad with a probability of at most the bound. Runs of
+    bad answers break it. Therefore more bad calls are expected soon after a bad one, as often as has been usual there,
+    and a question that is asked again within ten calls counts once. Short runs of bad answers then raise no more
+    alarms; long bursts with good answers between the bad ones may raise more than stated until a few have been seen.
+    The statement holds for each alert, and for each workflow or model that it watches separately, in each process from
     its start.
 
-    With the bound "baseline" each workflow is watched on its own, against what its scores were when all was well
-    (`configure(baseline=...)`): the bound is a confidence limit of the baseline's mean. While there is none, the state
-    is no_baseline and there is no alarm. A baseline of 500 calls knows its mean with an error; the number of calls
+    With the bound "baseline" each workflow is compared with its own earlier scores (`configure(baseline=...)`): the
+    bound is a confidence limit of the baseline's mean. Without a baseline the state is no_baseline and there is no
+    alarm. A baseline of 500 calls knows its mean with an error; the number of calls
     between false alarms then is a mean over all baselines that might have been learned.
 
     The states are ok, spiking, recovering, no_data, judge_failing and no_baseline. A spike ends when the last calls are
     within the bound again; where there are no calls any more, or no scores, it does not. Every alert goes to the log
-    and, as an event, to the OpenTelemetry logs; `notify=` adds others. Alerts of one spike are one page: when another
-    alert about what answers rest on has told the same receivers of the same calls, a second one goes to the log alone.
+    and, as an event, to the OpenTelemetry logs; `notify=` adds others. One fault often raises several alerts about
+    whether answers rest on the contexts: the second one for the same calls and notifiers goes to the log alone.
 
     Args:
-        metric: name of a metric with range [0, 1] that the judge or the screen gives; the judge's scores are used if
-            both do.
+        metric: name of a metric with range [0, 1] that the judge or the screen computes; of both, the judge's scores
+            are used.
         above: alarm when the mean is above this, in (0, 1), or "baseline".
         below: alarm when the mean is below this, in (0, 1), or "baseline"; give one of the two.
         mean_calls_between_false_alarms: at least 10. Ten times as many make an alarm come later by about a third.
         min_calls: scored calls that must have been seen before there can be an alarm.
-        batch: scored calls of which only the mean counts; default 1, with a baseline 5. Only where each call counts are
-            others expected soon after a bad one.
-        window: seconds without any score after which the state is no_data; far more than usually pass between two.
+        batch: scored calls whose mean counts as one observation; default 1, with a baseline 5. Only with 1 are more bad
+            calls expected soon after a bad one.
+        window: seconds without any score after which the state is no_data; far more than the usual gap between two.
         recovery_calls: scored calls since the alarm whose mean must be within the bound to end it, and so must be that
             of the last fifth of them; default 100, or more where the bound is so near 0 or 1 that 100 would say little.
-        notify: whom else to tell: a function of the `Notice` (plain or async, called on a thread of its own, for at
+        notify: receivers of notices: a function of the `Notice` (plain or async, called on a thread of its own, for at
             most 10 seconds), a notifier of `ragtrace.alerts`, or a sequence of them.
-        per: "workflow" or "model": watch each on its own; default: all calls together, with a baseline each workflow.
+        per: "workflow" or "model": watch each separately; default: all calls together, with a baseline each workflow.
         repeat_every: seconds after which a problem that goes on is notified again; None: never.
         name: default: metric, direction and bound.
 
@@ -128,51 +128,51 @@ class Alert:
 
     @property
     def bound(self) -> Bound:
-        """The bound, on whichever side."""
+        """Value of `above` or `below`."""
         return cast("Bound", self.below if self.above is None else self.above)
 
     @property
     def against_baseline(self) -> bool:
-        """Whether the bound is that of each workflow's own baseline."""
+        """Whether the bound comes from each workflow's own baseline."""
         return self.bound == BASELINE
 
     @property
     def rule(self) -> str:
-        """Metric, direction and bound, in words."""
+        """Metric, direction and bound as text: `hallucinated above 0.05`."""
         return f"{self.metric} {self.direction} {self.bound if isinstance(self.bound, str) else f'{self.bound:g}'}"
 
     @property
     def groups(self) -> Per | None:
-        """What each is watched on its own."""
+        """Dimension whose values are watched separately; None: all calls are watched together."""
         return "workflow" if self.against_baseline else self.per
 
     @property
     def calls_in_batch(self) -> int:
-        """`batch`, or its default."""
+        """Number of calls in a batch: `batch`, or its default."""
         return self.batch or (_BASELINE_BATCH if self.against_baseline else _BATCH)
 
     @property
     def direction(self) -> Literal["above", "below"]:
-        """On which side of the bound it is not all right."""
+        """Side of the bound on which scores are bad."""
         return "below" if self.above is None else "above"
 
     @property
     def title(self) -> str:
-        """Its name."""
+        """Name of the alert: `name`, or `rule`."""
         return self.name or self.rule
 
     @property
     def notifiers(self) -> tuple[Notifier, ...]:
-        """Whom `notify` names."""
+        """Notifiers of `notify`."""
         return cast("tuple[Notifier, ...]", self.notify)
 
     def badness(self, score: float) -> float:
-        """Return *score* so that more is worse: itself, or what is missing to 1. Compared with the bound as badness."""
+        """Return the badness of *score*, in [0, 1], more being worse: the score itself, or 1 minus it for `below`."""
         bounded = min(1.0, max(0.0, score))  # a score may overstep its range by rounding
         return bounded if self.direction == "above" else 1.0 - bounded
 
     def calls_to_recover(self, limit: float) -> int:
-        """Return `recovery_calls`, or its default where *limit* is the largest mean badness that is all right."""
+        """Return `recovery_calls`, or its default for the bound *limit* of the mean badness."""
         if self.recovery_calls is not None:
             return self.recovery_calls
         rare = min(limit, 1.0 - limit)

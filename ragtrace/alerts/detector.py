@@ -1,4 +1,4 @@
-"""A Shiryaev-Roberts e-detector: when has the mean of scores in [0, 1] left a bound? With a stated false-alarm rate.
+"""Shiryaev-Roberts e-detector: detects that the mean of scores in [0, 1] exceeds a bound, at a stated false-alarm rate.
 
 While the mean score, given all that came before, is at most what is expected, the factor
 `1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: betting like that on "the
@@ -47,54 +47,56 @@ from typing import Final
 
 FRACTIONS: Final = (0.03, 0.1, 0.3, 0.7)
 WEIGHTS: Final = (1.0, 2.0, 2.0, 2.0)
-"""Of single calls. Chosen, like the fractions and what is expected at first, on streams that no report is made of."""
+"""Weights for single calls. Like the fractions and the first expectations, they were chosen on streams that appear in
+no report."""
 _LONG_BATCH: Final = 5
 FRACTIONS_OF_BATCHES: Final = (0.15, 0.3, 0.6, 0.95)
 WEIGHTS_OF_BATCHES: Final = (1.0, 2.0, 3.0, 3.0)
-"""Of batches of five or more, whose means vary less."""
+"""Weights for batches of five or more, whose means vary less."""
 HEAD_START: Final = 0.01
 """Share of the calls asked for that the statistic starts with."""
 REACH: Final = 3
-"""Calls after a bad one in which others are expected."""
+"""Number of calls after a bad one in which more bad ones are expected."""
 DIRECTLY_AFTER: Final = (0.5, 3.0)
-"""Mean score after a bad call that is expected at first, and how many calls this expectation weighs as much as."""
+"""First expectation of the score directly after a bad call, and its weight in calls."""
 SOON_AFTER: Final = (0.5, 20.0)
-"""The same for the other calls within `REACH`, as a share of the bound."""
+"""First expectation for the other calls within `REACH`, as a share of the bound, and its weight in calls."""
 MOST_EXPECTED: Final = 0.5
-"""Mean score that is expected soon after a bad call at most, so that a run without an end is a change of the rate."""
+"""Largest expected score soon after a bad call, so that a run without an end counts as a change of the rate."""
 MEMORY: Final = 1_000.0
-"""Calls after bad ones, beyond which older ones count less and less: what is usual may change."""
+"""Number of calls after bad ones beyond which older ones count less and less, as traffic may change."""
 _REPEATED_WITHIN: Final = 10
 _OVERFLOW: Final = 1e300
 
 
 def alternatives(bound: float, batch: int = 1) -> list[float]:
-    """Return the means beyond *bound* that are bet on, for batches of that many calls."""
+    """Return the means beyond *bound* that the detector bets on, for batches of *batch* calls."""
     fractions = FRACTIONS_OF_BATCHES if batch >= _LONG_BATCH else FRACTIONS
     return [bound + fraction * (1.0 - bound) for fraction in fractions]
 
 
 def weights(batch: int = 1) -> list[float]:
-    """Return what the bet on each of `alternatives` weighs, 1 in all."""
+    """Return the weights of the bets on `alternatives`, which sum to 1, for batches of *batch* calls."""
     raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
     return [weight / sum(raw) for weight in raw]
 
 
 def bet(alternative: float, expected: float) -> float:
-    """Return the best bet on 0 or 1 with the mean *alternative*, against the mean *expected*: 0 if that is no less."""
+    """Return the best bet on a rise of the mean score from *expected* to *alternative*; 0 if that is no rise."""
     return max(0.0, alternative - expected) / (expected * (1.0 - expected)) if expected < 1.0 else 0.0
 
 
 def threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
-    """Return the evidence at which there is reason for an alarm."""
+    """Return the evidence that raises an alarm, for *mean_calls* between false alarms."""
     return (1.0 + head_start) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
 
 
 class _Expectation:
-    """The mean that is expected of the next call: the bound, or more soon after a bad one.
+    """Expected mean score of the next call: the bound, or more soon after a bad call.
 
     Args:
-        reach: calls after a bad one in which others are expected.
+        bound: the bound of the mean score.
+        reach: calls after a bad one in which more bad ones are expected.
     """
 
     def __init__(self, bound: float, reach: int) -> None:
@@ -112,7 +114,7 @@ class _Expectation:
         return max(self._bound, min(MOST_EXPECTED, self._totals[at] / self._calls[at]))
 
     def add(self, total: float, calls: float) -> None:
-        """Learn from a call, or several, with this *total* of their scores; both weighted by share."""
+        """Learn from *calls* calls with the sum *total* of their scores, both weighted by share."""
         if self._after_bad <= self._reach:
             at = self._situation
             self._totals[at] += total
@@ -140,7 +142,7 @@ class Detector:
     def __init__(self, bound: float, mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> None:
         self.bound, self.mean_calls, self.batch = bound, mean_calls, batch
         self.threshold = threshold(mean_calls, batch, head_start)
-        """Evidence at which there is reason for an alarm."""
+        """Evidence that raises an alarm."""
         self._alternatives = alternatives(bound, batch)
         self._weights = weights(batch)
         self._head_start = head_start * mean_calls / batch
@@ -149,9 +151,9 @@ class Detector:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all evidence. What is usual after a bad call stays known."""
+        """Reset the evidence, but keep the expected scores after bad calls."""
         self.calls = 0
-        """Since the start, or the last `reset`."""
+        """Calls since the start, or the last `reset`."""
         self._sums = [self._head_start] * len(self._alternatives)
         self._best = [1.0] * len(self._alternatives)
         self._since = [0] * len(self._alternatives)
@@ -163,15 +165,15 @@ class Detector:
         self._bets = [bet(each, self._expected) for each in self._alternatives]
 
     def add(self, score: float, share: float = 1.0, question: object = None) -> bool:
-        """Take a call's *score* in [0, 1] into account.
+        """Add the *score* of a call, in [0, 1], to the evidence.
 
         Args:
             share: of its place in the batch that this call gets, in (0, 1]: the smallest probability that a call could
                 have had, over the one it had.
-            question: what was asked, or anything that is equal where the question is; None: another than all others.
+            question: the question, or anything that is equal for equal questions; None: unlike all others.
 
         Returns:
-            Whether there is reason for an alarm.
+            Whether the evidence raises an alarm.
         """
         self.calls += 1
         self._place += 1
@@ -180,7 +182,7 @@ class Detector:
         if not repeated:
             self._total += share * score
             self._counted += share
-        # What the rest of the batch takes away at most: each call all of its place, with a score of 0.
+        # The rest of the batch takes away most if each call fills its place with a score of 0.
         rest = self.batch - self._place
         gained = (self._total - (self._counted + rest) * self._expected) / self.batch
         factors = [1.0 + bet * gained for bet in self._bets]
@@ -203,11 +205,11 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """Against "the mean is within the bound", of the batches so far; an alarm is due at `threshold`."""
+        """Evidence of the batches so far against "the mean is within the bound"; `threshold` raises an alarm."""
         return sum(weight * total for weight, total in zip(self._weights, self._sums, strict=True))
 
     @property
     def stretch(self) -> int:
-        """How many calls, the last one included, make the strongest case: the change came about before them."""
+        """Number of calls, up to the last one, since the change by the strongest evidence."""
         strongest = max(range(len(self._alternatives)), key=lambda at: self._weights[at] * self._sums[at])
         return self.calls - self._since[strongest]

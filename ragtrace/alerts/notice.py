@@ -25,7 +25,7 @@ _VERDICTS: Final = frozenset(
     {"hallucinated", "hallucination", "faithfulness", "contradiction", "suspicious", "answered"}
     | {"answered_without_context"}
 )
-"""Metrics that are shares: of answers, or of the statements in them."""
+"""Metrics whose mean is a share of answers, or of the statements in answers."""
 _MOST_STATEMENTS: Final = 2
 _QUESTION_CHARS: Final = 200
 _STATEMENT_CHARS: Final = 400
@@ -41,7 +41,7 @@ _NEXT: Final[dict[Problem, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A call with a bad score."""
+    """Example of a badly scored call, for a notice."""
 
     trace_id: str
     """32 hexadecimal digits; empty if the call had no span."""
@@ -51,12 +51,12 @@ class Example:
     unsupported: tuple[str, ...] = ()
     """Statements of the answer, in full, that no retrieved passage supports; empty where content is not captured."""
     question: str = ""
-    """What was asked; empty where content is not captured."""
+    """Question of the call; empty where content is not captured."""
     not_in_chunks: tuple[str, ...] = ()
     """Statements of the answer, in full, with words that no retrieved passage has, where words were compared and no
     judge has labelled statements: a true paraphrase is among them."""
     url: str = ""
-    """Of the trace in the backend's user interface; empty without `configure(trace_url=...)`."""
+    """Address of the trace in the backend's user interface; empty without `configure(trace_url=...)`."""
 
     @classmethod
     def of(
@@ -110,12 +110,12 @@ def _unsupported_statements(evaluation: Evaluation, score: Score) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell: a problem began, goes on, or is over."""
+    """Message of an alert to its notifiers: a problem began, persists, or is over."""
 
     id: str
-    """Of this notice; the same when it is delivered again."""
+    """Id of this notice; the same when it is delivered again."""
     key: str
-    """Of the problem: the same from its beginning to its end, and when it comes again."""
+    """Id of the problem: the same from its beginning to its end, and when it comes again."""
     alert: str
     metric: str
     direction: Literal["above", "below"]
@@ -125,49 +125,49 @@ class Notice:
     at: float
     """Seconds since the epoch, as `since`."""
     since: float
-    """When the problem began; of a spike, when the first of the calls was scored that make the case."""
+    """When the problem began; of a spike, when the first call was scored that the evidence rests on."""
     mean_calls_between_false_alarms: float
     repeat: int = 0
-    """How often the problem was told of before."""
+    """Number of earlier notices of the same ongoing problem."""
     calls: int = 0
-    """Scored calls that `estimate` is of."""
+    """Number of scored calls behind `estimate`."""
     estimate: Estimate | None = None
-    """Of a spike: the mean over the scored calls since it began (at most the last 500). They were picked because they
-    look bad, so it leans to the bad side. Of its end: the mean over the calls that ended it."""
+    """Mean over the scored calls since a spike began (at most the last 500); it leans to the bad side, as these calls
+    were selected for looking bad. At the end of a spike: mean over the calls that ended it."""
     workflow: str | None = None
-    """None: of all workflows."""
+    """Workflow of the calls; None: all workflows."""
     model: str | None = None
-    """None: of all models."""
+    """Model of the calls; None: all models."""
     evaluator: str = ""
-    """Whose scores these are."""
+    """Id of the evaluator that gave the scores."""
     service: str = ""
     trace_id: str = ""
-    """Of the call after whose score it was told; empty if it was no call that brought it about."""
+    """Trace id of the call that caused the notice; empty if the clock caused it."""
     worst: tuple[Example, ...] = ()
     """The worst calls since the problem began, worst first."""
     batch: int = 1
-    """Scored calls of which the mean counted."""
+    """Scored calls whose mean counted as one observation."""
     judged: bool = False
-    """Whether the scores are those of the judge, else of the screen."""
+    """Whether the judge gave the scores, rather than the screen."""
     host: str = ""
     release: str = ""
-    """`service.version` of the application that gave the answers."""
+    """`service.version` of the application."""
     before: float | None = None
-    """Of a spike: the mean score before it began; with a baseline, the baseline's."""
+    """Mean score before a spike began; with a baseline, the mean of the baseline."""
     baseline: Distribution | None = None
-    """What `bound` was made of; None: the user gave it."""
+    """Baseline that `bound` was computed from; None: the user gave the bound."""
     part_of: str | None = None
-    """Of a spike: the alert that receivers were told of for the same event; this one goes to the log alone."""
+    """Name of the alert that was already sent for the same event; this notice then goes to the log alone."""
 
     @property
     def where(self) -> str:
-        """Service, workflow and model, as far as they are known."""
+        """Service, workflow and model of the calls, as far as known."""
         parts = (self.service, self.workflow and f"workflow {self.workflow}", self.model and f"model {self.model}")
         return ", ".join(part for part in parts if part)
 
     @property
     def title(self) -> str:
-        """One line: what is the matter, and where."""
+        """One line: the metric, its problem, and where it occurs."""
         bound = f"{self.bound:.3g}" if self.baseline is None else "its baseline"
         verb = _VERBS[self.problem][self.status == "resolved"].format(direction=self.direction, bound=bound)
         again = " (still)" if self.repeat and self.status == "firing" else ""
@@ -175,7 +175,7 @@ class Notice:
 
     @property
     def text(self) -> str:
-        """Title, from what level to what level, since when, what to do, and the worst calls: several lines."""
+        """Several lines: title, levels before and now, beginning, next steps, and the worst calls."""
         return "\n".join([self.title, *self.details()])
 
     def details(self) -> Iterator[str]:
@@ -195,7 +195,7 @@ class Notice:
         release, host = self.release and f"release {self.release}", self.host and f"host {self.host}"
         yield ", ".join(part for part in (f"since {_utc(self.since)}", release, host) if part)
         if self.part_of is not None:
-            yield f"part of the event that the alert {self.part_of!r} has told of"
+            yield f"part of the event that the alert {self.part_of!r} has reported"
         if firing:
             yield _NEXT[self.problem]
         for example in self.worst:
@@ -219,7 +219,7 @@ class Notice:
         return f"share of the {who}'s verdicts" if self.metric in _VERDICTS else f"mean score by the {who}"
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON: all fields by name, times also as ISO 8601."""
+        """Return all fields by name for JSON, with times also as ISO 8601."""
         fields = asdict(self)
         times = {"at_iso": _utc(self.at), "since_iso": _utc(self.since)}
         return {"version": SCHEMA, "title": self.title, **fields, **times, "text": self.text}

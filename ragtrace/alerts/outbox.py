@@ -1,4 +1,4 @@
-"""Alert notices on their way through one notifier."""
+"""Outbox for the notices of alerts to one notifier."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def notifier_outbox(notifier: Notifier, *, patience: float = 600.0, send_seconds
     """Return an outbox that delivers notices by *notifier*, in order, one at a time.
 
     Args:
-        patience: seconds after which a notice that does not get through is given up.
+        notifier: the notifier.
+        patience: seconds after which an undelivered notice is given up.
         send_seconds: time limit of one delivery.
     """
     return Outbox(_NotifierReceiver(notifier), capacity=_CAPACITY, patience=patience, send_seconds=send_seconds)
@@ -40,7 +41,7 @@ class _NotifierReceiver:
         return self._notifier.name
 
     def send(self, batch: Sequence[Notice], timeout: float) -> Mapping[int, Refusal]:
-        """Send the notice of *batch*; one that may get through later stops the queue, so that the order is kept."""
+        """Send the notice in *batch*; a notice that may be delivered later stops the queue, which keeps the order."""
         try:
             for notice in batch:
                 self._notifier.send(notice, timeout)

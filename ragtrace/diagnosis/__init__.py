@@ -1,4 +1,4 @@
-"""Why was this call (not) scored? What is configured, what answers, and what became of the last calls."""
+"""Diagnosis of a process by `ragtrace.doctor()`: settings, reachability, problems and outcomes of the last calls."""
 
 from ragtrace.diagnosis.examination import doctor, of_environment
 from ragtrace.diagnosis.report import Diagnosis

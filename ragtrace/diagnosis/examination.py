@@ -139,7 +139,7 @@ def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
             *_full_queue(inside),
             *_lost_calls(stats),
             *_lost_scores(stats),
-            *_undelivered("alerts told by", notices),
+            *_undelivered("alerts by", notices),
         ),
         queued=inside.queued,
         held=inside.held,
@@ -345,4 +345,4 @@ def _undelivered(what: str, posted: Mapping[str, Posted]) -> Iterator[str]:
             lost[reason] = lost.get(reason, 0) + count
         if lost:
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(lost.items()))
-            yield f"{what} {name}: {sum(lost.values())} did not get there: {reasons}; see the log"
+            yield f"{what} {name}: {sum(lost.values())} were not delivered: {reasons}; see the log"

@@ -207,7 +207,7 @@ def _evaluator(evaluator: EvaluatorStatus) -> tuple[str, ...]:
 
 def _alert(alert: AlertStatus) -> tuple[str, ...]:
     rule = "" if alert.name == alert.rule else alert.rule
-    return alert.name, rule, ", ".join(alert.states), f"tells {', '.join(alert.tells)}"
+    return alert.name, rule, ", ".join(alert.states), f"notifies {', '.join(alert.tells)}"
 
 
 def _baseline(baseline: BaselineStatus) -> tuple[str, ...]:
@@ -228,7 +228,7 @@ def _accounts(diagnosis: Diagnosis) -> list[str]:
     if spool is not None:
         lines.append(f"  {spool.calls} calls in the spool, {spool.claimed} of them being scored")
     posted = [*(("scores for " + name, each) for name, each in stats.sinks.items())]
-    posted += [("alerts told by " + name, each) for name, each in diagnosis.notices.items() if each.offered]
+    posted += [("alerts by " + name, each) for name, each in diagnosis.notices.items() if each.offered]
     for what, each in posted:
         lost = _counts_by({"failed": each.failed, "dropped": each.dropped})
         lines.append(f"  {what}: {', '.join([f'{each.posted} posted', f'{each.pending} waiting', *lost])}")

@@ -1,4 +1,4 @@
-"""Estimates of rates behind sampled traffic, with intervals that cover."""
+"""Estimates of mean scores from sampled traffic, with 95 % intervals, and baselines of score distributions."""
 
 from ragtrace.estimates.baseline import CALLS, Baseline, Calls, Distribution, Key
 from ragtrace.estimates.estimate import Estimate, difference, from_moments, no_estimate

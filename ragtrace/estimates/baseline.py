@@ -78,12 +78,12 @@ class Distribution:
         the same question count as one cluster in `effective_n`, and so in `mean_bound`.
 
         Args:
-            scores: of the calls, in [0, 1]; at least one.
-            weights: for how many calls of the traffic each stands (1 / inclusion probability); None: for one.
-            questions: what each call was asked, or anything that is equal where the question is; None: all differ.
+            scores: scores of the calls, in [0, 1]; at least one.
+            weights: number of calls of the traffic that each stands for (1 / inclusion probability); None: one.
+            questions: question of each call, or anything that is equal for equal questions; None: all differ.
             since: time of the first call, in seconds since the epoch.
-            until: time of the last.
-            versions: `service.version` of the releases they come from.
+            until: time of the last call.
+            versions: `service.version` of the releases that gave the answers.
 
         Raises:
             ValueError: there is no score, one is not in [0, 1], a weight is not positive, or the lengths differ.
@@ -204,13 +204,13 @@ class Calls:
 
     @classmethod
     def of(cls, score: float, probability: float, question: str | None, at: float, version: str) -> Calls:
-        """Return one call.
+        """Return the scored calls that consist of one call.
 
         Args:
-            score: its score, in [0, 1].
-            probability: with which it was scored.
-            question: what was asked; None: not known.
-            at: when it was scored, in seconds since the epoch.
+            score: score of the call, in [0, 1].
+            probability: inclusion probability of the call.
+            question: question of the call; None: not known.
+            at: when the call was scored, in seconds since the epoch.
             version: `service.version` of the application; empty: not known.
         """
         # 24 bits tell the questions of one baseline apart (but for one pair in 130 baselines), and are too few to find
@@ -224,7 +224,7 @@ class Calls:
 
     @classmethod
     def sum(cls, parts: Iterable[Calls]) -> Calls:
-        """Return all calls of *parts*, in their order."""
+        """Return all calls of *parts* together, in their order."""
         parts = list(parts)
         return cls(
             tuple(score for part in parts for score in part.scores),
@@ -288,7 +288,7 @@ class Baseline:
             workflow: name of the workflow.
             metric: name of the metric.
             questions: what each call was asked; None: all differ.
-            versions: `service.version` of the releases they come from.
+            versions: `service.version` of the releases that gave the answers.
 
         Raises:
             ValueError: a score is not in [0, 1], there is none, or the lengths differ.

@@ -1,4 +1,4 @@
-"""An estimate with its 95 % interval, as a user gets it."""
+"""Estimate of a mean score with its 95 % interval."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ _FLOATS: Final = Floats()
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean of scores in [0, 1] with its interval; without a judged call there is neither, and `reason` says so."""
+    """Estimate of a mean of scores in [0, 1] with its 95 % interval; None for both without a judged call."""
 
     value: float | None
     low: float | None
     """Lower end of the 95 % interval."""
     high: float | None
     n: int
-    """Calls that could have been judged."""
+    """Number of calls that could have been judged."""
     effective_n: float
-    """How many judged calls of equal weight tell as much: the number that were judged if their weights are equal, else
-    fewer."""
+    """Number of judged calls of equal weight that give the same precision: at most the number that were judged."""
     method: Method
     """`weighted` (the judged calls alone), or prediction-powered: the screen's view of all calls, corrected by the
     judged ones, with a `fixed` weight of 1 or the `tuned` one."""
     of: Target
     """`rate`: what the application does in the long run; `traffic`: the mean of the very calls that happened."""
     weight: float = 0.0
-    """How far the screen was relied on; 0: not at all."""
+    """Weight of the screen's scores in the estimate; 0: they were not used."""
     metric: str = ""
     workflow: str | None = None
     evaluator: str = ""
-    """Whose scores these are."""
+    """Id of the evaluator that gave the scores."""
     reason: str | None = None
 
     def __str__(self) -> str:
@@ -49,14 +48,14 @@ class Estimate:
         return f"{name}{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
     def _repr_html_(self) -> str:
-        """A table of one row, for notebooks."""
+        """Return an HTML table of one row, for notebooks."""
         return html_table(
             ("estimate with its 95 % interval", "workflow", "calls"), [(str(self), self.workflow or "", str(self.n))]
         )
 
 
 def no_estimate(reason: str, method: Method, of: Target, *, metric: str = "", workflow: str | None = None) -> Estimate:
-    """There is none, and *reason* is why."""
+    """Return an estimate without a value, and the *reason* for that."""
     return Estimate(None, None, None, 0, 0.0, method, of, metric=metric, workflow=workflow, reason=reason)
 
 
@@ -69,15 +68,15 @@ def from_moments(
     workflow: str | None = None,
     evaluator: str = "",
 ) -> Estimate:
-    """The mean score and its 95 % interval from sums, which may come from many processes and times: add them first.
+    """Return the mean score and its 95 % interval from *moments*, summed over all processes and times.
 
     Args:
         moments: the sums.
-        method: `tuned` (default) uses the screen as far as it is worth it and is never wider than `weighted`.
+        method: `tuned` (default) uses the screen as far as it helps, and is never wider than `weighted`.
         of: `rate` (default) or `traffic`.
 
     Returns:
-        An estimate; its value and interval are None, with a reason, if nothing was judged.
+        An estimate; its value and interval are None, with a reason, if no call was judged.
 
     Raises:
         SettingsError: method or target is not known, or the sums cannot be those of any calls.
@@ -105,7 +104,7 @@ def _check(value: object, known: tuple[str, ...], name: str) -> None:
 
 
 def difference(after: Estimate, before: Estimate) -> tuple[float, float, float] | None:
-    """after - before with its 95 % interval (value, low, high), for two that share no calls; None if one is unknown.
+    """Return after - before with its 95 % interval (value, low, high); None if one is unknown. They share no calls.
 
     Source: square-and-add (MOVER): Newcombe 1998, Statistics in Medicine 17:873; Zou and Donner 2008, 27:1693.
     """

@@ -1,4 +1,4 @@
-"""The estimates and their intervals, from the additive moments: the algebra, written once for every arithmetic.
+"""Formulas of the estimates and their intervals, from the moments: the algebra, written once for every arithmetic.
 
 **Mean.** t = wy / w, the weighted (Hajek) mean.
 
@@ -145,18 +145,18 @@ class Floats:
 
 @dataclass(frozen=True, slots=True)
 class Bounds(Generic[Q]):
-    """An estimate with its interval, in an arithmetic."""
+    """Estimate with its interval, as quantities of an arithmetic."""
 
     value: Q
     low: Q
     high: Q
     weight: Q
-    """L: how far the screen is relied on; 0 is not at all."""
+    """L: weight of the screen; 0: it is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample(Generic[Q]):
-    """What the judged calls say, before any interval."""
+    """Statistics of the judged calls that the interval is computed from."""
 
     mean: Q
     """t"""
@@ -200,7 +200,7 @@ def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Targ
 
 
 def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict[str, Q]]:
-    """Return the sums of the calls that a rule always has judged, and those of all others."""
+    """Return the sums of the calls that an `always` rule had judged, and the sums of all others."""
     other = sums["w"] - sums["r"]
     both = a.let("strata", a.ratio(other, other, sums["w"] * _RULED_ONLY, 0.0))
     ruled = {name: a.let(f"ruled_r{name}", both * sums[f"r{name}"]) for name in _PRODUCTS}
@@ -223,7 +223,7 @@ def _joined(
     *,
     rate: bool,
 ) -> Bounds[Q]:
-    """Return the estimate over both strata; *other* is that of the sampled calls, with its arms as low and high."""
+    """Return the estimate over both strata; *other* is that of the sampled calls, with its arms for low and high."""
     share = a.let("ruled", ruled[""] / sums["w"])
     rest_share = 1.0 - share
     mean = a.let("ruled_mean", a.ratio(ruled["y"], ruled[""], sums["w"] * 0.0, 0.0))
@@ -270,7 +270,7 @@ def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
 
 
 def _known(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
-    """1 if c and www are there, of all the calls: no positive numbers break these two inequalities. Else 0."""
+    """Return 1 if c and www were recorded for all calls, else 0: recorded sums satisfy these two inequalities."""
     w, ww = sums["w"], sums["ww"]
     count = sums["c"] * ww * _WHOLE
     third = sums["www"] * w * _WHOLE
@@ -278,11 +278,11 @@ def _known(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
 
 
 def _overrepresented(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
-    """The sums of the products over the judged calls, each counting u."""
+    """Return the sums of the products over the judged calls, each call counting u."""
     inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
 
     def unlike(product: str) -> Q:
-        """The sum of (1 - w/H)^2 times *product*."""
+        """Return the sum of (1 - w/H)^2 times *product*."""
         both = sums[f"w{product}"] * 2.0 - inverse * sums[f"ww{product}"]
         return known * a.maximum(sums[f"c{product}"] - inverse * both, 0.0)
 
@@ -295,7 +295,7 @@ def _overrepresented(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q])
 
 
 def _pseudo(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """How often an imagined call counts, from how well the screen tells bad calls from good ones: for either target."""
+    """Return how often an imagined call counts, for the rate and for the traffic, from the screen's separation."""
     number = u[""] + 2.0 * IMAGINED
     screen, mean = u["f"] / u[""], a.let("u_mean", (u["y"] + IMAGINED) / number)
     of_y = a.let("var_y", a.maximum((u["yy"] + IMAGINED) / number - mean * mean, 0.0))
@@ -310,7 +310,7 @@ def _pseudo(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
 
 
 def _squares(known: Q, distance: float, blind: float | None) -> Q:
-    """1 / distance^2, or 1 / blind^2 (None: 0) where c is not known."""
+    """Return 1 / distance^2, or 1 / blind^2 (None: 0) where c is not known."""
     return known * (1.0 / (distance * distance)) + (1.0 - known) * (0.0 if blind is None else 1.0 / (blind * blind))
 
 
@@ -320,7 +320,7 @@ def _falling(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
 
 
 def _sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
-    """q: the effective number of judged calls of which each counts w^2 - w."""
+    """Return q, the effective number of judged calls of which each counts w^2 - w."""
     once, twice = sums["ww"] - sums["w"], sums["www"] - sums["ww"]
     below = known * twice * (twice - once)
     least = sums["ww"] * sums["ww"] * _NOTHING
@@ -329,12 +329,12 @@ def _sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
 
 
 def _imagined(centre: Q, count: Q) -> Q:
-    """k ((1 - m)^2 + m^2)"""
+    """Return k ((1 - m)^2 + m^2), the spread of the imagined calls."""
     return count * ((1.0 - centre) * (1.0 - centre) + centre * centre)
 
 
 def _about(sums: Mapping[str, Q], power: Literal["", "w"], centre: Q) -> Q:
-    """Sum of w (y - m)^2, or with w^2."""
+    """Return the sum of w (y - m)^2, or of w^2 (y - m)^2."""
     return sums[f"{power}wyy"] - 2.0 * centre * sums[f"{power}wy"] + centre * centre * sums[f"{power}w"]
 
 
@@ -351,7 +351,7 @@ def _wilson(mean: Q, e: Q, name: str, a: Arithmetic[Q]) -> tuple[Q, Q]:
 
 
 def _weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tuned: bool) -> tuple[Q, Q]:
-    """L, and what it takes off the sampling part of the spread (negative: it adds)."""
+    """Return L, and by how much it reduces the sampling part of the spread (negative: it adds)."""
     t, f = sample.mean, sample.screen
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
     c = a.let("shared", second - (sums["wyf"] - t * sums["wf"]))
@@ -365,13 +365,13 @@ def _weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tune
 
 
 def _unjudged(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
-    """The least share of the spread that is left while calls are unjudged."""
+    """Return the least share of the spread that remains while calls are unjudged."""
     some = a.ratio(sums["w"] * 0.0 + 1.0, sums["n"] - sums["w"], sums["n"] * _NOTHING, 0.0)
     return a.let("unjudged", some * a.minimum(SPARSE * unit / sums["w"], 1.0))
 
 
 def _scale(sums: Mapping[str, Q], sample: _Sample[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool) -> Q:
-    """What the arms of the plain interval are multiplied with."""
+    """Return the factor for the arms of the plain interval."""
     m, unit = sample.centre, sample.unit
     squares = _imagined(m, sample.pseudo if rate else sample.unseen)
     first = a.let("behind", _about(sums, "", m) + unit * squares)

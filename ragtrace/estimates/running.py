@@ -71,7 +71,7 @@ class RunningMoments:
         in_child(self.reset)
 
     def reset(self) -> None:
-        """Start at 0."""
+        """Set all sums to 0."""
         self._lock = threading.RLock()
         self._accounts: dict[Series, _Account] = {}
 

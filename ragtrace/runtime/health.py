@@ -1,4 +1,4 @@
-"""Health of capture and of the evaluators: how many calls had contexts and an answer, and which evaluators fail.
+"""Health of capture and of the evaluators: counts of calls with contexts and answers, and of failures.
 
 Contexts or answers that are missing from the beginning, and an evaluator that keeps failing, are logged once as a
 warning, with the line to write; the doctor shows the figures.

@@ -458,7 +458,7 @@ def test_alerts_of_one_event_are_one_page(caplog: pytest.LogCaptureFixture) -> N
         "hallucination above 0.05",
         "fall",
     }
-    assert "part of the event that the alert 'fall' has told of" in caplog.text
+    assert "part of the event that the alert 'fall' has reported" in caplog.text
 
 
 def test_what_goes_on_after_the_alert_that_told_of_it_is_told() -> None:

@@ -565,7 +565,7 @@ def test_scores_that_were_not_taken_are_a_problem() -> None:
     watched.ask("where?")
     ragtrace.flush()
     diagnosis = ragtrace.doctor()
-    assert [problem for problem in diagnosis.problems if problem.startswith("scores for mute: 4 did not get there")]
+    assert [problem for problem in diagnosis.problems if problem.startswith("scores for mute: 4 were not delivered")]
     assert any("'mute' cannot be asked" in note for note in diagnosis.notes)
     assert "  scores for mute: 0 posted, 0 waiting, failed too_large 4\n" in str(diagnosis)
 
