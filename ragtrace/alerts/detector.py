@@ -1,43 +1,42 @@
 """Shiryaev-Roberts e-detector: detects that the mean of scores in [0, 1] exceeds a bound, at a stated false-alarm rate.
 
-While the mean score, given all that came before, is at most what is expected, the factor
+**Evidence.** While the mean score, given all earlier scores, is at most the expected one, the factor
 `1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: betting like that on "the
-rate is too high" does not win. The statistic of one bet adds up what was won by starting to bet at each call so far,
-`M = (M + 1) * factor`; its mean after n calls is at most n more than at the start, also where n is decided by what was
-seen. The same holds of a mixture over bets with weights that add up to 1. So the first time that the mixture has grown
-by B comes, in the mean, after at least B calls: for any scores in [0, 1] of any distribution.
+rate is too high" does not win in the mean. The statistic of one bet sums the winnings of bets that were started at each
+call so far, `M = (M + 1) * factor`. After n calls its mean is at most n above its start, also where the scores decide
+about n. The same holds for a mixture over bets with weights that sum to 1. So the mixture needs at least B calls, in
+the mean, to grow by B: for scores in [0, 1] of any distribution.
 
-**What is expected** is the bound, except soon after a bad call. Bad calls come in runs: the same question in other
-words, a broken document that is asked about for a minute. After a bad call, and up to three calls later, the detector
-expects what has been usual in that situation so far in this stream, but never less than the bound, nor that more than
-half of the calls are bad; at first, that half of the calls that directly follow a bad one are. So a short run counts
-about as much as its first call, one that does not end is told within a dozen, and traffic whose bad calls are scattered
-is watched at full strength once that has been seen. Where bad calls never depend on each other this gives away a few
-calls of the delay, and nothing of the stated rate: a larger expectation only bets less.
+**Expected score.** It is the bound, except soon after a bad call. Bad calls come in runs: the same question in other
+words, or a broken document that is asked about for a minute. Up to three calls after a bad one, the detector expects
+the mean score that this stream has had in that situation, but at least the bound and at most 1/2; at first it expects
+1/2 for the call that directly follows. A short run then counts about as much as its first call, a run without an end
+raises an alarm within a dozen calls, and a stream with scattered bad calls is tested at full strength once these have
+been seen. Where bad calls are independent this costs a few calls of delay and nothing of the stated rate, as a larger
+expectation only makes the bet smaller.
 
-**What is assumed, in plain words**: given all that came before, a call is bad with a probability of at most the bound,
-or, soon after a bad call, of at most what was usual there. A question that is asked again within ten calls counts once.
-Long bursts with good calls among the bad ones raise alarms more often than stated until they have been seen a few
-times.
+**Assumption, in plain words**: given all earlier calls, a call is bad with a probability of at most the bound, or, soon
+after a bad call, of at most what was usual there. A question that is repeated within ten calls counts once. Long bursts
+with good calls among the bad ones raise more alarms than stated until a few of them have been seen.
 
-**Start.** A change that is there from the first call should not have to wait for evidence to build up: the statistic
-starts with 1 % of the calls asked for, and B is larger by as much. It has no such start where the bound was learned
+**Head start.** A change that is there from the first call should not wait for evidence to build up: the statistic
+starts at 1 % of the calls asked for, and B is larger by as much. There is no head start where the bound was learned
 from the calls just before.
 
-**Batches**: where several calls make a batch, the mean of the batch takes the place of the score, so that what depends
-on each other within it does no harm, and only the bound is expected. An alarm that the rest of a batch cannot prevent
-any more, whatever its scores, is raised at once; one batch is added to B for that.
+**Batches.** The mean of a batch takes the place of the score, so that dependence among its calls does no harm, and only
+the bound is expected. An alarm that the rest of a batch cannot prevent, whatever its scores, is raised at once; B is
+larger by one batch for that.
 
-**Sampling**: a call that was included with probability p gets the share c / p of its place, where c is the smallest
-probability that any call could have had at that moment. As c is known before the call, what is won on it is in the mean
-what a sample of all calls with the same probability c would have won; and no factor falls to 0. Whether a call repeats
-a question is known before its score, too. Calls that were not judged change nothing and are not counted. So a bet is on
-the rate of the whole traffic, not on that of the judged calls, of which many may be suspicious.
+**Sampling.** A call with inclusion probability p gets the share c / p of its place, where c is the smallest probability
+that any call could have had at that moment. As c is known before the call, its factor is in the mean that of a sample
+of all calls with the same probability c, and no factor falls to 0. Whether a call repeats a question is known before
+its score, too. Calls that were not judged change nothing and are not counted. So the bet is on the rate of the whole
+traffic, not on that of the judged calls, many of which may be suspicious.
 
 Sources: Shin, Ramdas, Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
 arXiv:2203.03532 (Shiryaev-Roberts e-detectors, their average run length, mixtures, and bounded observations); Lucas,
 Crosier, "Fast initial response for CUSUM quality-control schemes", Technometrics 24 (1982) (the start with some
-evidence). What is expected after a bad call, batches and the share under sampling are ours.
+evidence). The expected score after a bad call, the batches and the share under sampling are our own.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ def _live_settings(inside: RuntimeSnapshot, alerting: Alerting | None) -> Iterat
     yield Setting("sampling", shown, origins.get("sampling", DEFAULT))
     origin = "exporter=" if given is not None else origins.get("exporter", DEFAULT)
     for sink in (poster.sink for poster in inside.telemetry.posters):
-        yield Setting("score_sink", f"{sink.name} at {getattr(sink, 'where', 'a place it does not tell')}", origin)
+        yield Setting("score_sink", f"{sink.name} at {getattr(sink, 'where', 'an unknown place')}", origin)
     titles = () if alerting is None else tuple(alert.title for alert in alerting.alerts)
     yield Setting("alerts", _shown(titles or None), "alerts=" if titles else DEFAULT)
 

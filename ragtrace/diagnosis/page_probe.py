@@ -70,10 +70,10 @@ def _ask_page(page: Page, timeout: float, *, running: bool) -> Answer:
         if not isinstance(cause, ConnectionRefusedError):
             return Answer(False, f"{type(cause).__name__}: {cause}", "look for what hangs at that port (lsof -i)")
         if not running:
-            return Answer(True, "nobody serves it now: no process of the application runs here")
+            return Answer(True, "not served now: no process of the application runs here")
         if monotonic() > deadline:
             advice = "Prometheus gets nothing; the log says why it is not served"
-            return Answer(False, "connection refused: nobody serves it", advice)
+            return Answer(False, "connection refused: it is not served", advice)
         threading.Event().wait(_PAUSE_SECONDS)
 
 

@@ -663,7 +663,7 @@ def test_a_page_that_this_process_does_not_get_to_serve_is_a_problem(page: int) 
         other.bind(("127.0.0.1", page))  # and does not listen
         ragtrace.configure(service="shop", exporter="prometheus")
         diagnosis = ragtrace.doctor(timeout=0.5)
-    assert checks(diagnosis)["page of metrics"] == (False, "connection refused: nobody serves it")
+    assert checks(diagnosis)["page of metrics"] == (False, "connection refused: it is not served")
     assert any("Prometheus gets nothing" in problem for problem in diagnosis.problems)
 
 
@@ -671,7 +671,7 @@ def test_before_the_application_runs_nobody_serves_its_page(page: int) -> None:
     """Which is as it should be, where the environment alone is looked at."""
     diagnosis = of_environment({**os.environ, "RAGTRACE_EXPORTER": "prometheus"})
     assert diagnosis.ok, diagnosis.problems
-    assert checks(diagnosis)["page of metrics"][1].startswith("nobody serves it now")
+    assert checks(diagnosis)["page of metrics"][1].startswith("not served now")
     assert checks(diagnosis)["folder of metrics"][1] == "not made yet"
 
 
