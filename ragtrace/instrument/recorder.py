@@ -88,11 +88,11 @@ class RecordingRuntime(Protocol):
         """Return whether calls that head sampling dropped are scored all the same."""
         ...
 
-    def step_ended(self, assembly: CallBuilder | None, step: Step) -> None:
+    def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
         """Take a step that has ended and is not the root of a call."""
         ...
 
-    def call_ended(self, assembly: CallBuilder) -> None:
+    def call_ended(self, builder: CallBuilder) -> None:
         """Take a call whose root has ended."""
         ...
 
