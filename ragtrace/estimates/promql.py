@@ -6,9 +6,9 @@ each from those before it. Prometheus evaluates the rules of a group one after t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, TypeAlias
+from typing import Final
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
@@ -27,31 +27,43 @@ class Rule:
     expr: str
 
 
-Operator: TypeAlias = "Callable[[Expression, Expression | float], Expression]"
-
-
-def _operator(sign: str, *, reflected: bool = False) -> Operator:
-    def joined(self: Expression, other: Expression | float, /) -> Expression:
-        text = other.text if isinstance(other, Expression) else repr(float(other))
-        return Expression(f"({text} {sign} {self.text})" if reflected else f"({self.text} {sign} {text})")
-
-    return joined
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Expression:
     """Term of PromQL: an instant vector with the labels that the sums are grouped by."""
 
     text: str
 
-    __add__: ClassVar[Operator] = _operator("+")
-    __radd__: ClassVar[Operator] = _operator("+", reflected=True)
-    __sub__: ClassVar[Operator] = _operator("-")
-    __rsub__: ClassVar[Operator] = _operator("-", reflected=True)
-    __mul__: ClassVar[Operator] = _operator("*")
-    __rmul__: ClassVar[Operator] = _operator("*", reflected=True)
-    __truediv__: ClassVar[Operator] = _operator("/")
-    __rtruediv__: ClassVar[Operator] = _operator("/", reflected=True)
+    def __add__(self, other: Expression | float, /) -> Expression:
+        return _joined(self, "+", other)
+
+    def __radd__(self, other: float, /) -> Expression:
+        return _joined(other, "+", self)
+
+    def __sub__(self, other: Expression | float, /) -> Expression:
+        return _joined(self, "-", other)
+
+    def __rsub__(self, other: float, /) -> Expression:
+        return _joined(other, "-", self)
+
+    def __mul__(self, other: Expression | float, /) -> Expression:
+        return _joined(self, "*", other)
+
+    def __rmul__(self, other: float, /) -> Expression:
+        return _joined(other, "*", self)
+
+    def __truediv__(self, other: Expression | float, /) -> Expression:
+        return _joined(self, "/", other)
+
+    def __rtruediv__(self, other: float, /) -> Expression:
+        return _joined(other, "/", self)
+
+
+def _joined(left: Expression | float, operator: str, right: Expression | float) -> Expression:
+    return Expression(f"({_text(left)} {operator} {_text(right)})")
+
+
+def _text(term: Expression | float) -> str:
+    return term.text if isinstance(term, Expression) else repr(float(term))
 
 
 class Rules:
