@@ -39,6 +39,8 @@ _STORED_AT_ONCE: Final = 128
 _STORED_AT_LEAST: Final = 16
 _STORE_SECONDS: Final = 0.005
 """For the spool file to take some calls."""
+_STORE_GRACE_SECONDS: Final = 0.02
+"""For calls that are on their way to the file when the time is over; the shutdown waits `AT_LEAST_SECONDS` for them."""
 _ENCODE_SECONDS: Final = 0.000_1
 """For one call to be written down."""
 
@@ -320,7 +322,7 @@ class CallProcessor:
                         works.append(work)
                         step = work.step
                         calls.append(UnscoredCall(call, claimed[work], step.response_id, work.probability))
-                stored = spooling.add(calls, until - monotonic())
+                stored = spooling.add(calls, until + _STORE_GRACE_SECONDS - monotonic())
                 ends.update((work, ("dropped", "spooled")) for work, is_in in zip(works, stored, strict=True) if is_in)
                 if monotonic() > until - _STORE_SECONDS:
                     return
