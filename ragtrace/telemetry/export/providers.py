@@ -362,7 +362,7 @@ def _process_provider(kind: str) -> Any:
     return None if unset or any(provider is ours for ours in _made_global.values()) else provider
 
 
-def _set_global(providers: Mapping[str, object]) -> None:
+def _set_global(providers: Mapping[str, Any]) -> None:
     """Make *providers*, by kind, those of the process, for other instrumentations to write to; None: there is none."""
     kept: list[str] = []
     for kind, provider in providers.items():
