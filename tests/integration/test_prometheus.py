@@ -47,7 +47,7 @@ def test_a_spike_fires_resolves_and_is_not_forgotten_when_the_application_dies(t
         assert not server.query(SPIKE)
         app.share("0.5")
         wait_until(lambda: told.has("RagtraceSpike", "firing"), 60, "the spike is told of")
-        estimate = r"as wordy judges: [\d.]+% \(95 % interval [\d.]+% to [\d.]+%\)\."
+        estimate = r"20s: [\d.]+% \(95 % interval [\d.]+% to [\d.]+%\), scored by wordy\."
         assert re.search(estimate, told.descriptions["RagtraceSpike"])
         app.share("0.0")
         wait_until(lambda: told.has("RagtraceSpike", "resolved"), 90, "the spike is over")
