@@ -31,8 +31,8 @@ from ragtrace.diagnosis.sink_probe import probe_notifiers, probe_sinks
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.judges.stopwatch import Stopwatch
+from ragtrace.pipeline.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
-from ragtrace.runtime.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.runtime import Runtime, RuntimeSnapshot
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.spans.hold import holds

@@ -10,8 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.ledger import Posted, Stats, Tally
 from ragtrace.history.spool_codec import SpoolContents
-from ragtrace.pipeline.recent_outcomes import RecentOutcome
-from ragtrace.runtime.health import LATELY_SECONDS, CaptureCounts
+from ragtrace.pipeline.health import LATELY_SECONDS, CaptureCounts, RecentOutcome
 from ragtrace.system.faults import printable
 
 State: TypeAlias = Literal["running", "switched off", "shut down", "not configured", "environment"]

@@ -19,9 +19,8 @@ from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
 from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
-from ragtrace.core.step import ErrorRecord, Step, StepKind
+from ragtrace.core.step import CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
-from ragtrace.instrument.call_builder import CallBuilder, OrphanRetrievals
 from ragtrace.system.context import SPAN_KEY
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.spans.writer import SPAN_KINDS, SpanWriter

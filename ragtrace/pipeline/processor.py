@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from time import monotonic
 from typing import Final
 
+from opentelemetry.trace import NonRecordingSpan
+
 from ragtrace.capture import mark_duplicates
 from ragtrace.capture.redact import Redact, redact_evaluation, redact_step, unredactable
 from ragtrace.core import semconv
 from ragtrace.core.ledger import Ledger, Outcome
+from ragtrace.core.step import CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.evaluation.sampler import Sampler
 from ragtrace.evaluation.scoring import Evaluators, evaluate
-from ragtrace.history.spool_codec import UnscoredCall
-from ragtrace.instrument.call_builder import CallBuilder
+from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall
 from ragtrace.instrument.conversations import Conversations, needs_turns
-from ragtrace.pipeline.recent_outcomes import MOST, RecentOutcomes, failure_detail, unscored_metrics
+from ragtrace.pipeline.health import MOST, RecentOutcomes, failure_detail, unscored_metrics
 from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
 from ragtrace.pipeline.spooling import Spooling
-from ragtrace.pipeline.work_item import WorkItem
 from ragtrace.pipeline.worker import Worker
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import run_bounded
@@ -43,6 +45,77 @@ _STORE_GRACE_SECONDS: Final = 0.02
 """For calls that are on their way to the file when the time is over; the shutdown waits `AT_LEAST_SECONDS` for them."""
 _ENCODE_SECONDS: Final = 0.000_1
 """For one call to be written down."""
+
+
+_ITEM_BYTES: Final = 2_000
+"""Of an item without its texts: steps, spans, a waiting task."""
+
+
+@dataclass(slots=True, eq=False)
+class WorkItem:
+    """Item of the worker's queue: a finished step to write as a span, or a call to write and to score."""
+
+    step: Step
+    builder: CallBuilder | None = None
+    is_call: bool = False
+    open: set[str] = field(default_factory=set[str])
+    """Ids of the evaluators for which the ledger still has this call as pending."""
+    dropped: str = ""
+    """Why the call is not scored, wholly or by some evaluators; a span not written yet is ended as it is."""
+    announced: int = 0
+    """Number of evaluations whose events and metrics went out before the judge was asked."""
+    call: RagCall | None = None
+    """The call, once the processor has built it."""
+    probability: float | None = None
+    """Inclusion probability with which the judge was to see the call, once the sampler has decided."""
+    spooled: int | None = None
+    """Number of the call in the spool file, if it comes from there; its span has ended in another process."""
+    job: Callable[[], Awaitable[None]] | None = None
+    """Coroutine function to await on the worker's event loop, instead of a step."""
+
+    @classmethod
+    def of_spooled(cls, claimed: ClaimedCall) -> WorkItem:
+        """Return a call that was claimed from the spool as an item without a span to write."""
+        unscored = claimed.unscored
+        step = Step()
+        step.workflow = unscored.call.workflow
+        step.response_id, step.ended, step.written = unscored.response_id, True, True
+        step.span = None if unscored.call.span is None else NonRecordingSpan(unscored.call.span)
+        return cls(
+            step,
+            is_call=True,
+            open=set(unscored.open),
+            call=unscored.call,
+            probability=unscored.probability,
+            spooled=claimed.number,
+        )
+
+    def claim_open(self) -> tuple[str, ...]:
+        """Remove all evaluators from `open` and return them: from now on only the caller settles them in the ledger."""
+        claimed: list[str] = []
+        for evaluator in sorted(self.open):
+            with suppress(KeyError):  # each removal is atomic: the worker may be at it too
+                self.open.remove(evaluator)
+                claimed.append(evaluator)
+        return tuple(claimed)
+
+    def claim_deferred(self) -> list[WorkItem]:
+        """Return the deferred steps of this call as items, each of them to one caller only."""
+        if not self.is_call or self.builder is None:
+            return []
+        return [WorkItem(step, self.builder) for step in tuple(self.builder.steps) if step.detach()]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the item keeps alive; those of a deferred step count with its own item or, later, its call."""
+        total = _ITEM_BYTES + self.step.text_bytes()
+        if self.is_call and self.builder is not None:
+            for step in (*self.builder.steps, *self.builder.orphans):
+                if step.joined and not step.written:
+                    total += _ITEM_BYTES + step.text_bytes()
+                elif step.written and step is not self.step:
+                    total += step.text_bytes()
+        return total
 
 
 class CallProcessor:

@@ -12,7 +12,6 @@ from itertools import islice
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ragtrace.pipeline.work_item import DroppedSpans, WorkItem
 from ragtrace.pipeline.worker import Worker
 from ragtrace.system.faults import guarded, say
 from ragtrace.system.threads import start
@@ -21,6 +20,8 @@ from ragtrace.telemetry.export.providers import Telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TraceFlags
+
+    from ragtrace.pipeline.processor import WorkItem
 
 EXIT_SECONDS: Final = 5.0
 """Time-out of the shutdown at exit."""
@@ -254,12 +255,15 @@ def _flags(span: Span) -> TraceFlags:
     return trace[1] if isinstance(trace, tuple) else span.get_span_context().trace_flags  # pyright: ignore[reportUnknownVariableType]
 
 
-def count_losses(telemetry: Telemetry, dropped: DroppedSpans) -> Mapping[tuple[str, str], int]:
-    """Return how much telemetry was lost so far, by signal (spans, events, history) and reason."""
+def count_losses(telemetry: Telemetry, dropped_spans: int) -> Mapping[tuple[str, str], int]:
+    """Return how much telemetry was lost so far, by signal (spans, events, history) and reason.
+
+    Args:
+        dropped_spans: spans for which the worker's queue had no room.
+    """
     counts: Counter[tuple[str, str]] = Counter()
-    spans = dropped.count()
-    if spans:
-        counts[SPANS, "queue_full"] = spans
+    if dropped_spans:
+        counts[SPANS, "queue_full"] = dropped_spans
     for what, exporter in telemetry.exporters.items():
         for why, count in exporter.queue.losses.copy().items():
             counts[what, why.replace(" ", "_")] += count

@@ -3,7 +3,7 @@
 Started at the first offer, so that pre-forking servers work; reset after a fork; stopped by a deadline. While items
 keep coming the thread wakes by itself fifty times a second and takes what has gathered: waking it for each item would
 cost the application a system call and a fight for the interpreter. Items are handled where they are taken, in slices
-(`throttle`); only one that really waits, for a judge say, becomes a task of the event loop.
+(`Throttle`); only one that really waits, for a judge say, becomes a task of the event loop.
 """
 
 from __future__ import annotations
@@ -11,23 +11,32 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import types
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from time import monotonic
+from functools import partial
+from time import monotonic, sleep
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from opentelemetry.context import attach, set_value
 
-from ragtrace.pipeline.throttle import Throttle, run_inline
 from ragtrace.system.faults import faults
 from ragtrace.system.loop_shutdown import cancel_tasks, close_within_limit
 from ragtrace.system.threads import DaemonPool, prepare_bounded_calls
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
+SLICE_SECONDS: Final = 0.0005
+"""How long the worker computes before it sleeps."""
+LONGEST_PAUSE_SECONDS: Final = 0.001
+"""Sleep after a slice when few items wait: the work of a call is spread out."""
+SHORTEST_PAUSE_SECONDS: Final = 0.00002
+"""Sleep after a slice when many items wait. With the slack of timers it becomes three to four times as long."""
+_FEW: Final = 8
+"""Items that may wait while the worker still sleeps for the longest pause."""
 _UNHURRIED_SECONDS: Final = 0.01  # before the end of a wait: who waits needs the interpreter to come back in time
 _GATHER_SECONDS: Final = 0.02  # for which the busy thread lets items gather
 _LINGER_SECONDS: Final = 1.0  # without an item until the thread must be woken for the next
@@ -45,6 +54,74 @@ _NOVELTY: Final = 1 / 32
 """Weight of the newest item in the mean that stands for items not weighed yet."""
 _WAITING_SHARE: Final = 0.75
 """Of the bytes, for items that wait for a judge: the rest is for items that no evaluator has seen."""
+
+
+class Throttle:
+    """Divides the work of one thread into slices of half a millisecond, with a sleep between them.
+
+    An interpreter runs one thread at a time, and a thread that computes keeps it for five milliseconds (the switch
+    interval) before it has to share: an event loop of the application that becomes ready meanwhile would wait that
+    long. Releasing the interpreter for an instant is not enough, as the worker would have it back before the other
+    thread has woken up. The more items wait, the shorter the sleep.
+
+    Args:
+        hurried: returns whether a thread waits for the work to be done; then there is no sleep.
+    """
+
+    def __init__(self, hurried: Callable[[], bool]) -> None:
+        self._hurried, self._slice_began = hurried, 0.0
+        self._pause = SHORTEST_PAUSE_SECONDS
+
+    def begin_slice(self) -> None:
+        """Begin a slice, as the thread has just slept."""
+        self._slice_began = monotonic()
+
+    def set_load(self, waiting: int) -> None:
+        """Shorten the pauses, the more items are *waiting*."""
+        self._pause = max(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS * _FEW / max(_FEW, waiting))
+
+    def yield_interpreter(self) -> None:
+        """Sleep for a moment if the slice is over; to be called between pieces of work."""
+        if monotonic() - self._slice_began > SLICE_SECONDS:
+            if not self._hurried():
+                sleep(self._pause)
+            self._slice_began = monotonic()
+
+
+def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: float) -> Awaitable[None] | None:
+    """Run *work* here and now, which is cheaper than a task and a turn of the event loop for each.
+
+    Returns:
+        None if *work* is done; if it waits for something, or took more than *seconds*, what a task must await to carry
+        it on. Only from there on it may use the current task of asyncio.
+    """
+    until = monotonic() + seconds
+    # One context from beginning to end: what is set in it here must be there, and resettable, in the task.
+    in_context = contextvars.copy_context().run
+    try:
+        while (waits := in_context(work.send, None)) is None and monotonic() < until:
+            throttle.yield_interpreter()
+    except StopIteration:
+        return None
+    return _carry_on(work, waits, in_context)
+
+
+@types.coroutine
+def _carry_on(
+    work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
+) -> Generator[object, Any, None]:
+    """Carry *work* on, which was begun outside any task and now waits for *waits*."""
+    while True:
+        try:
+            sent = yield waits
+        except BaseException as error:
+            resume = partial(in_context, work.throw, error)
+        else:
+            resume = partial(in_context, work.send, sent)
+        try:
+            waits = resume()
+        except StopIteration:
+            return
 
 
 class AdmissionControl:

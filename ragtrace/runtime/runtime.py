@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.ledger import Ledger, Posted, Stats
 from ragtrace.core.settings import Settings
-from ragtrace.core.step import Step
+from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
 from ragtrace.estimates import Learner, Observer, Plan, RunningMoments
 from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.sampler import Sampler
 from ragtrace.evaluation.scoring import Evaluators
-from ragtrace.instrument.call_builder import CallBuilder, OrphanRetrievals
 from ragtrace.instrument.recorder import mark_forked
-from ragtrace.pipeline.processor import CallProcessor
-from ragtrace.pipeline.recent_outcomes import RecentOutcomes
+from ragtrace.pipeline.health import Health, RecentOutcomes
+from ragtrace.pipeline.processor import CallProcessor, WorkItem
 from ragtrace.pipeline.shutdown import (
     AT_LEAST_SECONDS,
     EXIT_SECONDS,
@@ -33,9 +34,7 @@ from ragtrace.pipeline.shutdown import (
     reserved_after_scoring,
 )
 from ragtrace.pipeline.spooling import Spooling
-from ragtrace.pipeline.work_item import DeferredSteps, DroppedSpans, WorkItem, item_bytes, step_bytes
 from ragtrace.pipeline.worker import Worker
-from ragtrace.runtime.health import Health
 from ragtrace.system import exits
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import in_child
@@ -49,6 +48,95 @@ from ragtrace.telemetry.spans.writer import SpanWriter
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
     from ragtrace.history.spool import Spool
+
+
+_MOST_DEFERRED_STEPS: Final = 8
+"""Steps of a call with more steps are queued at once: its root would bring too much work at a time."""
+
+
+class DeferredSteps:
+    """Ended steps that wait for the root of their call, so that a request queues one item instead of several.
+
+    Measured: queueing is a good part of what a short step costs. Deferred steps are in no queue: before the queue is
+    drained, `claim_all` must be queued. Safe from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._closed = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all steps after a fork: they are the parent's."""
+        self._calls: set[CallBuilder] = set()
+        self._swept = False
+
+    def defer(self, builder: CallBuilder, step: Step) -> bool:
+        """Keep *step* until the root of its call ends; return False if the caller must queue it now."""
+        if not self._swept or len(builder.steps) > _MOST_DEFERRED_STEPS:  # no worker sweeps yet, or too many
+            return False
+        step.joined = True
+        self._calls.add(builder)
+        # Only now: a thread that closed, or ended the root, before we looked may have missed the step, or claimed it.
+        return not ((builder.root.ended or self._closed) and step.detach())
+
+    def root_ended(self, builder: CallBuilder) -> None:
+        """Leave the deferred steps of *builder* to the item of its root."""
+        self._calls.discard(builder)
+
+    def claim_all(self) -> list[tuple[CallBuilder, Step]]:
+        """Return every deferred step, to be queued by the caller."""
+        self._swept = True
+        claimed: list[tuple[CallBuilder, Step]] = []
+        for builder in tuple(self._calls):
+            self._calls.discard(builder)  # first: a step that is deferred now brings it back
+            claimed += [(builder, step) for step in tuple(builder.steps) if step.detach()]
+        return claimed
+
+    def close(self) -> None:
+        """Defer no further step."""
+        self._closed = True
+
+
+class DroppedSpans:
+    """Count of spans for which the queue had no room: noted by an append on the request thread, counted later."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all spans after a fork: they are the parent's."""
+        self._uncounted: deque[None] = deque()
+        self._counted = 0
+
+    def add(self, step: Step) -> None:
+        """Drop the span of *step*."""
+        self._uncounted.append(None)
+        step.release_context()
+
+    def add_call(self, builder: CallBuilder) -> None:
+        """Drop the spans of a whole call: that of its root and those of its deferred steps."""
+        for step in builder.steps:
+            if step is builder.root or step.detach():
+                self.add(step)
+            step.clear_texts()
+        builder.close()
+
+    def count(self) -> int:
+        """Return the number of spans dropped so far; new ones are counted as faults, and the first is logged."""
+        new = 0
+        with suppress(IndexError):  # several threads may count at a time
+            while True:
+                self._uncounted.pop()
+                new += 1
+        self._counted += new
+        if new:
+            faults.warn_once(
+                "lost spans: queue full",
+                "spans could not be queued and were lost; every further loss is counted in ragtrace.stats().faults. "
+                "Raise capacity= or queue_bytes=",
+                count=new,
+            )
+        return self._counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +207,7 @@ class Runtime:
             posted=self._posted,
             alerts=None if alerts is None else alerts.states,
             faults=faults.counts,
-            lost=lambda: count_losses(telemetry, self._dropped),
+            lost=lambda: count_losses(telemetry, self._dropped.count()),
             states=lambda: {evaluator: status.state for evaluator, status in self.standings().items()},
         )
         telemetry.child_renewal.when_renewed(lambda: self._instruments.bind(telemetry.meter))
@@ -222,7 +310,7 @@ class Runtime:
 
     def weigh(self, item: WorkItem) -> int:
         """Return the bytes that *item* keeps alive."""
-        return item_bytes(item)
+        return item.bytes
 
     def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
         """Count the call of *item* as dropped and release its texts; its span is still written."""
@@ -245,7 +333,7 @@ class Runtime:
             self._spooling.tick()
             if self._spooling.due():
                 self._score_spooled(self._spooling)
-        self.orphans.trim(self.settings.queue_bytes // 8, step_bytes)
+        self.orphans.trim(self.settings.queue_bytes // 8)
 
     async def aclose(self) -> None:
         """Close the judges' clients."""

@@ -18,8 +18,8 @@ import ragtrace
 from ragtrace.core.ledger import Ledger
 from ragtrace.core.step import Step
 from ragtrace.history.spool_codec import decode
+from ragtrace.pipeline.processor import WorkItem
 from ragtrace.pipeline.shutdown import ShutdownBudget, end_spans, reserved_after_scoring
-from ragtrace.pipeline.work_item import WorkItem
 from ragtrace.runtime.current_runtime import current
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults

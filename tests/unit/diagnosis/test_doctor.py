@@ -29,7 +29,7 @@ from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.diagnosis import of_environment
 from ragtrace.diagnosis.otlp_probe import probe_endpoint, where
 from ragtrace.diagnosis.probes import Answer
-from ragtrace.pipeline.recent_outcomes import RecentOutcome
+from ragtrace.pipeline.health import RecentOutcome
 from ragtrace.system.faults import faults
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from ragtrace.testing import FakeJudge
