@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from sys import maxsize
 from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import Claim
 from ragtrace.core.step import Message, Prompt, Step
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score
+from ragtrace.core.types import Document, Evaluation, Result, Score
 from ragtrace.system.faults import faults
 
 FAILED: Final = "[redaction failed]"
@@ -85,13 +84,16 @@ class Redact:
                     f"Redact({name}=...) must take and return a str, got {type(function).__name__}; write a function"
                 )
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether texts are rewritten by patterns or a function; without them they are only cut and made encodable."""
+        return bool(self._compiled) or self.function is not None
+
     def text(self, text: str) -> Redacted:
         """Return *text* as it may leave the process: encodable as UTF-8, redacted, cut. Never raises.
 
         If anything fails the text becomes `FAILED` and the failure is counted.
         """
-        if self.leaves((text,)):
-            return Redacted(text)
         try:
             return self._redacted(text)
         except Exception as error:
@@ -101,98 +103,64 @@ class Redact:
     def tail(self, text: str, limit: int) -> str:
         """Return the last *limit* characters of *text*, redacted before they are cut. Never raises.
 
-        A longer *text* should come with `MARGIN_CHARS` before those characters: they are dropped, as the first of them
-        may be the rest of a match.
+        A longer *text* should come with `MARGIN_CHARS` before those characters: if there are rules these are dropped,
+        as the first of them may be the rest of a match.
         """
-        if self.leaves((text,)):
-            return text[-limit:]
         try:
-            kept = self._without_matches(encodable(text))
-            if self.function is not None:
-                kept = _checked(self.function(kept))
+            kept = self._rewritten(text)
         except Exception as error:
             faults.record("redaction", error)
             return FAILED
+        if not self.has_rules:
+            return kept[-limit:]
         return kept if len(text) <= limit and len(kept) <= limit else kept[max(MARGIN_CHARS, len(kept) - limit) :]
 
     def id(self, value: str) -> str:
         """Return what may be kept of the conversation or user id *value*. Never raises."""
-        if self.ids is None:
-            return encodable(value)
         try:
-            return _checked(self.ids(value))
+            return encodable(value) if self.ids is None else _checked(self.ids(value))
         except Exception as error:
             faults.record("redaction", error)
             return FAILED
 
     def message(self, error: BaseException) -> str:
         """Return what may be logged of the message of *error*: it may carry the texts of a call."""
-        if not self._compiled and self.function is None:
-            return str(error)
-        return self._redacted(str(error)).text
+        return self._redacted(str(error)).text if self.has_rules else str(error)
 
     def documents(self, found: Sequence[Document]) -> tuple[Document, ...]:
         """Return *found* with text and id redacted, and the characters cut off the text added to `cut_chars`."""
-        return tuple([self._document(document) for document in found])
-
-    def call(self, call: RagCall) -> RagCall:
-        """Return *call* with query, contexts, answer and reference redacted, its cut characters counted."""
-        fields = {"query": call.query, "answer": call.answer, "reference": call.reference}
-        redacted = {name: self.text(value) for name, value in fields.items() if value is not None}
-        contexts = None if call.contexts is None else self.documents(call.contexts)
-        cut = sum(part.cut_chars for part in redacted.values())
-        cut += sum(new.cut_chars - old.cut_chars for new, old in zip(contexts or (), call.contexts or (), strict=True))
-        texts: Any = {name: part.text for name, part in redacted.items()}
-        return replace(call, contexts=contexts, cut_chars=call.cut_chars + cut, **texts)
-
-    def leaves(self, texts: Sequence[str]) -> bool:
-        """Return whether all of *texts* may leave the process unchanged: the usual case, found at little cost."""
-        if self._compiled or self.function is not None or self.ids is not None:
-            return False
-        most = maxsize if self.max_chars is None else self.max_chars
-        for text in texts:  # noqa: SIM110  # all() over a generator takes twice as long, on the request path
-            if not text.isascii() or "\0" in text or len(text) > most:
-                return False
-        return True
-
-    def _document(self, document: Document) -> Document:
-        if self.leaves((document.text, document.id or "")):
-            return document
-        text, cut = self.text(document.text)
-        id_ = None if document.id is None else self.text(document.id).text
-        if text == document.text and id_ == document.id:
-            return document
-        return replace(document, text=text, id=id_, cut_chars=document.cut_chars + cut)
+        redacted: list[Document] = []
+        for document in found:
+            text, cut = self.text(document.text)
+            id_ = None if document.id is None else self.text(document.id).text
+            is_same = text == document.text and id_ == document.id
+            cut_chars = document.cut_chars + cut
+            redacted.append(document if is_same else replace(document, text=text, id=id_, cut_chars=cut_chars))
+        return tuple(redacted)
 
     def _redacted(self, text: str) -> Redacted:
         limit = self.max_chars
         seen = text if limit is None else text[: limit + MARGIN_CHARS]
         beyond = len(text) - len(seen)
-        kept = self._without_matches(encodable(seen))
-        if self.function is not None:
-            kept = _checked(self.function(kept))
+        kept = self._rewritten(seen)
         if limit is None or (not beyond and len(kept) <= limit):
             return Redacted(kept)
         # Where the text goes on unseen, its last stretch may hold the beginning of a match: that is never kept.
-        whole = len(kept) - (MARGIN_CHARS if beyond else 0)
-        end = max(0, min(limit, whole))
+        end = max(0, min(limit, len(kept) - (MARGIN_CHARS if beyond else 0)))
         return Redacted(kept[:end], beyond + len(kept) - end)
 
-    def _without_matches(self, text: str) -> str:
-        """Return *text* with the matches of all patterns replaced; matches that touch are replaced together."""
-        spans = sorted(
-            match.span()
-            for pattern in self._compiled
-            for match in pattern.finditer(text)
-            if match.start() < match.end()
-        )
+    def _rewritten(self, text: str) -> str:
+        """Return *text* with the matches of all patterns replaced, those that touch together, then by the function."""
+        text = encodable(text)
+        matches = (match.span() for pattern in self._compiled for match in pattern.finditer(text))
         parts: list[str] = []
         position = 0
-        for start, end in spans:
+        for start, end in sorted(span for span in matches if span[0] < span[1]):
             if start > position or not parts:
                 parts += (text[position:start], self.replacement)
             position = max(position, end)
-        return "".join((*parts, text[position:]))
+        text = "".join((*parts, text[position:]))
+        return text if self.function is None else _checked(self.function(text))
 
 
 def _checked(text: object) -> str:
@@ -216,8 +184,12 @@ def redact_step(step: Step, redact: Redact) -> None:
     if step.redacted:
         return
     step.redacted = True
-    if step.error is None and redact.leaves(_texts(step)):
-        return
+
+    def redacted(text: str) -> str:
+        kept = redact.text(text)
+        step.cut_chars += kept.cut_chars
+        return kept.text
+
     for name in (*_NAMES, *_IDS):
         text = getattr(step, name)
         if text is not None:  # one lone surrogate would cost a whole batch of spans
@@ -228,15 +200,13 @@ def redact_step(step: Step, redact: Redact) -> None:
     step.query = step.answer = step.reference = step.documents = step.prompt = None
     for name, text in texts.items():
         if text is not None:
-            setattr(step, name, _text(step, redact, text))
+            setattr(step, name, redacted(text))
     if prompt is not None:
-        messages = (
-            # The cut characters of the question have been counted.
-            Message(
-                role, step.query if text is texts["query"] and step.query is not None else _text(step, redact, text)
-            )
-            for role, text in prompt.messages
-        )
+        # The cut characters of the question have been counted.
+        query = step.query or ""
+        messages = [
+            Message(role, query if text is texts["query"] else redacted(text)) for role, text in prompt.messages
+        ]
         step.prompt = Prompt(tuple(messages), prompt.is_cut)
     if documents is not None:
         step.documents = redact.documents(documents)
@@ -247,72 +217,34 @@ def redact_step(step: Step, redact: Redact) -> None:
         step.error = replace(error, message=message, stacktrace=redact.tail(error.stacktrace, kept))
 
 
-def _texts(step: Step) -> list[str]:
-    """Return all texts of the application in *step* that are not empty."""
-    texts = list(
-        filter(
-            None,
-            (
-                *(step.query, step.answer, step.reference, step.conversation_id, step.user_id),
-                *(step.request_model, step.response_model, step.response_id),
-            ),
-        )
-    )
-    if step.prompt is not None:
-        texts += [message.text for message in step.prompt.messages]
-    for document in step.documents or ():
-        texts.append(document.text)
-        if document.id is not None:
-            texts.append(document.id)
-    return texts
-
-
-def _text(step: Step, redact: Redact, text: str) -> str:
-    redacted = redact.text(text)
-    step.cut_chars += redacted.cut_chars
-    return redacted.text
-
-
 def redact_evaluation(evaluation: Evaluation, redact: Redact) -> Evaluation:
     """Return *evaluation* with all its texts redacted: what a model wrote may repeat what was to be taken out."""
-    if not (redact.patterns or redact.function):
-        return evaluation
-    seen: dict[int, tuple[Claim, ...]] = {}
-    results = {name: _redact_result(result, redact, seen) for name, result in evaluation.results.items()}
-    return replace(evaluation, results=results)
+    claims_by_id: dict[int, tuple[Claim, ...]] = {}
+
+    def redacted_result(result: Result) -> Result:
+        changes: dict[str, Any] = {}
+        if result.explanation:
+            changes["explanation"] = redact.text(result.explanation).text
+        attributes: object = result.attributes  # a user's metric may have put anything there
+        if isinstance(attributes, Mapping):
+            given = cast("Mapping[str, object]", attributes)
+            changes["attributes"] = {name: _redact_value(value, redact) for name, value in given.items()}
+        if isinstance(result, Score) and result.claims:
+            key = id(result.claims)  # metrics share them
+            if key not in claims_by_id:
+                claims_by_id[key] = tuple(
+                    replace(claim, text=redact.text(claim.text).text, quote=_redact_value(claim.quote, redact))
+                    for claim in result.claims
+                )
+            changes["claims"] = claims_by_id[key]
+        return replace(result, **changes)
+
+    return replace(evaluation, results={name: redacted_result(each) for name, each in evaluation.results.items()})
 
 
-def _redact_result(result: Result, redact: Redact, seen: dict[int, tuple[Claim, ...]]) -> Result:
-    changes: dict[str, Any] = {}
-    if result.explanation:
-        changes["explanation"] = redact.text(result.explanation).text
-    attributes: object = result.attributes  # a user's metric may have put anything there
-    if isinstance(attributes, Mapping):
-        given = cast("Mapping[str, object]", attributes)
-        changes["attributes"] = {name: _redact_value(value, redact) for name, value in given.items()}
-    if isinstance(result, Score) and result.claims:
-        key = id(result.claims)  # metrics share them
-        if key not in seen:
-            seen[key] = tuple(_redact_claim(claim, redact) for claim in result.claims)
-        changes["claims"] = seen[key]
-    return replace(result, **changes)
-
-
-def _redact_value(value: object, redact: Redact) -> object:
+def _redact_value(value: Any, redact: Redact) -> Any:
     if isinstance(value, str):
         return redact.text(value).text
     if isinstance(value, (tuple, list)):
         return tuple(_redact_value(item, redact) for item in cast("tuple[object, ...]", value))
     return value
-
-
-def _redact_claim(claim: Claim, redact: Redact) -> Claim:
-    quote = None if claim.quote is None else redact.text(claim.quote).text
-    return replace(claim, text=redact.text(claim.text).text, quote=quote)
-
-
-def unredactable(call: RagCall) -> bool:
-    """Return whether some text of *call* could not be redacted: then there is nothing to judge."""
-    texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
-    texts += [turn.text for turn in call.turns or ()]
-    return FAILED in texts

@@ -134,6 +134,24 @@ class Step:
             self.bytes = sum(map(getsizeof, texts))
         return self.bytes or 0
 
+    def is_plain(self, most_chars: int) -> bool:
+        """Return whether all texts are ASCII of at most *most_chars* characters without NUL, and there is no error.
+
+        The usual case, found at little cost: such texts need neither cutting nor encoding.
+        """
+        if self.error is not None:
+            return False
+        texts = [self.query, self.answer, self.reference, self.conversation_id, self.user_id]
+        texts += [self.request_model, self.response_model, self.response_id]
+        if self.prompt is not None:
+            texts += [message.text for message in self.prompt.messages]
+        for document in self.documents or ():
+            texts += (document.text, document.id)
+        for text in filter(None, texts):  # noqa: SIM110  # all() over a generator takes twice as long
+            if not text.isascii() or "\0" in text or len(text) > most_chars:
+                return False
+        return True
+
     def clear_texts(self) -> None:
         """Drop all texts, read or not, of a step that is not going to be written or scored."""
         self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None

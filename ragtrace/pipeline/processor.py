@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from sys import maxsize
 from time import monotonic
 from typing import Final
 
 from opentelemetry.trace import NonRecordingSpan
 
 from ragtrace.capture import mark_duplicates
-from ragtrace.capture.redact import Redact, redact_evaluation, redact_step, unredactable
+from ragtrace.capture.redact import FAILED, Redact, redact_evaluation, redact_step
 from ragtrace.core import semconv
 from ragtrace.core.ledger import Ledger, Outcome
 from ragtrace.core.step import CallBuilder, Step
@@ -148,6 +149,9 @@ class CallProcessor:
         self._worker = worker
         self._telemetry, self._writer, self._instruments = telemetry, writer, instruments
         self._attacher, self._sampler, self._redact, self._ledger = attacher, sampler, redact, ledger
+        self._has_rules = redact.has_rules
+        self._may_be_plain = not redact.has_rules and redact.ids is None
+        self._most_chars = maxsize if redact.max_chars is None else redact.max_chars
         self._measure, self._screen, self._judge = evaluators
         self._scores = any(evaluator is not None for evaluator in evaluators)
         self._outcomes, self._spooling, self._score_head_dropped = outcomes, spooling, score_head_dropped
@@ -212,7 +216,8 @@ class CallProcessor:
 
         A shutdown may have settled the call meanwhile: as dropped, or as spooled.
         """
-        evaluation = redact_evaluation(evaluation, self._redact)  # first: the doctor shows its texts
+        if self._has_rules:  # first: the doctor shows its texts
+            evaluation = redact_evaluation(evaluation, self._redact)
         outcome, reason = evaluation.outcome
         odds, detail = evaluation.probability, failure_detail(evaluation) if reason else unscored_metrics(evaluation)
         if self.settle(work, evaluation.evaluator, outcome, reason, probability=odds, detail=detail):
@@ -265,14 +270,17 @@ class CallProcessor:
         work.step.release_context()
 
     def _prepare(self, work: WorkItem) -> None:
-        work.step.complete()
-        redact_step(work.step, self._redact)
-        if work.builder is not None and work.is_call:
-            for step in (*work.builder.steps, *work.builder.orphans):
-                if step.ended and not step.redacted:
-                    step.complete()
+        """Read and redact the texts of *work*; those of its steps too if it is a call."""
+        builder = work.builder if work.is_call else None
+        for step in (work.step, *(() if builder is None else (*builder.steps, *builder.orphans))):
+            if (step.ended or step is work.step) and not step.redacted:
+                step.complete()
+                if self._may_be_plain and step.is_plain(self._most_chars):
+                    step.redacted = True
+                else:
                     redact_step(step, self._redact)
-            work.builder.show_contexts()
+        if builder is not None:
+            builder.show_contexts()
 
     # --- the scores --------------------------------------------------------------------------------------------------
 
@@ -414,7 +422,8 @@ class CallProcessor:
 
     def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
         """Return the outcome of a call that no evaluator is to see; None if they are."""
-        if unredactable(call):
+        texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
+        if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
             return "failed", "redaction"
         skip = self._skip(call)
         return ("sampled_out", skip) if skip else None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragtrace.capture.redact import FAILED, MARGIN_CHARS, Redact, Redacted
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Document, RagCall
+from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
 CARD = r"\b\d{16}\b"
@@ -223,31 +223,3 @@ def test_documents_without_a_finding_are_the_same() -> None:
     """Nothing is copied for nothing."""
     document = Document("a", "1")
     assert Redact(["secret"]).documents([document])[0] is document
-
-
-def test_a_whole_call() -> None:
-    """Query, contexts, answer and reference are redacted; everything else stays; cuts are added up."""
-    call = RagCall(
-        query="secret q",
-        contexts=(Document("secret c"), Document("x" * 30)),
-        answer="secret a",
-        reference="secret r",
-        workflow="ask",
-        cut_chars=1,
-    )
-    redacted = Redact(["secret"], max_chars=20).call(call)
-    assert redacted == RagCall(
-        query="[redacted] q",
-        contexts=(Document("[redacted] c"), Document("x" * 20, cut_chars=10)),
-        answer="[redacted] a",
-        reference="[redacted] r",
-        workflow="ask",
-        cut_chars=11,
-    )
-
-
-def test_what_a_call_lacks_stays_lacking() -> None:
-    """None and () keep their difference."""
-    redact = Redact(["secret"])
-    assert redact.call(RagCall(None, None, None)) == RagCall(None, None, None)
-    assert redact.call(RagCall("", (), "")) == RagCall("", (), "")
