@@ -389,7 +389,7 @@ class Probed(Protocol):
 class Observer(Protocol):
     """Callback for every processed call and its sampling decision, in the background; it must return at once."""
 
-    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None: ...
+    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
 """Estimates of mean scores from sampled traffic, with 95 % intervals, and baselines of score distributions."""
 
-from ragtrace.estimates.baseline import CALLS, Baseline, Calls, Distribution, Key
+from ragtrace.estimates.baseline import CALLS, NOT_LEARNED, Baseline, Calls, Key, Learner, MetricBaseline
+from ragtrace.estimates.distribution import Distribution
 from ragtrace.estimates.estimate import Estimate, difference, from_moments, no_estimate
 from ragtrace.estimates.formulas import Method, Target
-from ragtrace.estimates.learning import NOT_LEARNED, BaselineProgress, Learner, MetricBaseline
-from ragtrace.estimates.moments import NAMES, Moments, of_judged, of_seen
-from ragtrace.estimates.observer import Observer, Plan
-from ragtrace.estimates.running import RunningMoments, Series
+from ragtrace.estimates.moments import NAMES, Moments, Plan, RunningMoments, Series, of_judged, of_seen
 
 __all__ = [
     "CALLS",
@@ -21,9 +19,7 @@ __all__ = [
     "Method",
     "MetricBaseline",
     "Moments",
-    "Observer",
     "Plan",
-    "BaselineProgress",
     "RunningMoments",
     "Series",
     "Target",

@@ -1,4 +1,4 @@
-"""Baseline of an application: how the scores of each metric were distributed while it worked well.
+"""Baseline of an application: how the scores of each metric were distributed while it worked well, and its learner.
 
 The scale of a lexical score depends on the application: the same score can be good in one and bad in another. Such a
 score can tell whether answers have become worse, and for that comparison the earlier scores must be known.
@@ -6,29 +6,46 @@ score can tell whether answers have become worse, and for that comparison the ea
 
 from __future__ import annotations
 
+import contextvars
 import json
+import logging
 import math
 import os
+import threading
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
+from pathlib import Path
+from time import monotonic, time
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.estimates.distribution import Distribution
+from ragtrace.estimates.moments import Plan
+from ragtrace.system.atomic_file import write_atomically
+from ragtrace.system.faults import faults, say
+from ragtrace.system.threads import run_bounded
 
 CALLS: Final = 500
 """Default number of calls that a baseline is learned from."""
-QUANTILE: Final = 0.05
-_SAME: Final = 1e-9
-"""Largest difference between scores that count as equal."""
-_SALT: Final = b"ragtrace baseline ties"
-"""Other than the sampler's salt: which tied calls are suspicious must not depend on which calls the judge sees."""
-_DAY_SECONDS: Final = 86_400.0
+MOST_KEYS: Final = 200
+"""Largest number of keys that are learned; each takes about 20 kB of memory."""
+EXCHANGE_SECONDS: Final = 30.0
+"""Interval at which a learning process shares its calls with the others: a kill loses at most these."""
+_AT_EXIT_SECONDS: Final = 2.0
+NOT_LEARNED: Final = frozenset({"suspicious"})
+"""Metrics without a baseline: the share of suspicious calls is 5 % by construction."""
 _FORMAT: Final = "ragtrace baseline"
 _VERSION: Final = 1
+_RANGES: Final = {
+    "effective_n": (1.0, math.inf),
+    **dict.fromkeys(("mean", "variance", "quantile", "tied"), (0.0, 1.0)),
+    **dict.fromkeys(("since", "until"), (0.0, math.inf)),
+}
 
 
 class Key(NamedTuple):
@@ -38,157 +55,6 @@ class Key(NamedTuple):
     metric: str
     evaluator: str
     """id@version"""
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Distribution of the scores of one metric, in [0, 1]."""
-
-    n: int
-    """Calls that the distribution was learned from."""
-    effective_n: float
-    """Number of calls of equal weight, each with a question of its own, that give the mean as precisely."""
-    mean: float
-    variance: float
-    quantile: float
-    """The 5 % quantile: the lowest score below or at which are at least 5 % of the calls."""
-    tied: float
-    """The share of the calls exactly at the quantile that, with all below it, make up 5 %."""
-    since: float = 0.0
-    """Times of the first and the last call, in seconds since the epoch; 0: not known."""
-    until: float = 0.0
-    versions: tuple[str, ...] = ()
-    """`service.version` of the application; several if a release came in between."""
-
-    @classmethod
-    def of(
-        cls,
-        scores: Sequence[float],
-        *,
-        weights: Sequence[float] | None = None,
-        questions: Sequence[object] | None = None,
-        since: float = 0.0,
-        until: float = 0.0,
-        versions: Iterable[str] = (),
-    ) -> Distribution:
-        """Return the distribution of *scores*.
-
-        Every call counts in mean, variance and quantile, repeated questions and answers too, as they are part of the
-        traffic that later calls are compared with. But a repeated question says nothing new about the mean: calls with
-        the same question count as one cluster in `effective_n`, and so in `mean_bound`.
-
-        Args:
-            scores: scores of the calls, in [0, 1]; at least one.
-            weights: number of calls of the traffic that each stands for (1 / inclusion probability); None: one.
-            questions: question of each call, or anything that is equal for equal questions; None: all differ.
-            since: time of the first call, in seconds since the epoch.
-            until: time of the last call.
-            versions: `service.version` of the releases that gave the answers.
-
-        Raises:
-            ValueError: there is no score, one is not in [0, 1], a weight is not positive, or the lengths differ.
-
-        Source: the cluster-robust variance of a weighted mean (Särndal, Swensson and Wretman 1992, section 5.7).
-        """
-        scores = [float(score) for score in scores]
-        weights = [1.0] * len(scores) if weights is None else [float(weight) for weight in weights]
-        questions = range(len(scores)) if questions is None else questions
-        if not scores or not len(scores) == len(weights) == len(questions):
-            raise ValueError(f"got {len(scores)} scores, {len(weights)} weights, {len(questions)} questions; give all")
-        if not all(0.0 <= score <= 1.0 for score in scores):
-            raise ValueError("the scores of a baseline must be in [0, 1]")
-        if not all(0.0 < weight < math.inf for weight in weights):
-            raise ValueError("weights must be above 0 and finite")
-        total = math.fsum(weights)
-        mean = math.fsum(weight * score for weight, score in zip(weights, scores, strict=True)) / total
-        squares = math.fsum(weight * (score - mean) ** 2 for weight, score in zip(weights, scores, strict=True))
-        variance = squares / total * len(scores) / max(1, len(scores) - 1)
-        quantile, tied = _quantile(scores, weights)
-        return cls(
-            n=len(scores),
-            effective_n=_effective_n(scores, weights, questions, mean, variance),
-            mean=mean,
-            variance=variance,
-            quantile=quantile,
-            tied=tied,
-            since=since,
-            until=until,
-            versions=tuple(sorted(set(versions))),
-        )
-
-    def suspicious(self, score: float, call: int) -> bool:
-        """Return whether *score* is among the lowest 5 % of the baseline.
-
-        Args:
-            score: in [0, 1].
-            call: the trace id, or another number of 128 bits that identifies the call. Its hash decides where the score
-                is exactly at the quantile, so that 5 % of the baseline's own calls are suspicious however many of them
-                have the same score.
-        """
-        if abs(score - self.quantile) > _SAME:
-            return score < self.quantile
-        digest = blake2b(call.to_bytes(16, "big"), digest_size=8, key=_SALT).digest()
-        return int.from_bytes(digest, "big") / 2**64 < self.tied
-
-    def describe(self, now: float) -> str:
-        """Return in words what the distribution was learned from and when; *now*: seconds since the epoch."""
-        of = f" of {', '.join(self.versions)}" if self.versions else ""
-        days = (now - self.until) / _DAY_SECONDS
-        age = "" if not self.until else ", today" if days < 1 else f", {days:.0f} day{'s' * (days >= 1.5)} ago"
-        return f"learned from {self.n:,} calls{of}{age}"
-
-    def mean_bound(self, z: float, side: Literal["lower", "upper"]) -> float:
-        """Return a confidence limit of the mean, in [0, 1].
-
-        It is the normal limit, with z^2 imagined calls, half of them with score 0 and half with 1: also a baseline in
-        which all scores are equal does not know the mean exactly.
-
-        Args:
-            z: standard errors between limit and mean: 1 for 84 % confidence, 1.645 for 95 %.
-            side: whether the mean is above the limit (`lower`) or below it (`upper`) with that confidence.
-
-        Source: Agresti and Coull 1998, The American Statistician 52:119, here for scores between 0 and 1, too.
-        """
-        imagined = z * z
-        n = self.effective_n + imagined
-        mean = (self.effective_n * self.mean + imagined / 2) / n
-        spread = self.effective_n * (self.variance + (self.mean - mean) ** 2)
-        variance = (spread + imagined / 2 * (mean**2 + (1 - mean) ** 2)) / n
-        error = z * math.sqrt(variance / n)
-        return max(0.0, mean - error) if side == "lower" else min(1.0, mean + error)
-
-
-def _quantile(scores: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
-    """Return the 5 % quantile and the share of the calls at it that belongs to the 5 %."""
-    wanted = QUANTILE * math.fsum(weights)
-    ordered = sorted(zip(scores, weights, strict=True))
-    below = 0.0
-    at = 0
-    while True:
-        quantile = ordered[at][0]
-        tied = 0.0
-        while at < len(ordered) and ordered[at][0] - quantile <= _SAME:
-            tied += ordered[at][1]
-            at += 1
-        if at == len(ordered) or below + tied >= wanted * (1 - _SAME):
-            return quantile, min(1.0, (wanted - below) / tied)
-        below += tied
-
-
-def _effective_n(
-    scores: Sequence[float], weights: Sequence[float], questions: Sequence[object], mean: float, variance: float
-) -> float:
-    sums: defaultdict[object, float] = defaultdict(float)
-    for score, weight, question in zip(scores, weights, questions, strict=True):
-        sums[question] += weight * (score - mean)
-    distinct, total = len(sums), math.fsum(weights)
-    if distinct == 1:
-        return 1.0
-    if variance <= _SAME**2:  # all scores are equal: all that is known is how many questions there were
-        return float(distinct)
-    squared_error = math.fsum(each * each for each in sums.values()) / total**2 * distinct / (distinct - 1)
-    # By chance the calls of a cluster may balance each other: that makes them no more than they are.
-    return min(float(len(scores)), max(1.0, variance / squared_error if squared_error else math.inf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +109,9 @@ class Calls:
 
     def first(self, count: int) -> Distribution:
         """Return the distribution of the first *count* scores."""
-        return Distribution.of(
-            self.scores[:count],
-            weights=self.weights[:count],
-            questions=self.questions[:count],
-            since=self.since,
-            until=self.until,
-            versions=self.versions,
-        )
+        scores, weights, questions = (each[:count] for each in (self.scores, self.weights, self.questions))
+        times = {"since": self.since, "until": self.until}
+        return Distribution.of(scores, weights=weights, questions=questions, versions=self.versions, **times)
 
 
 def _none() -> Mapping[Key, Any]:
@@ -304,8 +165,9 @@ class Baseline:
         """Return the baseline as JSON, one line a workflow, metric and evaluator."""
         known = [json.dumps({**key._asdict(), **asdict(each)}) for key, each in sorted(self.distributions.items())]
         begun = [json.dumps({**key._asdict(), **asdict(each)}) for key, each in sorted(self.learning.items())]
+        lists = (",".join(f"\n{record}" for record in records) for records in (known, begun))
         head = f'"format": "{_FORMAT}",\n"version": {_VERSION}'
-        return f'{{\n{head},\n"distributions": {_lines(known)},\n"learning": {_lines(begun)}\n}}\n'
+        return '{{\n{},\n"distributions": [{}],\n"learning": [{}]\n}}\n'.format(head, *lists)
 
     @classmethod
     def decode(cls, text: str) -> Baseline:
@@ -336,13 +198,12 @@ class Baseline:
             SettingsError: the file is missing, unreadable or no baseline; says what is wrong.
         """
         try:
-            with open(path, encoding="utf-8") as file:
-                return cls.decode(file.read())
+            return cls.decode(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            advice = (
-                "name the file that configure(baseline=...) or `ragtrace baseline` made, or move a damaged one away"
-            )
-            raise SettingsError(f"the baseline cannot be read: {error}, got {os.fspath(path)!r}; {advice}") from error
+            raise SettingsError(
+                f"the baseline cannot be read: {error}, got {os.fspath(path)!r}; name the file that "
+                "configure(baseline=...) or `ragtrace baseline` made, or move a damaged one away"
+            ) from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the baseline to the file at *path*, atomically and readable by its owner alone.
@@ -355,20 +216,7 @@ class Baseline:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the baseline as `save` does, within a block of `exclusive(path)`."""
-        new = f"{os.fspath(path)}.new"
-        with suppress(FileNotFoundError):
-            os.unlink(new)  # of a process that was killed while it wrote
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(self.encode())
-                file.flush()
-                os.fsync(file.fileno())  # else a file that was replaced just before a power failure may be empty
-            os.replace(new, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(new)
-            raise
+        write_atomically(Path(path), [self.encode().encode()], mode=0o600)
 
 
 @contextmanager
@@ -406,10 +254,6 @@ def _is_at(handle: int, path: str) -> bool:
         return False
 
 
-def _lines(records: Sequence[str]) -> str:
-    return "[{}]".format(",".join(f"\n{record}" for record in records))
-
-
 def _key(record: Mapping[str, Any]) -> Key:
     names = record["workflow"], record["metric"], record["evaluator"]
     if not all(isinstance(name, str) for name in names):
@@ -418,17 +262,8 @@ def _key(record: Mapping[str, Any]) -> Key:
 
 
 def _distribution(record: Mapping[str, Any]) -> Distribution:
-    found = Distribution(
-        n=int(record["n"]),
-        effective_n=_number(record["effective_n"], 1.0, math.inf),
-        mean=_number(record["mean"], 0.0, 1.0),
-        variance=_number(record["variance"], 0.0, 1.0),
-        quantile=_number(record["quantile"], 0.0, 1.0),
-        tied=_number(record["tied"], 0.0, 1.0),
-        since=_number(record["since"], 0.0, math.inf),
-        until=_number(record["until"], 0.0, math.inf),
-        versions=tuple(map(str, record["versions"])),
-    )
+    numbers = {name: _number(record[name], *limits) for name, limits in _RANGES.items()}
+    found = Distribution(n=int(record["n"]), versions=tuple(map(str, record["versions"])), **numbers)
     if found.n < 1:
         raise ValueError(f"it is damaged (learned from {found.n} calls)")
     return found
@@ -454,3 +289,240 @@ def _number(value: object, least: float, most: float) -> float:
     if math.isinf(value):
         raise ValueError(f"it is damaged ({value!r} is not finite)")
     return float(value)
+
+
+# --- learning --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MetricBaseline:
+    """Baselines of one metric of one evaluator, by workflow."""
+
+    learner: Learner
+    metric: str
+    evaluator: str
+
+    def find(self, workflow: str) -> Distribution | None:
+        """Return the distribution of the metric's scores in *workflow*; None: not known yet."""
+        return self.learner.find(Key(workflow, self.metric, self.evaluator))
+
+    def missing(self, workflow: str) -> int:
+        """Return how many more calls are needed until the distribution of *workflow* is known."""
+        return self.learner.missing(Key(workflow, self.metric, self.evaluator))
+
+
+class Learner:
+    """Learner of a baseline from the first *calls* scored calls of each workflow, metric and evaluator.
+
+    Processes that share a file share their calls: every 30 seconds while something is being learned, and whenever it
+    has seen enough calls, a process adds its calls to those in the file, under a lock. The process that finds enough
+    calls in the file computes the distribution, which never changes afterwards. A process reads the file at its start,
+    and as long as it meets workflows without a known baseline.
+
+    When the file cannot be read or written later on, the process learns from its own calls, and counts a fault.
+
+    Args:
+        known: the baselines that are known from the start.
+        calls: number of calls that a baseline is learned from.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, known: Baseline | None = None, *, calls: int = CALLS, clock: Callable[[], float] = time) -> None:
+        self._known, self.calls, self._clock = known or Baseline(), calls, clock
+        self._path = self._version = ""
+        self._plan = Plan()
+        self._said: set[tuple[str, str]] = set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the calls that wait for the file: in a forked child they are the parent's."""
+        self._lock = threading.RLock()
+        self._exchanging = threading.Lock()
+        self._pending: defaultdict[Key, list[Calls]] = defaultdict(list)
+        self._due = 0.0
+        self._closed = self._unsaved = False
+
+    def open(self, path: str, origin: str) -> None:
+        """Load the baseline in the file at *path*, and share it through that file; *origin*: that of the setting.
+
+        Raises:
+            SettingsError: the file is no baseline, or cannot be read, or cannot be made.
+        """
+        if os.path.exists(path):
+            try:
+                self._known = merged(self._known, Baseline.load(path))
+            except SettingsError as error:
+                raise SettingsError(f"{error} (from {origin})") from error
+        elif not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK | os.X_OK):
+            raise SettingsError(
+                f"the baseline cannot be kept: its directory is missing or may not be written to, got {path!r} (from "
+                f"{origin}); name a file in a directory that this process may write to"
+            )
+        self._path = path
+
+    def set_plan(self, plan: Plan, version: str) -> None:
+        """Learn the metrics of *plan* from now on, for the release *version* (`service.version`)."""
+        self._plan, self._version = plan, version
+
+    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
+        """Learn from a finished *call*; the file is read and written on another thread."""
+        wanted = {self._plan.screen: self._plan.screened, self._plan.judge: self._plan.judged}
+        for evaluation in evaluations:
+            identity = f"{evaluation.evaluator}@{evaluation.version}"
+            for metric in wanted.get(evaluation.evaluator, frozenset()) - NOT_LEARNED:
+                result = evaluation.results.get(metric)
+                key = Key(call.workflow, metric, identity)
+                if isinstance(result, Score) and key not in self._known.distributions:
+                    self.add(key, result.value, evaluation.probability, call.query)
+
+    def add(self, key: Key, score: float, probability: float, question: str | None) -> None:
+        """Learn from one score of *key*, whose baseline is not known."""
+        is_new = False
+        one = Calls.of(min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version)
+        with self._lock:
+            if key not in self._pending and key not in self._known.learning:
+                if len({*self._pending, *self._known.learning, *self._known.distributions}) >= MOST_KEYS:
+                    faults.warn_once(
+                        "too many baselines",
+                        "more than %d combinations of workflow, metric and evaluator: no baseline is learned for "
+                        "further ones. Are workflow names unique to a call? Give @trace a name=",
+                        MOST_KEYS,
+                    )
+                    return
+                is_new = True
+            if len(self._pending[key]) >= self.calls:  # a disk hangs
+                return
+            self._pending[key].append(one)
+            enough = not self.missing(key)
+        if is_new:  # without the lock: a log handler of the application may take its time
+            self._warn_of_other_evaluator(key)
+        if self._path:
+            self._start_exchange(at_once=enough)
+        elif enough:
+            self._learn_locally()
+
+    def find(self, key: Key) -> Distribution | None:
+        """Return the distribution of *key*; None: not known yet."""
+        return self._known.distributions.get(key)
+
+    def missing(self, key: Key) -> int:
+        """Return how many more calls the distribution of *key* needs, as far as this process knows."""
+        with self._lock:
+            return max(0, self.calls - len(self._known.learning.get(key, ())) - len(self._pending.get(key, ())))
+
+    def progress(self) -> list[tuple[Key, Distribution | None, int]]:
+        """Return key, distribution (None: not known yet) and number of calls of each baseline, sorted by key."""
+        with self._lock:
+            known = self._known.distributions
+            keys = sorted({*known, *self._known.learning, *self._pending})
+            return [
+                (key, known.get(key), known[key].n if key in known else self.calls - self.missing(key)) for key in keys
+            ]
+
+    def flush(self, timeout: float) -> bool:
+        """Write all calls to the file within *timeout* seconds; return whether that succeeded."""
+        deadline = monotonic() + timeout
+        for _ in range(2):  # one exchange may be under way, for calls before the last
+            if not self._path or not (self._pending or self._unsaved):
+                return True
+            self._start_exchange(at_once=True)
+            if not self._exchanging.acquire(timeout=max(0.0, deadline - monotonic())):
+                return False
+            self._exchanging.release()
+        return not (self._pending or self._unsaved)
+
+    def close(self, timeout: float) -> bool:
+        """Write all calls to the file within *timeout* seconds for the last time; return whether that succeeded."""
+        well = self.flush(timeout)
+        self._closed = True
+        return well
+
+    def _warn_of_other_evaluator(self, key: Key) -> None:
+        """Log once that the known baseline cannot be compared with the scores of another version of the evaluator."""
+        known = [other.evaluator for other in self._known.distributions if other[:2] == key[:2]]
+        if not known or key[:2] in self._said:
+            return
+        self._said.add(key[:2])
+        say(
+            logging.WARNING,
+            "the baseline of %r in workflow %r was learned from the scores of %s, and %s now gives others: it is "
+            "learned anew from the next %d calls, and until then no call is suspicious",
+            key.metric,
+            key.workflow,
+            ", ".join(known),
+            key.evaluator,
+            self.calls,
+        )
+
+    def _start_exchange(self, *, at_once: bool) -> None:
+        now = monotonic()
+        with self._lock:
+            if self._closed or (now < self._due and not at_once) or not self._exchanging.acquire(blocking=False):
+                return
+            self._due = now + EXCHANGE_SECONDS
+        run = contextvars.Context().run
+        thread = threading.Thread(target=run, args=(self._exchange,), name="ragtrace-baseline", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is shutting down, and starts no more threads
+            run_bounded(self._exchange, now + _AT_EXIT_SECONDS)
+
+    def _exchange(self) -> None:
+        """Add the calls of this process to those in the file, and learn from both."""
+        try:
+            while True:
+                with self._lock:
+                    seen = {key: Calls.sum(parts) for key, parts in self._pending.items()}
+                with exclusive(self._path):
+                    theirs = Baseline.load(self._path) if os.path.exists(self._path) else Baseline()
+                    both = with_calls(merged(theirs, self._known, complete=True), seen, self.calls)
+                    if both != theirs:
+                        both.write(self._path)
+                self._adopt(both, seen)
+                self._unsaved = False
+                if all(self.missing(key) for key in list(self._pending)):
+                    return
+        except Exception as error:
+            faults.record("baseline: sharing it with other processes", error)
+            self._learn_locally()
+        finally:
+            self._exchanging.release()
+
+    def _adopt(self, known: Baseline, written: Mapping[Key, Calls]) -> None:
+        """Replace the known baseline by *known*, which contains the calls *written*."""
+        with self._lock:
+            self._known = known
+            for key, parts in list(self._pending.items()):
+                del parts[: len(written.get(key, ()))]
+                if not parts or self.find(key):
+                    del self._pending[key]
+
+    def _learn_locally(self) -> None:
+        """Learn from the calls of this process, and from those of the file when it was last read."""
+        with self._lock:
+            enough = {key: Calls.sum(parts) for key, parts in self._pending.items() if not self.missing(key)}
+            self._adopt(with_calls(self._known, enough, self.calls), enough)
+            self._unsaved = bool(enough) or self._unsaved
+
+
+def merged(first: Baseline, second: Baseline, *, complete: bool = False) -> Baseline:
+    """Return the union of two baselines; for a key in both, that of *first*.
+
+    Args:
+        complete: take only complete distributions from *second*.
+    """
+    known = {**second.distributions, **first.distributions}
+    begun = {**({} if complete else second.learning), **first.learning}
+    return Baseline(known, {key: calls for key, calls in begun.items() if key not in known})
+
+
+def with_calls(baseline: Baseline, seen: Mapping[Key, Calls], calls: int) -> Baseline:
+    """Return *baseline* with the calls *seen*; a distribution is computed from the first *calls* calls of a key."""
+    known, begun = dict(baseline.distributions), dict(baseline.learning)
+    for key, more in seen.items():
+        if key in known:
+            continue
+        begun[key] = begun.get(key, Calls()) + more
+        if len(begun[key]) >= calls:
+            known[key] = begun.pop(key).first(calls)
+    return Baseline(known, begun)

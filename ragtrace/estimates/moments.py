@@ -1,11 +1,31 @@
-"""Moments: additive sums over calls, from which every estimate and interval is computed."""
+"""Moments: additive sums over calls, from which every estimate and interval is computed, and those of this process."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import add, attrgetter
-from typing import Final
+from time import monotonic
+from typing import Final, NamedTuple, Protocol
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.types import Evaluation, Metric, RagCall, SamplingDecision, Score
+from ragtrace.system.faults import faults
+from ragtrace.system.forks import in_child
+
+NEVER_RULE: Final = "never_rule"
+"""Reason of a sampling decision: such calls are never judged, so no estimate covers them."""
+ALWAYS_RULE: Final = "always_rule"
+"""Reason of a sampling decision: such calls are always judged, so they are a stratum of their own."""
+_SCALE: Final = (0.0, 1.0)
+SLICE_SECONDS: Final = 30.0
+KEPT_SECONDS: Final = 3600.0
+MOST_SERIES: Final = 500
+OTHER: Final = "other"
+"""Workflow that calls are counted under once there are `MOST_SERIES` series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +132,203 @@ def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0
         1.0, y, f, yy, yf, ff, v * w,
         *((1.0, y, f, yy, yf, ff) if ruled and probability == 1.0 else ()),
     )  # fmt: skip
+
+
+class Scorer(Protocol):
+    """Evaluator with its id and the metrics that it gives."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def metrics(self) -> tuple[Metric, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Assignment of the metrics with range [0, 1], which are estimated, to the screen and the judge of this process."""
+
+    screen: str | None = None
+    """Id of the evaluator that sees every call."""
+    screened: frozenset[str] = frozenset()
+    """Metrics of the screen."""
+    judge: str | None = None
+    """Id of the evaluator that sees a sample of the calls."""
+    judged: frozenset[str] = frozenset()
+    """Metrics of the judge."""
+
+    @classmethod
+    def of(cls, screen: Scorer | None, judge: Scorer | None) -> Plan:
+        """Return the plan for these evaluators; None: there is none."""
+
+        def metrics(evaluator: Scorer | None) -> frozenset[str]:
+            offered = () if evaluator is None else evaluator.metrics
+            return frozenset(metric.name for metric in offered if tuple(metric.range) == _SCALE)
+
+        screen_id, judge_id = (None if evaluator is None else evaluator.id for evaluator in (screen, judge))
+        return cls(screen_id, metrics(screen), judge_id, metrics(judge))
+
+    def evaluator(self, metric: str) -> str | None:
+        """Return the id of the evaluator whose scores of *metric* are estimated; None: the metric is not estimated."""
+        if metric in self.judged:
+            return self.judge
+        return self.screen if metric in self.screened else None
+
+
+class Series(NamedTuple):
+    """Key of one series of sums: metric, evaluator, workflow and model."""
+
+    metric: str
+    evaluator: str
+    workflow: str
+    model: str = ""
+    """Model that answered, which is not exported; empty: not known."""
+
+
+class _SeriesSums:
+    """Sums of one series: slices of the last hour, and the sum of all but the newest slice since the start."""
+
+    __slots__ = ("past", "slices")
+
+    def __init__(self) -> None:
+        self.past = _zeros()
+        self.slices: deque[tuple[int, array[float]]] = deque(maxlen=round(KEPT_SECONDS / SLICE_SECONDS) + 1)
+
+    def add(self, moments: Moments, now: int) -> None:
+        if not self.slices or self.slices[-1][0] != now:
+            self.past = array("d", self.total())
+            self.slices.append((now, _zeros()))
+        recent = self.slices[-1][1]
+        for index, value in enumerate(moments.values()):
+            recent[index] += value
+
+    def total(self) -> Iterable[float]:
+        return map(add, self.past, self.slices[-1][1]) if self.slices else self.past
+
+
+def _zeros() -> array[float]:
+    return array("d", bytes(8 * len(NAMES)))
+
+
+class RunningMoments:
+    """Observer of finished calls that sums their moments. Thread-safe; reset in a forked child.
+
+    A metric of the judge is estimated from the judge's scores, and the screen's score of the same metric, if there is
+    one, is its f; any other is estimated from the screen's scores, all of which are known (p = 1, f = 0). Calls that
+    match a `never` rule are left out. Where a screen has the metric, n counts the calls that the screen has scored; a
+    judged call that it could not score counts with the mean f of all others, which shifts no estimate.
+
+    Args:
+        plan: evaluator of each metric.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, plan: Plan | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self.plan, self._clock = plan or Plan(), clock
+        self.reset()
+        # A fork copies our lock, perhaps held, and the parent's sums, which the parent exports itself.
+        in_child(self.reset)
+
+    def reset(self) -> None:
+        """Set all sums to 0."""
+        self._lock = threading.RLock()
+        self._sums: dict[Series, _SeriesSums] = {}
+
+    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
+        """Add *call* to the moments of all its metrics.
+
+        Args:
+            call: the call.
+            evaluations: its evaluations.
+            decision: None: it was decided in another process (then the judge's evaluation is there), or never (then
+                the judge's scores are not known, and the call is not counted).
+        """
+        plan, model, reason = self.plan, call.model or "", None if decision is None else decision.reason
+        by_evaluator = {evaluation.evaluator: evaluation for evaluation in evaluations}
+        screen, judge = by_evaluator.get(plan.screen or ""), by_evaluator.get(plan.judge or "")
+        for metric in plan.screened - plan.judged:
+            y = _score(screen, metric)
+            if y is not None:
+                self.add(Series(metric, plan.screen or "", call.workflow, model), of_judged(y, 1.0, seen=1.0))
+        if reason == NEVER_RULE or (reason is None and judge is None):
+            return
+        for metric in plan.judged:
+            series = Series(metric, plan.judge or "", call.workflow, model)
+            f = _score(screen, metric) if metric in plan.screened else 0.0
+            y = _score(judge, metric)
+            if judge is not None and y is not None:
+                known, ruled = f is not None, reason == ALWAYS_RULE
+                stand_in = self._mean_screen(series) if f is None else f
+                self.add(series, of_judged(y, judge.probability, stand_in, seen=float(known), ruled=ruled and known))
+            elif f is not None:
+                self.add(series, of_seen(f))
+
+    def add(self, series: Series, moments: Moments) -> None:
+        """Add the moments of one call, atomically for all readers."""
+        with self._lock:
+            sums = self._sums.get(series)
+            if sums is None:
+                if len(self._sums) >= MOST_SERIES:
+                    series = Series(series.metric, series.evaluator, OTHER)
+                    faults.warn_once(
+                        "too many series of moments",
+                        "more than %d combinations of metric, workflow and label are estimated: calls of further ones "
+                        "are counted under the workflow %r. Are workflow names unique to a call? Give @trace a name=",
+                        MOST_SERIES,
+                        OTHER,
+                    )
+                sums = self._sums.setdefault(series, _SeriesSums())
+            sums.add(moments, self._slice_at(0.0))
+
+    def _mean_screen(self, series: Series) -> float:
+        """Return the mean score of the screen over all calls of *series* so far; 0 without calls."""
+        with self._lock:
+            sums = self._sums.get(series)
+            n, f = (0.0, 0.0) if sums is None else list(sums.total())[:2]
+            return f / n if n else 0.0
+
+    def totals(self) -> dict[tuple[str, str, str], Moments]:
+        """Return the sums since the start by metric, evaluator and workflow, read at one moment, for the exporter."""
+        with self._lock:
+            read = [(series[:3], Moments(*sums.total())) for series, sums in self._sums.items()]
+        totals: dict[tuple[str, str, str], Moments] = {}
+        for key, moments in read:
+            totals[key] = totals[key] + moments if key in totals else moments
+        return totals
+
+    def sum(
+        self, metric: str, *, workflow: str | None = None, window: float | None = None, model: str | None = None
+    ) -> Moments:
+        """Return the moments of *metric*.
+
+        Args:
+            metric: name of the metric.
+            workflow: the workflow; None: all.
+            window: seconds that the calls were scored in, up to now, rounded up to slices of 30; None: since the start.
+            model: the model that answered; None: all.
+
+        Raises:
+            SettingsError: the window is not positive, or longer than what is kept.
+        """
+        if window is not None and not 0 < window <= KEPT_SECONDS:
+            raise SettingsError(
+                f"window must be more than 0 and at most {KEPT_SECONDS:g} seconds, got {window!r}; leave it out for "
+                "all calls since the start, or ask your metrics backend about longer times"
+            )
+        total = Moments()
+        with self._lock:
+            first = self._slice_at(-(window or 0.0))
+            for series, sums in self._sums.items():
+                if series.metric == metric and workflow in (None, series.workflow) and model in (None, series.model):
+                    slices = [recent for at, recent in sums.slices if at >= first]
+                    for recent in slices if window is not None else [sums.total()]:
+                        total += Moments(*recent)
+        return total
+
+    def _slice_at(self, offset: float) -> int:
+        return int((self._clock() + offset) // SLICE_SECONDS)
+
+
+def _score(evaluation: Evaluation | None, metric: str) -> float | None:
+    result = None if evaluation is None else evaluation.results.get(metric)
+    # A score may overstep its range by rounding.
+    return min(1.0, max(0.0, result.value)) if isinstance(result, Score) else None

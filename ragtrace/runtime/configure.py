@@ -231,7 +231,7 @@ def _runtime(
         service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
         telemetry.histories.append(_history(settings, Source.of(evaluators, service=service, release=version)))
     plan = Plan.of(evaluators.screen, evaluators.judge)
-    learner.observe(plan, version)
+    learner.set_plan(plan, version)
     alerting = None
     if alerts:
         from ragtrace.alerts import Alerting

@@ -42,12 +42,12 @@ def estimate(
     runtime = current()
     if runtime is None:
         return no_estimate("not_configured", method, of, metric=metric, workflow=workflow)
-    plan = runtime.observer.plan
+    plan = runtime.moments.plan
     evaluator = plan.evaluator(metric)
     if evaluator is None:
         known = ", ".join(sorted(plan.screened | plan.judged)) or "none"
         raise UnknownMetricError(
             f"no estimate of {metric!r}: neither screen nor judge gives such a metric in [0, 1]; estimated now: {known}"
         )
-    moments = runtime.observer.running.sum(metric, workflow=workflow, window=window, model=model)
+    moments = runtime.moments.sum(metric, workflow=workflow, window=window, model=model)
     return from_moments(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)

@@ -14,7 +14,7 @@ from ragtrace.capture.redact import Redact
 from ragtrace.core.ledger import Ledger, Posted, Stats
 from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
-from ragtrace.estimates import Learner, Observer, Plan, RunningMoments
+from ragtrace.estimates import Learner, Plan, RunningMoments
 from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.sampler import Sampler
@@ -184,7 +184,7 @@ class Runtime:
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
         self.ledger, self.learner, self.alerts = Ledger(), learner or Learner(), alerts
-        self.observer = Observer(Plan.of(evaluators.screen, evaluators.judge), RunningMoments())
+        self.moments = RunningMoments(Plan.of(evaluators.screen, evaluators.judge))
         self.orphans = OrphanRetrievals()
         self._deferred, self._dropped = DeferredSteps(), DroppedSpans()
         self.worker: Worker[WorkItem] = Worker(
@@ -201,7 +201,7 @@ class Runtime:
         self._instruments = Instruments(
             telemetry.meter,
             rows=self.ledger.rows,
-            moments=self.observer.running.totals,
+            moments=self.moments.totals,
             queued=lambda: self.worker.size,
             held=held,
             posted=self._posted,
@@ -217,8 +217,7 @@ class Runtime:
             telemetry.logger,
             self._instruments,
             evidence=settings.evidence,
-            sums=self.observer,
-            observers=(*telemetry.posters, *telemetry.histories, *alerting, self.learner, self.health),
+            observers=(self.moments, *telemetry.posters, *telemetry.histories, *alerting, self.learner, self.health),
             early=(*telemetry.histories, *alerting),
             owned=telemetry.owned,
         )

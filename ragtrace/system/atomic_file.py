@@ -8,15 +8,19 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
+def write_atomically(path: Path, chunks: Iterable[bytes], *, mode: int = 0o666) -> None:
     """Write *chunks* to *path* so that the file appears, or is replaced, in one step and outlives a power failure.
+
+    Args:
+        mode: permissions of the file, of which the umask takes some away.
 
     Raises:
         OSError: it cannot be written; the file that is there is left as it is.
     """
     new = path.with_name(f"{path.name}.new")
     try:
-        with new.open("wb") as file:
+        new.unlink(missing_ok=True)  # of a process that was killed while it wrote: its permissions may be others
+        with open(new, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())

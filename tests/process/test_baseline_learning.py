@@ -20,9 +20,8 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Judgement, RagCall
-from ragtrace.estimates import Baseline, BaselineProgress, Calls, Distribution, Key, Learner
-from ragtrace.estimates.baseline import exclusive
-from ragtrace.estimates.learning import MOST_KEYS
+from ragtrace.estimates import Baseline, Calls, Distribution, Key, Learner
+from ragtrace.estimates.baseline import MOST_KEYS, exclusive
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
@@ -398,7 +397,7 @@ def test_a_disk_that_hangs_holds_up_nobody(path: str, monkeypatch: pytest.Monkey
         learn(learner, [0.5] * 500)
         assert time.perf_counter() - began < 2.0
         assert not learner.flush(0.1)
-        assert learner.progress() == [BaselineProgress(KEY, None, 50)]
+        assert learner.progress() == [(KEY, None, 50)]
     assert learner.flush(10)
     assert known(learner).n == 50
 

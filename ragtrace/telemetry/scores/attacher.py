@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from ragtrace.core.step import Step
     from ragtrace.core.types import Observer, SamplingDecision
-    from ragtrace.estimates import Observer as EstimateSums
     from ragtrace.telemetry.scores.instruments import Instruments
 
 _ANNOTATOR: Final = {"llm_judge": "LLM", "deterministic": "CODE", "model": "CODE", "human": "HUMAN"}
@@ -45,7 +44,6 @@ class Attacher:
         logger: takes evaluation events; None: there are none.
         instruments: take the metrics.
         evidence: whether unsupported claims are quoted on spans.
-        sums: sums from which rates are estimated.
         observers: observers of scored calls.
         early: those of *observers* that see a call twice: with the screen's scores, and later with the judge's.
         owned: whether the tracer provider is ragtrace's own.
@@ -58,14 +56,13 @@ class Attacher:
         instruments: Instruments,
         *,
         evidence: bool,
-        sums: EstimateSums,
         observers: Sequence[Observer] = (),
         early: Sequence[Observer] = (),
         owned: bool = False,
     ) -> None:
         self._carriers, self._logger, self._instruments, self._evidence = carriers, logger, instruments, evidence
         self._owned = owned
-        self._sums, self._observers = sums, tuple(observers)
+        self._observers = tuple(observers)
         self._early = frozenset(map(id, early))
 
     def expect(self, root: Step) -> list[HoldProcessor]:
@@ -126,8 +123,6 @@ class Attacher:
             announced: how many of *evaluations* `attach_screened` has emitted.
             reason: why an evaluator did not see the call, for the span.
         """
-        with guarded("estimates"):
-            self._sums.observe(call, evaluations, None if decision is None else decision.reason)
         for observer in self._observers:
             if not announced or id(observer) not in self._early:
                 self._notify([observer], call, evaluations, decision)

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 import ragtrace
 from ragtrace.core.errors import SettingsError, UnknownMetricError
-from ragtrace.core.types import Evaluation, Judgement, RagCall, Score, Unscored
+from ragtrace.core.types import Evaluation, Judgement, RagCall, SamplingDecision, Score, Unscored
 from ragtrace.estimates import (
     NAMES,
     Estimate,
     Method,
     Moments,
-    Observer,
     Plan,
     RunningMoments,
     Series,
@@ -31,8 +30,7 @@ from ragtrace.estimates import (
     of_judged,
     of_seen,
 )
-from ragtrace.estimates.moments import OLDEST
-from ragtrace.estimates.running import MOST_SERIES
+from ragtrace.estimates.moments import MOST_SERIES, OLDEST
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.scored import EVERY, screen
@@ -334,7 +332,7 @@ def test_nothing_is_lost_between_threads() -> None:
 def test_a_window_forgets() -> None:
     """After an hour nothing of the first calls is in any window; the counters keep them."""
     clock = FakeClock()
-    running = RunningMoments(clock)
+    running = RunningMoments(clock=clock)
     running.add(SERIES, judged(1.0))
     clock.advance(600)
     running.add(SERIES, judged(0.0))
@@ -510,10 +508,11 @@ def evaluation(evaluator: str, value: float | None, probability: float = 1.0) ->
 
 def observed(*calls: tuple[list[Evaluation], str | None]) -> Moments:
     """The moments after these evaluations and decisions."""
-    observer = Observer(PLAN, RunningMoments())
-    for evaluations, decision in calls:
-        observer.observe(RagCall(None, None, None, workflow="guide"), evaluations, decision)
-    return observer.running.sum("hallucination")
+    running = RunningMoments(PLAN)
+    for evaluations, reason in calls:
+        decision = None if reason is None else SamplingDecision(reason != "not_sampled", 1.0, reason)
+        running(RagCall(None, None, None, workflow="guide"), evaluations, decision)
+    return running.sum("hallucination")
 
 
 def test_a_call_that_the_screen_could_not_score_shifts_nothing() -> None:
