@@ -8,6 +8,9 @@ ARGS ?=
 JOBS ?= auto
 BIN := $(VENV)/bin
 
+# Hundreds of the tests' processes import ragtrace and openai: compiled each time, that is two seconds a process.
+unexport PYTHONDONTWRITEBYTECODE
+
 # python3.11 if it runs, else whatever python3 is. A name on PATH may be a shim that fails, so each is tried.
 PYTHON ?= $(shell for p in python3.11 python3 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && { echo $$p; break; }; done)

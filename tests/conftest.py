@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -34,6 +36,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = [item for item in items if (item.get_closest_marker("timing") is not None) == (choice == "only")]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import only the files that have a test marked `timing` where no other test is to run."""
+    if config.getoption("--timing") != "only" or collection_path.suffix != ".py":
+        return None
+    return True if "mark.timing" not in collection_path.read_text(encoding="utf-8") else None
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the modules and tests from garbage collection, which each full collection would walk through."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -64,11 +65,20 @@ def _read(path: Path) -> Module:
     return Module(path, room, ast.parse(path.read_text(encoding="utf-8")))
 
 
-OURS: Final = tuple(_read(path) for path in sorted(PACKAGE.rglob("*.py")))
-THEIRS: Final = tuple(_read(path) for path in sorted(EXPORTERS.rglob("*.py")))
+# Read on use: reading takes a second, and each process of a parallel run imports this file.
+@cache
+def _ours() -> tuple[Module, ...]:
+    return tuple(_read(path) for path in sorted(PACKAGE.rglob("*.py")))
 
 
-NAMES: Final = frozenset(module.name for module in OURS)
+@cache
+def _theirs() -> tuple[Module, ...]:
+    return tuple(_read(path) for path in sorted(EXPORTERS.rglob("*.py")))
+
+
+@cache
+def _our_names() -> frozenset[str]:
+    return frozenset(module.name for module in _ours())
 
 
 def _floor(room: str) -> int:
@@ -112,7 +122,7 @@ def _room_of(name: str) -> str | None:
 
 def _module_of(name: str) -> str:
     """Return the module that importing *name* executes: *name* itself, or what it is taken from."""
-    return name if name in NAMES else name.rpartition(".")[0]
+    return name if name in _our_names() else name.rpartition(".")[0]
 
 
 def _at_import_time(module: Module) -> Iterator[tuple[int, str]]:
@@ -153,7 +163,7 @@ def _wire_prefixes() -> tuple[str, ...]:
 def test_every_module_is_in_a_room() -> None:
     """No module lies loose beside the face, and every room has a floor."""
     rooms = frozenset().union(*FLOORS)
-    assert not [str(module) for module in OURS if module.room not in rooms]
+    assert not [str(module) for module in _ours() if module.room not in rooms]
 
 
 def test_the_house_has_few_rooms_and_floors() -> None:
@@ -167,7 +177,7 @@ def test_imports_go_to_a_lower_floor() -> None:
     """A module imports only from floors below its own, whether at run time or for types alone."""
     wrong = [
         f"{module}:{line}: {name}"
-        for module in OURS
+        for module in _ours()
         for line, name in _imports(module)
         if (room := _room_of(name)) is not None and room != module.room and _floor(room) >= _floor(module.room)
     ]
@@ -177,8 +187,8 @@ def test_imports_go_to_a_lower_floor() -> None:
 def test_no_two_modules_import_each_other() -> None:
     """The imports that run with a module form no circle between files, inside a room either."""
     graph = {
-        module.name: {_module_of(name) for _, name in _at_import_time(module)} & NAMES - {module.name}
-        for module in OURS
+        module.name: {_module_of(name) for _, name in _at_import_time(module)} & _our_names() - {module.name}
+        for module in _ours()
     }
     try:
         TopologicalSorter(graph).prepare()
@@ -190,7 +200,7 @@ def test_exporters_know_only_the_contracts() -> None:
     """An exporter uses what a third party's could use: types, names, errors and what the system asks of it."""
     wrong = [
         f"{module}:{line}: {name}"
-        for module in THEIRS
+        for module in _theirs()
         for line, name in _imports(module)
         if _room_of(name) is not None and not name.startswith(EXPORTERS_MAY_IMPORT)
     ]
@@ -201,7 +211,7 @@ def test_the_library_finds_exporters_by_entry_point_only() -> None:
     """Nothing below the public API imports ragtrace_exporters: ours are found as a third party's are."""
     wrong = [
         f"{module}:{line}: {name}"
-        for module in OURS
+        for module in _ours()
         for line, name in _imports(module)
         if name.split(".")[0] == "ragtrace_exporters" and _floor(module.room) <= _floor("face")
     ]
@@ -212,7 +222,7 @@ def test_no_private_opentelemetry_module_is_used() -> None:
     """Private modules of OpenTelemetry change without notice; neither imports nor strings name one."""
     wrong = [
         f"{module}:{line}: {name}"
-        for module in OURS + THEIRS
+        for module in _ours() + _theirs()
         for line, name in (*_imports(module), *_literals(module))
         if re.fullmatch(r"opentelemetry(\.\w+)+(:\w+)?", name) and _private(name)
     ]
@@ -232,7 +242,7 @@ def test_names_on_the_wire_are_spelled_in_semconv_only() -> None:
     prefixes = _wire_prefixes()
     wrong = [
         f"{module}:{line}: {text!r}"
-        for module in OURS + THEIRS
+        for module in _ours() + _theirs()
         for line, text in _literals(module)
         if module.path.name != "semconv.py"
         and text.startswith(prefixes)

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
-
-import pytest
 
 from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_query
 from ragtrace.core.types import Document
+from tests.support.frameworks import ONE_PROCESS, library
 
-langchain_documents = pytest.importorskip("langchain_core.documents")
-langchain_messages = pytest.importorskip("langchain_core.messages")
-langchain_outputs = pytest.importorskip("langchain_core.outputs")
-langchain_prompts = pytest.importorskip("langchain_core.prompt_values")
-llama_schema = pytest.importorskip("llama_index.core.schema")
-llama_responses = pytest.importorskip("llama_index.core.base.response.schema")
-llama_llms = pytest.importorskip("llama_index.core.llms")
-llama_chat = pytest.importorskip("llama_index.core.chat_engine.types")
-llama_stores = pytest.importorskip("llama_index.core.vector_stores")
-haystack = pytest.importorskip("haystack")
-haystack_data = pytest.importorskip("haystack.dataclasses")
-openai_types = pytest.importorskip("openai.types")
-openai_chat = pytest.importorskip("openai.types.chat")
-openai_responses = pytest.importorskip("openai.types.responses")
+pytestmark = ONE_PROCESS
+
+langchain_documents = partial(library, "langchain_core.documents")
+langchain_messages = partial(library, "langchain_core.messages")
+langchain_outputs = partial(library, "langchain_core.outputs")
+langchain_prompts = partial(library, "langchain_core.prompt_values")
+llama_schema = partial(library, "llama_index.core.schema")
+llama_responses = partial(library, "llama_index.core.base.response.schema")
+llama_llms = partial(library, "llama_index.core.llms")
+llama_chat = partial(library, "llama_index.core.chat_engine.types")
+llama_stores = partial(library, "llama_index.core.vector_stores")
+haystack = partial(library, "haystack")
+haystack_data = partial(library, "haystack.dataclasses")
+openai_types = partial(library, "openai.types")
+openai_chat = partial(library, "openai.types.chat")
+openai_responses = partial(library, "openai.types.responses")
 
 
 def streamed(*pieces: object) -> Answer | None:
@@ -41,31 +43,31 @@ def build(cls: Any, data: dict[str, Any]) -> Any:
 # --- LangChain -------------------------------------------------------------------------------------------------------
 def test_langchain_documents() -> None:
     """A document gives its text and its id."""
-    found = find_documents([langchain_documents.Document(page_content="a", id="1", metadata={"source": "x"})])
+    found = find_documents([langchain_documents().Document(page_content="a", id="1", metadata={"source": "x"})])
     assert found == (Document("a", "1"),)
 
 
 def test_langchain_documents_with_scores() -> None:
     """`similarity_search_with_score` gives pairs."""
-    pair = (langchain_documents.Document(page_content="a", metadata={"chunk_id": "c"}), 0.25)
+    pair = (langchain_documents().Document(page_content="a", metadata={"chunk_id": "c"}), 0.25)
     assert find_documents([pair]) == (Document("a", "c", 0.25),)
 
 
 def test_a_single_langchain_document_is_understood() -> None:
     """It need not be in a list."""
-    assert find_documents(langchain_documents.Document(page_content="a")) == (Document("a"),)
+    assert find_documents(langchain_documents().Document(page_content="a")) == (Document("a"),)
 
 
 def test_langchain_documents_are_no_answer() -> None:
     """Neither one nor a list of them."""
-    document = langchain_documents.Document(page_content="a")
+    document = langchain_documents().Document(page_content="a")
     assert find_answer(document) is None
     assert find_answer([document]) is None
 
 
 def test_langchain_message() -> None:
     """Text, model, usage and finish reason of a chat model's message."""
-    message = langchain_messages.AIMessage(
+    message = langchain_messages().AIMessage(
         content="yes",
         id="chatcmpl-1",
         usage_metadata={"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
@@ -77,25 +79,25 @@ def test_langchain_message() -> None:
 def test_langchain_message_in_parts() -> None:
     """Only the parts that are text make the answer."""
     parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "y"}, {"type": "text", "text": "es"}]
-    found = find_answer(langchain_messages.AIMessage(content=parts))
+    found = find_answer(langchain_messages().AIMessage(content=parts))
     assert found == Answer("yes")
 
 
 def test_langchain_id_of_its_own_is_no_response_id() -> None:
     """LangChain numbers messages whose provider did not."""
-    message = langchain_messages.AIMessage(content="yes", id="lc_run--1", response_metadata={"model_name": "m"})
+    message = langchain_messages().AIMessage(content="yes", id="lc_run--1", response_metadata={"model_name": "m"})
     assert find_answer(message) == Answer("yes", "m")
 
 
 def test_langchain_tool_call() -> None:
     """A message that only calls a tool is understood, and has no text."""
     call = {"name": "search", "args": {}, "id": "1", "type": "tool_call"}
-    assert find_answer(langchain_messages.AIMessage(content="", tool_calls=[call])) == Answer(None, tool_calls=1)
+    assert find_answer(langchain_messages().AIMessage(content="", tool_calls=[call])) == Answer(None, tool_calls=1)
 
 
 def test_langchain_chain_result() -> None:
     """A retrieval chain returns its context beside the answer."""
-    result = {"input": "q", "context": [langchain_documents.Document(page_content="a")], "answer": "yes"}
+    result = {"input": "q", "context": [langchain_documents().Document(page_content="a")], "answer": "yes"}
     assert find_answer(result) == Answer("yes", documents=(Document("a"),))
     assert find_query(result) == "q"
     assert find_documents(result) == (Document("a"),)
@@ -103,30 +105,32 @@ def test_langchain_chain_result() -> None:
 
 def test_langgraph_state() -> None:
     """The last assistant message of a state is the answer, the last human one the question."""
-    state = {"messages": [langchain_messages.HumanMessage("why?"), langchain_messages.AIMessage("yes")]}
+    state = {"messages": [langchain_messages().HumanMessage("why?"), langchain_messages().AIMessage("yes")]}
     assert find_answer(state) == Answer("yes")
     assert find_query(state) == "why?"
 
 
 def test_langchain_results_of_models() -> None:
     """The results below the message level."""
-    generation = langchain_outputs.ChatGeneration(message=langchain_messages.AIMessage("yes"))
+    generation = langchain_outputs().ChatGeneration(message=langchain_messages().AIMessage("yes"))
     assert find_answer(generation) == Answer("yes")
-    assert find_answer(langchain_outputs.ChatResult(generations=[generation])) == Answer("yes")
-    assert find_answer(langchain_outputs.LLMResult(generations=[[langchain_outputs.Generation(text="yes")]])) == Answer(
-        "yes"
-    )
+    assert find_answer(langchain_outputs().ChatResult(generations=[generation])) == Answer("yes")
+    assert find_answer(
+        langchain_outputs().LLMResult(generations=[[langchain_outputs().Generation(text="yes")]])
+    ) == Answer("yes")
 
 
 def test_langchain_prompts() -> None:
     """A prompt value is a question."""
-    assert find_query(langchain_prompts.StringPromptValue(text="why?")) == "why?"
-    assert find_query(langchain_prompts.ChatPromptValue(messages=[langchain_messages.HumanMessage("why?")])) == "why?"
+    assert find_query(langchain_prompts().StringPromptValue(text="why?")) == "why?"
+    assert (
+        find_query(langchain_prompts().ChatPromptValue(messages=[langchain_messages().HumanMessage("why?")])) == "why?"
+    )
 
 
 def test_langchain_chunks() -> None:
     """Chunks are joined; the last one has the usage."""
-    chunk = langchain_messages.AIMessageChunk
+    chunk = langchain_messages().AIMessageChunk
     found = streamed(
         chunk(content="", response_metadata={"model_name": "m"}),
         chunk(content="y"),
@@ -141,65 +145,65 @@ def test_langchain_tool_call_chunks() -> None:
     """A call that arrives in parts is one call."""
     part = {"name": "search", "args": "{", "id": "1", "index": 0, "type": "tool_call_chunk"}
     rest = {"name": None, "args": "}", "id": None, "index": 0, "type": "tool_call_chunk"}
-    chunk = langchain_messages.AIMessageChunk
+    chunk = langchain_messages().AIMessageChunk
     found = streamed(chunk(content="", tool_call_chunks=[part]), chunk(content="", tool_call_chunks=[rest]))
     assert found == Answer(None, tool_calls=1)
 
 
 def test_langchain_chain_stream() -> None:
     """A retrieval chain streams its context, then the answer."""
-    found = streamed({"context": [langchain_documents.Document(page_content="a")]}, {"answer": "y"}, {"answer": "es"})
+    found = streamed({"context": [langchain_documents().Document(page_content="a")]}, {"answer": "y"}, {"answer": "es"})
     assert found == Answer("yes", documents=(Document("a"),))
 
 
 # --- LlamaIndex ------------------------------------------------------------------------------------------------------
 def node(text: str = "a", score: float | None = 0.5) -> Any:
     """A scored node."""
-    return llama_schema.NodeWithScore(node=llama_schema.TextNode(text=text, id_="n1"), score=score)
+    return llama_schema().NodeWithScore(node=llama_schema().TextNode(text=text, id_="n1"), score=score)
 
 
 def test_llama_index_nodes() -> None:
     """Scored nodes, bare nodes, and documents."""
     assert find_documents([node()]) == (Document("a", "n1", 0.5),)
-    assert find_documents([llama_schema.TextNode(text="a", id_="n1")]) == (Document("a", "n1"),)
-    assert find_documents([llama_schema.Document(text="a", id_="n1")]) == (Document("a", "n1"),)
+    assert find_documents([llama_schema().TextNode(text="a", id_="n1")]) == (Document("a", "n1"),)
+    assert find_documents([llama_schema().Document(text="a", id_="n1")]) == (Document("a", "n1"),)
 
 
 def test_llama_index_image_nodes_do_no_harm() -> None:
     """A node whose text refuses to be read is skipped."""
-    image = llama_schema.NodeWithScore(node=llama_schema.IndexNode(text="b", index_id="i", id_="n2"), score=0.1)
+    image = llama_schema().NodeWithScore(node=llama_schema().IndexNode(text="b", index_id="i", id_="n2"), score=0.1)
     assert find_documents([node(), image]) == (Document("a", "n1", 0.5), Document("b", "n2", 0.1))
 
 
 def test_llama_index_store_result() -> None:
     """A vector store's result has nodes, similarities and ids in parallel."""
-    result = llama_stores.VectorStoreQueryResult(
-        nodes=[llama_schema.TextNode(text="a", id_="n1")], similarities=[0.5], ids=["n1"]
+    result = llama_stores().VectorStoreQueryResult(
+        nodes=[llama_schema().TextNode(text="a", id_="n1")], similarities=[0.5], ids=["n1"]
     )
     assert find_documents(result) == (Document("a", "n1", 0.5),)
 
 
 def test_llama_index_query_bundle() -> None:
     """A query bundle is a question."""
-    assert find_query(llama_schema.QueryBundle("why?")) == "why?"
+    assert find_query(llama_schema().QueryBundle("why?")) == "why?"
 
 
 def test_llama_index_response() -> None:
     """A query engine's response brings its source nodes."""
-    response = llama_responses.Response(response="yes", source_nodes=[node()], metadata={})
+    response = llama_responses().Response(response="yes", source_nodes=[node()], metadata={})
     assert find_answer(response) == Answer("yes", documents=(Document("a", "n1", 0.5),))
     assert find_documents(response) == (Document("a", "n1", 0.5),)
 
 
 def test_llama_index_chat_engine_response() -> None:
     """So does a chat engine's."""
-    response = llama_chat.AgentChatResponse(response="yes", source_nodes=[node()])
+    response = llama_chat().AgentChatResponse(response="yes", source_nodes=[node()])
     assert find_answer(response) == Answer("yes", documents=(Document("a", "n1", 0.5),))
 
 
 def test_llama_index_streaming_response_is_not_consumed() -> None:
     """The text is still to come; the sources are there."""
-    response = llama_responses.StreamingResponse(response_gen=iter(["y", "es"]), source_nodes=[node()])
+    response = llama_responses().StreamingResponse(response_gen=iter(["y", "es"]), source_nodes=[node()])
     assert find_answer(response) == Answer(None, documents=(Document("a", "n1", 0.5),))
     assert list(response.response_gen) == ["y", "es"]
 
@@ -207,34 +211,34 @@ def test_llama_index_streaming_response_is_not_consumed() -> None:
 def test_llama_index_completion() -> None:
     """A completion has its text, and what the provider said under `raw`."""
     raw = {"id": "c1", "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
-    assert find_answer(llama_llms.CompletionResponse(text="yes", raw=raw)) == Answer("yes", "m", None, (), 3, 4)
+    assert find_answer(llama_llms().CompletionResponse(text="yes", raw=raw)) == Answer("yes", "m", None, (), 3, 4)
 
 
 def test_llama_index_chat_response() -> None:
     """A chat response has its text in blocks of the message."""
-    message = llama_llms.ChatMessage(role="assistant", content="yes")
-    assert find_answer(llama_llms.ChatResponse(message=message)) == Answer("yes")
+    message = llama_llms().ChatMessage(role="assistant", content="yes")
+    assert find_answer(llama_llms().ChatResponse(message=message)) == Answer("yes")
     assert find_answer(message) == Answer("yes")
 
 
 def test_llama_index_messages_have_the_question() -> None:
     """The last user message is the question."""
     messages = [
-        llama_llms.ChatMessage(role="user", content="why?"),
-        llama_llms.ChatMessage(role="assistant", content="x"),
+        llama_llms().ChatMessage(role="user", content="why?"),
+        llama_llms().ChatMessage(role="assistant", content="x"),
     ]
     assert find_query(messages) == "why?"
 
 
 def test_llama_index_completion_stream() -> None:
     """Pieces carry the whole text so far: it must not be counted again and again."""
-    piece = llama_llms.CompletionResponse
+    piece = llama_llms().CompletionResponse
     assert streamed(piece(text="y", delta="y"), piece(text="yes", delta="es")) == Answer("yes")
 
 
 def test_llama_index_stream_without_deltas() -> None:
     """With the whole text alone, the new part is worked out."""
-    piece = llama_llms.CompletionResponse
+    piece = llama_llms().CompletionResponse
     assert streamed(piece(text="y"), piece(text="yes")) == Answer("yes")
 
 
@@ -242,7 +246,7 @@ def test_llama_index_chat_stream() -> None:
     """The same for chats."""
 
     def piece(text: str, delta: str | None) -> Any:
-        return llama_llms.ChatResponse(message=llama_llms.ChatMessage(role="assistant", content=text), delta=delta)
+        return llama_llms().ChatResponse(message=llama_llms().ChatMessage(role="assistant", content=text), delta=delta)
 
     assert streamed(piece("y", "y"), piece("yes", "es")) == Answer("yes")
     assert streamed(piece("y", None), piece("yes", None)) == Answer("yes")
@@ -251,20 +255,20 @@ def test_llama_index_chat_stream() -> None:
 # --- Haystack --------------------------------------------------------------------------------------------------------
 def test_haystack_documents() -> None:
     """A retriever returns a dict with documents."""
-    found = find_documents({"documents": [haystack.Document(content="a", id="1", score=0.5)]})
+    found = find_documents({"documents": [haystack().Document(content="a", id="1", score=0.5)]})
     assert found == (Document("a", "1", 0.5),)
 
 
 def test_haystack_documents_are_no_answer() -> None:
     """Though a document's text is called content."""
-    assert find_answer(haystack.Document(content="a")) is None
-    assert find_answer([haystack.Document(content="a")]) is None
+    assert find_answer(haystack().Document(content="a")) is None
+    assert find_answer([haystack().Document(content="a")]) is None
 
 
 def haystack_message() -> Any:
     """An assistant's message with metadata."""
     meta = {"model": "m", "finish_reason": "stop", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
-    return haystack_data.ChatMessage.from_assistant("yes", meta=meta)
+    return haystack_data().ChatMessage.from_assistant("yes", meta=meta)
 
 
 def test_haystack_messages() -> None:
@@ -277,13 +281,13 @@ def test_haystack_messages() -> None:
 
 def test_haystack_questions() -> None:
     """The last user message is the question."""
-    messages = [haystack_data.ChatMessage.from_system("s"), haystack_data.ChatMessage.from_user("why?")]
+    messages = [haystack_data().ChatMessage.from_system("s"), haystack_data().ChatMessage.from_user("why?")]
     assert find_query(messages) == "why?"
 
 
 def test_haystack_generated_answer() -> None:
     """An answer builder's answer brings its documents."""
-    answer = haystack.GeneratedAnswer(data="yes", query="q", documents=[haystack.Document(content="a", id="1")])
+    answer = haystack().GeneratedAnswer(data="yes", query="q", documents=[haystack().Document(content="a", id="1")])
     expected = Answer("yes", documents=(Document("a", "1"),))
     assert find_answer(answer) == expected
     assert find_answer({"answer_builder": {"answers": [answer]}}) == expected
@@ -291,13 +295,13 @@ def test_haystack_generated_answer() -> None:
 
 def test_haystack_tool_call() -> None:
     """A message that only calls a tool has no text."""
-    call = haystack_data.ToolCall(tool_name="search", arguments={})
-    assert find_answer(haystack_data.ChatMessage.from_assistant(tool_calls=[call])) == Answer(None, tool_calls=1)
+    call = haystack_data().ToolCall(tool_name="search", arguments={})
+    assert find_answer(haystack_data().ChatMessage.from_assistant(tool_calls=[call])) == Answer(None, tool_calls=1)
 
 
 def test_haystack_chunks() -> None:
     """Streaming chunks have content, and the provider's facts under `meta`."""
-    chunk = haystack_data.StreamingChunk
+    chunk = haystack_data().StreamingChunk
     found = streamed(
         chunk(content="", meta={"model": "m"}),
         chunk(content="y", meta={"model": "m"}),
@@ -309,7 +313,7 @@ def test_haystack_chunks() -> None:
 # --- OpenAI ----------------------------------------------------------------------------------------------------------
 def completion(message: dict[str, Any], finish_reason: str = "stop") -> Any:
     """A chat completion."""
-    return openai_chat.ChatCompletion.model_validate(
+    return openai_chat().ChatCompletion.model_validate(
         {
             "id": "c1",
             "object": "chat.completion",
@@ -359,7 +363,7 @@ def chunk(delta: dict[str, Any] | None, **more: Any) -> Any:
     finish = more.pop("finish_reason", None)
     index = more.pop("index", 0)
     choices = [] if delta is None else [{"index": index, "delta": delta, "finish_reason": finish, "logprobs": None}]
-    return openai_chat.ChatCompletionChunk.model_validate(
+    return openai_chat().ChatCompletionChunk.model_validate(
         {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices, **more}
     )
 
@@ -433,7 +437,7 @@ FUNCTION = {"type": "function_call", "id": "f", "call_id": "f", "name": "search"
 
 def made(data: dict[str, Any]) -> Any:
     """The object of a response."""
-    return openai_responses.Response.model_validate(data)
+    return openai_responses().Response.model_validate(data)
 
 
 def test_openai_response() -> None:
@@ -461,7 +465,7 @@ def test_openai_response_that_was_cut_off() -> None:
 
 def delta(text: str) -> Any:
     """A text event of a response's stream."""
-    return openai_responses.ResponseTextDeltaEvent(
+    return openai_responses().ResponseTextDeltaEvent(
         type="response.output_text.delta",
         delta=text,
         content_index=0,
@@ -474,7 +478,7 @@ def delta(text: str) -> Any:
 
 def completed(data: dict[str, Any]) -> Any:
     """The last event of a response's stream."""
-    return openai_responses.ResponseCompletedEvent(type="response.completed", response=made(data), sequence_number=9)
+    return openai_responses().ResponseCompletedEvent(type="response.completed", response=made(data), sequence_number=9)
 
 
 def test_openai_response_stream() -> None:
@@ -491,7 +495,7 @@ def test_openai_response_stream_without_deltas() -> None:
 
 def test_openai_vector_store_search() -> None:
     """A search result has its text in parts."""
-    result = openai_types.VectorStoreSearchResponse.model_validate(
+    result = openai_types().VectorStoreSearchResponse.model_validate(
         {
             "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
             "file_id": "f1",
@@ -505,8 +509,8 @@ def test_openai_vector_store_search() -> None:
 
 def test_openai_vector_store_page() -> None:
     """The page is not iterated: that would fetch the next one."""
-    pagination = pytest.importorskip("openai.pagination")
-    result = openai_types.VectorStoreSearchResponse.model_validate(
+    pagination = library("openai.pagination")
+    result = openai_types().VectorStoreSearchResponse.model_validate(
         {"content": [{"type": "text", "text": "a"}], "file_id": "f1", "filename": "x.md", "score": 0.5}
     )
     page = build(pagination.SyncPage, {"data": [result], "object": "list"})

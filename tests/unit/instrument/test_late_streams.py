@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,14 +14,11 @@ import pytest
 import ragtrace
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
+from tests.support.frameworks import ONE_PROCESS, library
 from tests.support.watched import GOOD, watch
 
-with warnings.catch_warnings():  # older ones do not go with every pydantic
-    warnings.simplefilter("ignore")
-    from llama_index.core.chat_engine import SimpleChatEngine
-    from llama_index.core.chat_engine.types import AgentChatResponse, StreamingAgentChatResponse
-    from llama_index.core.llms import MockLLM
-    from llama_index.core.memory import ChatMemoryBuffer
+pytestmark = ONE_PROCESS
+chat = partial(library, "llama_index.core.chat_engine.types")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +28,10 @@ def _no_faults_before() -> None:
 
 def engine() -> Any:
     """A chat engine whose model repeats what it is told."""
-    return SimpleChatEngine.from_defaults(llm=MockLLM(), memory=ChatMemoryBuffer.from_defaults())
+    model, memory = library("llama_index.core.llms").MockLLM(), library("llama_index.core.memory").ChatMemoryBuffer
+    return library("llama_index.core.chat_engine").SimpleChatEngine.from_defaults(
+        llm=model, memory=memory.from_defaults()
+    )
 
 
 def answers(captured: Any) -> list[Any]:
@@ -48,7 +48,7 @@ def test_an_asynchronous_chat_engine_is_observed_to_the_end() -> None:
 
     async def read() -> tuple[bool, str]:
         response = await ask("How high is the tower?")
-        return isinstance(response, StreamingAgentChatResponse), "".join(
+        return isinstance(response, chat().StreamingAgentChatResponse), "".join(
             [piece async for piece in response.async_response_gen()]
         )
 
@@ -83,7 +83,7 @@ def test_a_response_that_is_read_in_another_way_is_read_when_it_is_let_go() -> N
 
     @ragtrace.trace
     def ask(message: str) -> Any:
-        return StreamingAgentChatResponse()
+        return chat().StreamingAgentChatResponse()
 
     captured = watch(screen=FakeJudge(GOOD))
     response = ask("How high is the tower?")
@@ -100,7 +100,7 @@ def test_a_response_that_nobody_reads_has_no_answer() -> None:
 
     @ragtrace.trace
     def ask(message: str) -> Any:
-        return StreamingAgentChatResponse()
+        return chat().StreamingAgentChatResponse()
 
     captured = watch(screen=FakeJudge(GOOD))
     ask("How high is the tower?")
@@ -117,7 +117,7 @@ def test_a_finished_response_comes_back_as_it_is() -> None:
         return made
 
     captured = watch(screen=FakeJudge(GOOD))
-    made = AgentChatResponse(response="324 m")
+    made = chat().AgentChatResponse(response="324 m")
     assert ask("How high is the tower?") is made
     assert ragtrace.flush()
     assert "324 m" in answers(captured)[0]

@@ -6,8 +6,8 @@ import asyncio
 import gc
 import json
 import threading
-import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -18,13 +18,11 @@ from opentelemetry.trace import StatusCode
 import ragtrace
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
+from tests.support.frameworks import ONE_PROCESS, library
 from tests.support.passed import WORDS, seen, span_of
 from tests.support.watched import WAIT_S
 
-with warnings.catch_warnings():  # older ones do not go with every pydantic
-    warnings.simplefilter("ignore")
-    from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
-    from llama_index.core.schema import NodeWithScore, TextNode
+llama = partial(library, "llama_index.core.base.response.schema")
 
 
 @pytest.fixture
@@ -277,16 +275,19 @@ def test_a_cancelled_reader_of_an_openai_stream_ends_the_span(captured: Captured
 
 
 # --- LlamaIndex ------------------------------------------------------------------------------------------------------
+def nodes() -> list[Any]:
+    schema = library("llama_index.core.schema")
+    text = schema.TextNode(text="The tower is 330 metres high.", id_="n1")
+    return [schema.NodeWithScore(node=text, score=0.9)]
 
-NODES = [NodeWithScore(node=TextNode(text="The tower is 330 metres high.", id_="n1"), score=0.9)]
 
-
+@ONE_PROCESS
 def test_a_llama_index_streaming_response_stays_one(captured: Captured) -> None:
     """The very object; its generator is observed, and its sources are the contexts."""
-    response = StreamingResponse(response_gen=(word for word in WORDS), source_nodes=NODES)
+    response = llama().StreamingResponse(response_gen=(word for word in WORDS), source_nodes=nodes())
 
     @ragtrace.trace
-    def query(question: str) -> StreamingResponse:
+    def query(question: str) -> Any:
         return response
 
     found = query("How high is it?")
@@ -297,17 +298,19 @@ def test_a_llama_index_streaming_response_stays_one(captured: Captured) -> None:
     assert documents == [{"id": "n1", "score": 0.9, "content": "The tower is 330 metres high."}]
 
 
+@ONE_PROCESS
 def test_a_llama_index_response_read_by_its_own_method(captured: Captured) -> None:
     """`get_response` consumes the generator inside."""
 
     @ragtrace.trace
-    def query(question: str) -> StreamingResponse:
-        return StreamingResponse(response_gen=(word for word in WORDS), source_nodes=NODES)
+    def query(question: str) -> Any:
+        return llama().StreamingResponse(response_gen=(word for word in WORDS), source_nodes=nodes())
 
     assert str(query("How high is it?").get_response()) == "".join(WORDS)
     assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
 
 
+@ONE_PROCESS
 def test_an_asynchronous_llama_index_response_stays_one(captured: Captured) -> None:
     """The same for its asynchronous twin."""
 
@@ -316,24 +319,25 @@ def test_an_asynchronous_llama_index_response_stays_one(captured: Captured) -> N
             yield word
 
     @ragtrace.trace
-    async def query(question: str) -> AsyncStreamingResponse:
-        return AsyncStreamingResponse(response_gen=words(), source_nodes=NODES)  # type: ignore[arg-type]
+    async def query(question: str) -> Any:
+        return llama().AsyncStreamingResponse(response_gen=words(), source_nodes=nodes())
 
     async def main() -> str:
         response = await query("How high is it?")
-        assert type(response) is AsyncStreamingResponse
+        assert type(response) is llama().AsyncStreamingResponse
         return "".join([str(piece) async for piece in response.response_gen])
 
     assert asyncio.run(main()) == "".join(WORDS)
     assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
 
 
+@ONE_PROCESS
 def test_a_llama_index_response_that_is_dropped_was_abandoned(captured: Captured) -> None:
     """Nobody reads it to the end."""
 
     @ragtrace.trace
-    def query(question: str) -> StreamingResponse:
-        return StreamingResponse(response_gen=(word for word in WORDS), source_nodes=NODES)
+    def query(question: str) -> Any:
+        return llama().StreamingResponse(response_gen=(word for word in WORDS), source_nodes=nodes())
 
     response = query("How high is it?")
     next(response.response_gen)

@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 import ragtrace
 from ragtrace.core import semconv
 from ragtrace.core.labels import Intention, Turn
 from ragtrace.core.types import Judgement, RagCall
+from tests.support.frameworks import ONE_PROCESS, library
 from tests.support.watched import GOOD, watch
 
 OPENAI: Any = [
@@ -84,20 +84,21 @@ def test_the_chat_span_has_the_whole_prompt() -> None:
 
 
 def langchain() -> Any:
-    tool = ToolMessage("It is 330 m high.", tool_call_id="1")
+    of = library("langchain_core.messages")
+    tool = of.ToolMessage("It is 330 m high.", tool_call_id="1")
     return [
-        SystemMessage("Be short."), HumanMessage("How high is the tower?"), AIMessage(""), tool, AIMessage("330 m."),
-        HumanMessage("And how old?"),
+        of.SystemMessage("Be short."), of.HumanMessage("How high is the tower?"), of.AIMessage(""), tool,
+        of.AIMessage("330 m."), of.HumanMessage("And how old?"),
     ]  # fmt: skip
 
 
 def llama_index() -> Any:
-    llms = pytest.importorskip("llama_index.core.llms")
+    llms = library("llama_index.core.llms")
     return [llms.ChatMessage(role=role, content=text) for role, text in SAID]
 
 
 def haystack() -> Any:
-    module = pytest.importorskip("haystack.dataclasses")
+    module = library("haystack.dataclasses")
     message = module.ChatMessage
     call = module.ToolCall(tool_name="look_up", arguments={})
     return [
@@ -107,6 +108,7 @@ def haystack() -> Any:
     ]  # fmt: skip
 
 
+@ONE_PROCESS
 @pytest.mark.parametrize("make", [langchain, llama_index, haystack])
 def test_messages_of_frameworks(make: Any) -> None:
     """The roles are those of the conventions, whatever the framework calls them."""
