@@ -6,16 +6,15 @@ never raises.
 """
 
 from ragtrace.capture.answers import Answer, AnswerStream, find_answer
+from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import find_documents, mark_duplicates
-from ragtrace.capture.messages import find_prompt, find_query
-from ragtrace.capture.missed import warn_not_found
+from ragtrace.capture.fields import warn_not_found
 
 __all__ = [
     "Answer",
     "AnswerStream",
     "find_answer",
     "find_documents",
-    "find_prompt",
     "find_query",
     "mark_duplicates",
     "warn_not_found",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from codecs import getincrementaldecoder
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -15,22 +16,25 @@ from ragtrace.capture.documents import MAX_DOCUMENTS, find_documents
 from ragtrace.capture.fields import (
     MAX_DEPTH,
     Get,
-    Looks,
+    SearchBudget,
+    content_of,
     first,
+    first_item,
     getter,
     is_late,
     is_list,
     items_of,
     label_of,
+    last_message,
     number_of,
-    peel,
+    parts_text,
     shape_of,
     text_of,
     type_name_of,
+    unwrap_proxies,
     values_of,
     whole_of,
 )
-from ragtrace.capture.messages import content_of, last_message, parts_text
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
@@ -73,7 +77,7 @@ class Answer:
     tool_calls: int = 0
     cut_chars: int = 0
     """Characters of a stream that were not kept."""
-    looks: Looks = field(default_factory=Looks, compare=False, repr=False)
+    budget: SearchBudget = field(default_factory=SearchBudget, compare=False, repr=False)
 
 
 def find_answer(value: object) -> Answer | None:
@@ -88,7 +92,7 @@ def find_answer(value: object) -> Answer | None:
     """
     try:
         answer = Answer()
-        return answer if _read(peel(value), answer, 0) else None
+        return answer if _read(unwrap_proxies(value), answer, 0) else None
     except Exception as error:  # the application must not see it
         faults.record("capture.answer", error)
         return None
@@ -96,16 +100,13 @@ def find_answer(value: object) -> Answer | None:
 
 def _read(value: object, answer: Answer, depth: int) -> bool:
     """Fill *answer* from *value*; False if there is no answer in it."""
-    answer.looks.left -= 1
-    if depth > MAX_DEPTH or answer.looks.left < 0:
+    answer.budget.left -= 1
+    if depth > MAX_DEPTH or answer.budget.left < 0:
         return False
-    plain: Any = value
-    text = text_of(plain)
-    if type(plain) is bytes and len(plain) <= _MAX_BYTES:
-        try:
-            text = plain.decode("utf-8")
-        except UnicodeDecodeError:
-            text = None  # a picture, an archive
+    text = text_of(value)
+    if type(value) is bytes and len(value) <= _MAX_BYTES:
+        with suppress(UnicodeDecodeError):  # a picture, an archive
+            text = value.decode("utf-8")
     if text is not None:
         answer.text = text
         return True
@@ -146,14 +147,12 @@ def _read_choices(choices: list[object], answer: Answer) -> bool:
     if message is None:
         answer.text = text_of(getters[0]("text"))
         return answer.text is not None
-    answer.tool_calls += _count(message("tool_calls")) or int(message("function_call") is not None)
+    calls = items_of(message("tool_calls"), _MAX_CHOICES) or ()
+    answer.tool_calls += len(calls) or int(message("function_call") is not None)
     text = content_of(message, "")
-    if text is None:
-        text = text_of(message("refusal"))
-    if text == "" and answer.tool_calls:
-        text = None  # a message that only calls tools says nothing
-    answer.text = text
-    return text is not None or answer.tool_calls > 0
+    text = text_of(message("refusal")) if text is None else text
+    answer.text = None if text == "" and answer.tool_calls else text  # a message that only calls tools says nothing
+    return answer.text is not None or answer.tool_calls > 0
 
 
 def _read_response(get: Get, answer: Answer) -> bool:
@@ -185,7 +184,7 @@ def _read_response(get: Get, answer: Answer) -> bool:
 
 def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
     """Read a record of any kind: the first answer field that holds an answer, and the documents beside it."""
-    answer.tool_calls += _count(get("tool_calls"))
+    answer.tool_calls += len(items_of(get("tool_calls"), _MAX_CHOICES) or ())
     understood = any(_read_field(get(name), name, answer, depth) for name in field_names.ANSWER)
     if answer.text == "" and answer.tool_calls:
         answer.text = None
@@ -200,7 +199,7 @@ def _read_field(found: object, name: str, answer: Answer, depth: int) -> bool:
     if found is None:
         return False
     if name in field_names.ALTERNATIVES:
-        found = next(iter(items_of(found, 1) or ()), None)
+        found = first_item(found)
     if name == "data":  # Haystack's GeneratedAnswer; in other records it can be anything
         answer.text = text_of(found)
         return answer.text is not None
@@ -211,17 +210,13 @@ def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
     """Return the documents that a record carries next to its answer."""
     for name in field_names.ANSWER_DOCUMENTS:
         found = get(name)
-        if found is None or (name in field_names.REFERENCES and _is_references(found)):
+        if found is None:
             continue
-        if (understood := find_documents(found, answer.looks)) is not None:
+        if name in field_names.REFERENCES and (text_of(found) is not None or text_of(first_item(found)) is not None):
+            continue  # file names or addresses, no documents
+        if (understood := find_documents(found, answer.budget)) is not None:
             return understood
     return None
-
-
-def _is_references(found: object) -> bool:
-    """Return whether *found* is a text or a list of texts: file names or addresses, no documents."""
-    items = items_of(found, 1)
-    return text_of(found) is not None or bool(items and text_of(items[0]) is not None)
 
 
 def _read_components(value: object, answer: Answer, depth: int) -> bool:
@@ -243,7 +238,7 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
     message = last_message(value, field_names.ASSISTANT)
     if message is not None:
         return _read(message, answer, depth + 1)
-    item = next(iter(items_of(value, 1) or ()), None)
+    item = first_item(value)
     get = getter(item)
     is_part = get is not None and get("type") is not None
     if depth > 0 and not is_part:
@@ -260,7 +255,7 @@ def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
     rest = [item for item in items if item is not None and number_of(item) is None and not is_list(item)]
     if len(rest) != 1 or not _read(rest[0], answer, depth + 1):
         return False
-    lists = (find_documents(item, answer.looks) for item in items if is_list(item) and item)
+    lists = (find_documents(item, answer.budget) for item in items if is_list(item) and item)
     answer.documents = answer.documents or next((found for found in lists if found is not None), None)
     return True
 
@@ -301,11 +296,6 @@ def _read_usage(usage: object, answer: Answer) -> None:
     answer.input_tokens = answer.input_tokens if tokens is None else tokens
     tokens = first(get, field_names.OUTPUT_TOKENS, whole_of)
     answer.output_tokens = answer.output_tokens if tokens is None else tokens
-
-
-def _count(value: object) -> int:
-    """Return how many items a list has; 0 for anything else."""
-    return len(items_of(value, _MAX_CHOICES) or ())
 
 
 # --- Streams ----------------------------------------------------------------------------------------------------------
@@ -434,7 +424,7 @@ def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
         if kind in _BLOCK_EVENTS:
             return _block_event_text(kind, get, answer)
     if shape_of(type(piece)).is_passage or get("page_content") is not None:  # a stream may send its sources first
-        found = find_documents(piece, answer.looks)
+        found = find_documents(piece, answer.budget)
         if found is not None:
             answer.documents = ((answer.documents or ()) + found)[:MAX_DOCUMENTS]
         return None if found is None else ""

@@ -14,10 +14,30 @@ from functools import partial
 from types import MethodType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from ragtrace.capture import find_documents, find_prompt, find_query, warn_not_found
-from ragtrace.capture.fields import label_of, text_of, whole_of
+from ragtrace.capture import field_names
+from ragtrace.capture.documents import find_documents
+from ragtrace.capture.fields import (
+    MAX_DEPTH,
+    SearchBudget,
+    content_of,
+    first,
+    first_item,
+    getter,
+    is_role_and_text,
+    items_of,
+    label_of,
+    last_items,
+    last_message,
+    parts_text,
+    role_of,
+    text_of,
+    text_or_parts,
+    unwrap_proxies,
+    warn_not_found,
+    whole_of,
+)
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.step import Message, Prompt
+from ragtrace.core.step import Message, Prompt, Role
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
@@ -47,7 +67,99 @@ _HISTORY: Final = frozenset(
 )
 """Arguments with the turns before the question, which is another argument."""
 
+_MAX_PROMPT_MESSAGES: Final = 100
+_MAX_PROMPT_CHARS: Final = 200_000
+"""Characters kept of the messages of one prompt."""
+_ROLES: Final[Mapping[str, Role]] = {
+    **dict.fromkeys(field_names.USER, "user"),
+    **dict.fromkeys((*field_names.ASSISTANT, "chatbot"), "assistant"),
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("tool", "function"), "tool"),
+}
+_ROLE_NAMES: Final = frozenset(_ROLES)
 _NONE: Final = inspect.Parameter.empty
+
+
+def find_query(value: object) -> str | None:
+    """Return the question in *value*: a string, the last user message of a conversation, or a field of a record.
+
+    Never raises. None if there is no question; a blank question is returned as it is.
+    """
+    try:
+        return value if type(value) is str else _query(unwrap_proxies(value), 0, SearchBudget())
+    except Exception as error:  # the application must not see it
+        faults.record("capture.query", error)
+        return None
+
+
+def _query(value: object, depth: int, budget: SearchBudget) -> str | None:
+    budget.left -= 1
+    if (text := text_of(value)) is not None or depth > MAX_DEPTH or budget.left < 0:
+        return text
+    get = getter(value)
+    if get is not None:
+        if role_of(get) in field_names.USER:
+            return content_of(get, "\n")
+        return first(get, field_names.QUESTION, lambda found: _query(found, depth + 1, budget))
+    message = last_message(value, field_names.USER)
+    if message is not None:
+        get = getter(message)
+        return text_or_parts((items_of(message, 2) or ["", ""])[1], "\n") if get is None else content_of(get, "\n")
+    item = first_item(value)
+    get = getter(item)
+    if (get is not None and get("role") is not None) or is_role_and_text(item, field_names.ASSISTANT):
+        return None  # a conversation without the user
+    # A list of typed parts; a list of plain strings may be anything.
+    return parts_text(value, "\n") if get is not None and get("type") is not None else None
+
+
+def find_prompt(value: object) -> Prompt | None:
+    """Return the messages of a conversation, or of a record with a field `messages`; else None. Never raises.
+
+    Each item must have a role: a list of other records may be anything. Messages without a text (images, tool calls)
+    are left out; of a long conversation, so are the earliest, which is logged once.
+    """
+    try:
+        if type(value) is str:
+            return None
+        items = last_items(unwrap_proxies(value), _MAX_PROMPT_MESSAGES + 1)
+        if items is None and (get := getter(unwrap_proxies(value))) is not None:
+            items = last_items(get("messages"), _MAX_PROMPT_MESSAGES + 1)
+        return _prompt(items) if items else None
+    except Exception as error:  # the application must not see it
+        faults.record("capture.messages", error)
+        return None
+
+
+def _prompt(items: list[object]) -> Prompt | None:
+    """Return the prompt of *items*, which are its messages, last first; None if one of them is no message."""
+    found: list[Message] = []
+    for item in items:
+        get = getter(item)
+        if get is not None:
+            role = _ROLES.get(role_of(get) or "")
+            text = content_of(get, "\n")
+            if text is None and role == "tool":  # of Haystack: the result of a call, as one part
+                parts = map(getter, items_of(get("_content"), 1_000) or ())
+                text = next((said for part in parts if part and (said := text_of(part("result"))) is not None), None)
+        elif is_role_and_text(item, _ROLE_NAMES):
+            said, content = items_of(item, 2) or ["", ""]
+            role, text = _ROLES[text_of(said) or ""], text_or_parts(content, "\n")
+        else:
+            return None
+        if role is None:
+            return None
+        if text is not None:
+            found.append(Message(role, text))
+    is_cut = len(items) > _MAX_PROMPT_MESSAGES or sum(len(message.text) for message in found) > _MAX_PROMPT_CHARS
+    if is_cut:
+        faults.warn_once(
+            "capture.messages.cut", "a prompt has more messages than ragtrace records; the last of them were kept"
+        )
+        del found[_MAX_PROMPT_MESSAGES:]
+        while len(found) > 1 and sum(len(message.text) for message in found) > _MAX_PROMPT_CHARS:
+            found.pop()
+    return Prompt(tuple(reversed(found)), is_cut) if found else None
 
 
 class ExtractedArguments(NamedTuple):

@@ -13,23 +13,25 @@ from ragtrace.capture import field_names
 from ragtrace.capture.fields import (
     MAX_DEPTH,
     MAX_LABEL_CHARS,
-    MAX_LOOKS,
+    MAX_RECORDS,
     Get,
-    Looks,
+    SearchBudget,
+    describe,
     first,
     getter,
     is_list,
     items_of,
     label_of,
     number_of,
-    peel,
+    parts_text,
     plain_fields,
     shape_of,
     text_of,
+    unreadable_class,
+    unwrap_proxies,
     values_of,
+    warn_unread,
 )
-from ragtrace.capture.messages import parts_text
-from ragtrace.capture.missed import describe, unreadable_class, warn_unread
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
@@ -40,8 +42,8 @@ _ITEMS_AT_A_TIME: Final = 16
 """Items between two readings of the clock, each of which takes as long as a passage."""
 _MOST_AT_A_TIME: Final = 0.001
 """Seconds that count of such an interval: a longer one may be an interrupt, for which no document is left out."""
-_LOOKS_EACH: Final = 4
-"""Bounds the work on nested values: each list item and each record inside a record is one look."""
+_RECORDS_PER_DOCUMENT: Final = 4
+"""Records, each list item and each record inside a record, that may be searched for every document found."""
 _MAX_COMPONENTS: Final = 20
 _MAX_KEYS: Final = 32
 
@@ -51,13 +53,13 @@ _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
 )
 
 
-def find_documents(value: object, looks: Looks | None = None) -> tuple[Document, ...] | None:
+def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[Document, ...] | None:
     """Return the documents in *value*, in its order, duplicates kept. Never raises.
 
     Args:
         value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
             pairs with a score; lists of any of them; dicts around such a list. Iterators are left alone.
-        looks: how many more records may be searched, where *value* is part of a larger one.
+        budget: records that may still be searched, where *value* is part of a larger one.
 
     Returns:
         None if *value* cannot be understood (None itself included), () if it is understood and empty. At most
@@ -68,10 +70,10 @@ def find_documents(value: object, looks: Looks | None = None) -> tuple[Document,
             return (document(value),)
         if (simple := _simple_documents(value)) is not None:
             return simple
-        search = _Search(MAX_LOOKS if looks is None else looks.left)
+        search = _Search(MAX_RECORDS if budget is None else budget.left)
         understood = search.read_result(value)
-        if looks is not None:
-            looks.left -= max(0, search.looks - _LOOKS_EACH * len(search.found))
+        if budget is not None:
+            budget.left -= max(0, search.searched - _RECORDS_PER_DOCUMENT * len(search.found))
         search.warn_of_missed()
         return tuple(search.found) if understood else None
     except Exception as error:  # the application must not see it
@@ -233,13 +235,13 @@ class _Search:
     """
 
     __slots__ = (
-        "clock_read", "found", "is_cut", "is_late", "items", "limit", "looks", "skipped", "spare", "spent", "unread",
+        "clock_read", "found", "is_cut", "is_late", "items", "limit", "searched", "skipped", "spare", "spent", "unread",
     )  # fmt: skip
 
     def __init__(self, spare: int) -> None:
         self.spare = self.limit = spare
         self.found: list[Document] = []
-        self.looks = 0
+        self.searched = 0
         self.items = 0
         """Items that were no simple passages."""
         self.clock_read = self.spent = 0.0
@@ -254,7 +256,7 @@ class _Search:
         kind = type(value)
         if kind is list:
             return self._read_list(value, 0)
-        value = peel(value)
+        value = unwrap_proxies(value)
         get = getter(value)
         if get is None:
             return self._read_item(value, 0)
@@ -268,7 +270,7 @@ class _Search:
             return False
         understood = not items
         for item in items:
-            if not self._may_look():
+            if not self._may_search():
                 break
             passage = _simple_passage(item)
             if passage is not None:
@@ -280,29 +282,23 @@ class _Search:
                 self.skipped, self.unread = describe(item), unreadable_class(item)
         return understood
 
-    def _may_look(self) -> bool:
-        """Count one look; return whether there is room for another document and time for another look."""
-        self.looks += 1
-        if self.looks > self.limit:  # what is found makes room for more
-            self.limit = self.spare + _LOOKS_EACH * len(self.found)
-        if self.looks <= self.limit and len(self.found) < MAX_DOCUMENTS and not self.is_late:
+    def _may_search(self) -> bool:
+        """Count one record; return whether there is room for another document and time to search another record."""
+        self.searched += 1
+        if self.searched > self.limit:  # what is found makes room for more
+            self.limit = self.spare + _RECORDS_PER_DOCUMENT * len(self.found)
+        if self.searched <= self.limit and len(self.found) < MAX_DOCUMENTS and not self.is_late:
             return True
         self.is_cut = True
         return False
-
-    def _read_clock(self) -> None:
-        """End the search when it has taken `MAX_SECONDS` since the first reading of the clock."""
-        now = thread_time()
-        if self.clock_read:
-            self.spent += min(now - self.clock_read, _MOST_AT_A_TIME)
-        self.clock_read = now
-        self.is_late = self.spent > MAX_SECONDS
 
     def _read_item(self, value: object, depth: int) -> bool:
         """Read one item: a record, a string, a pair with a score, or a list of its own."""
         self.items += 1
         if self.items % _ITEMS_AT_A_TIME == 1:
-            self._read_clock()
+            now = thread_time()
+            self.spent += min(now - self.clock_read, _MOST_AT_A_TIME) if self.clock_read else 0.0
+            self.clock_read, self.is_late = now, self.spent > MAX_SECONDS
         get = getter(value)
         if get is not None:
             return self._read_record(get, depth) or self._read_wrapper(get, depth)
@@ -310,10 +306,8 @@ class _Search:
             self.found.append(document(text))
             return True
         if shape_of(type(value)).kind == "proxy" and depth <= MAX_DEPTH:
-            return self._read_item(peel(value), depth + 1)
-        if issubclass(type(value), tuple):
-            return self._read_tuple(value, depth)
-        return self._read_list(value, depth)
+            return self._read_item(unwrap_proxies(value), depth + 1)
+        return self._read_tuple(value, depth) if issubclass(type(value), tuple) else self._read_list(value, depth)
 
     def _read_record(self, get: Get, depth: int) -> bool:
         """Read one passage."""
@@ -332,7 +326,7 @@ class _Search:
             return None
         for name in field_names.INSIDE:
             value = get(name)
-            if value is None or not self._may_look():
+            if value is None or not self._may_search():
                 continue
             if name == "content" and (text := parts_text(value, "\n")) is not None:
                 inner: Document | None = document(text)
@@ -348,19 +342,23 @@ class _Search:
         """Read a tuple: (document, score) in either order, lists beside other things, or simply several documents."""
         items = items_of(value, MAX_DOCUMENTS + 1) or []
         lists = [item for item in items if is_list(item)]
-        if lists and depth == 0:
-            return self._read_lists(lists)
-        if len(items) == 2:
-            first_number, second_number = number_of(items[0]), number_of(items[1])
-            if first_number is None and second_number is not None:
-                return self._read_scored(items[0], second_number, depth)
-            if first_number is not None and second_number is None:
-                return self._read_scored(items[1], first_number, depth)
+        if lists and depth == 0:  # (documents, scores), (query, documents) ...: only the lists hold documents
+            understood = False
+            for inner in lists:
+                if inner and number_of(inner[0]) is not None:
+                    self._attach(None, inner, 0)
+                else:
+                    understood = self._read_list(inner, 0) or understood
+            return understood
+        numbers = [number_of(item) for item in items[:2]] if len(items) == 2 else []
+        if numbers.count(None) == 1:
+            (score,) = (number for number in numbers if number is not None)
+            return self._read_scored(items[numbers.index(None)], score, depth)
         return self._read_list(value, depth)
 
     def _read_scored(self, value: object, score: float, depth: int) -> bool:
         """Read the document of a pair with its score."""
-        if depth > MAX_DEPTH or not self._may_look():
+        if depth > MAX_DEPTH or not self._may_search():
             return False
         start = len(self.found)
         passage = _flat_record(value)
@@ -372,21 +370,11 @@ class _Search:
             self.found[start] = document(self.found[start].text, self.found[start].id, score)
         return True
 
-    def _read_lists(self, lists: list[list[object]]) -> bool:
-        """Read (documents, scores), (query, documents) ...: only the lists hold documents."""
-        understood = False
-        for items in lists:
-            if items and number_of(items[0]) is not None:
-                self._attach(None, items, 0)
-            else:
-                understood = self._read_list(items, 0) or understood
-        return understood
-
     def _read_wrapper(self, get: Get, depth: int) -> bool:
         """Read a record that holds documents under a well-known name, with ids and scores in lists beside them."""
         for name in field_names.SEVERAL:
             inside = get(name)
-            if inside is None or depth > MAX_DEPTH or not self._may_look():
+            if inside is None or depth > MAX_DEPTH or not self._may_search():
                 continue
             start = len(self.found)
             if self._read_wrapped(inside, name, depth):

@@ -1,11 +1,10 @@
 """Reads the fields of unknown values without running, consuming or changing anything that belongs to the application.
 
-A class is looked at once and remembered as a `Shape`. Of an instance we read its dictionary, its slots, and the
+A class is examined once and remembered as a `Shape`. Of an instance we read its dictionary, its slots, and the
 properties of libraries we know. No code of any other class is run: it may wait for a database, never end, or belong to
-the thread that made it, so it can be run neither here nor in the background. A property that only returns a field
-(`return self._text`) is understood from its code and read as that field. Everything that looks like a stream or an HTTP
-response stays untouched too: reading its text may consume it. `type(x)` is asked instead of `isinstance`, which
-believes what an object says about its own class.
+the thread that made it. A property that only returns a field (`return self._text`) is understood from its bytecode and
+read as that field. Streams and HTTP responses stay untouched too: reading their text may consume it. `type(x)` is used
+instead of `isinstance`, which believes what an object says about its own class.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ from uuid import UUID
 
 from wrapt import ObjectProxy
 
-from ragtrace.capture.field_names import LIBRARIES, VOCABULARY
+from ragtrace.capture import field_names
+from ragtrace.system.faults import faults
 
 T = TypeVar("T")
 Get: TypeAlias = Callable[[str], object]
@@ -44,11 +44,14 @@ Kind: TypeAlias = Literal[
 ]
 
 MAX_DEPTH = 4
-MAX_LOOKS = 300
-"""Records looked into for one text: a record that contains itself under many names would take seconds."""
+MAX_RECORDS = 300
+"""Records searched for one text: a record that contains itself under many names would take seconds."""
 MAX_LABEL_CHARS = 1_000
 _MAX_SHAPES = 1_000
 _MAX_ITEMS = 10_000
+_MAX_PARTS = 1_000
+_MAX_MESSAGES = 100
+"""How far back a conversation is searched; the last turn is what a call is about."""
 _SCALARS = (int, float, complex, bytes, bytearray, memoryview, type, ModuleType, type(None))
 _BUILT_IN: tuple[tuple[type[Any] | tuple[type[Any], ...], Kind], ...] = (
     (str, "text"),
@@ -60,6 +63,8 @@ _BUILT_IN: tuple[tuple[type[Any] | tuple[type[Any], ...], Kind], ...] = (
 _ONE_SHOT = ("__next__", "__anext__", "read", "readinto", "iter_content", "iter_bytes", "body_iterator")
 _PASSAGE_NAMES = ("Document", "Node", "NodeWithScore", "Passage")
 _ABSENT = object()
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: defined by a class statement, or by an extension that imitates one
+_PROXY_HOOKS = ("__wrapped__", "__wrapped_get__", "__wrapped_factory__")
 # The methods of the built-in class itself: a derived class may have made them lie, raise or write.
 _dict_get: Any = vars(dict)["get"]
 _dict_values: Any = vars(dict)["values"]
@@ -67,12 +72,14 @@ _dict_items: Any = vars(dict)["items"]
 _dict_iter: Any = vars(dict)["__iter__"]
 _list_iter: Any = vars(list)["__iter__"]
 _tuple_iter: Any = vars(tuple)["__iter__"]
+_of_class: Any = {name: type.__dict__[name].__get__ for name in ("__mro__", "__dict__", "__flags__", "__module__")}
+"""Readers of the attributes of a class that a metaclass cannot intercept."""
 
 
-class Looks:
-    """Budget of records that may be searched without finding anything, for one value or one stream."""
+class SearchBudget:
+    """Number of records that may still be searched without finding anything, for one value or one stream."""
 
-    left: int = MAX_LOOKS
+    left: int = MAX_RECORDS
 
 
 class Shape(NamedTuple):
@@ -88,7 +95,7 @@ class Shape(NamedTuple):
     is_passage: bool = False
     """Its name says that it is a piece of a document, which is never an answer."""
     is_foreign: bool = False
-    """There may be more to read, but only by running code of a class that we do not know."""
+    """There may be more to read, but only by running code of an unknown class."""
     is_stream: bool = False
     """An iterator that is no generator: an OpenAI stream, a `map`; but no file and no database cursor."""
     is_async: bool = False
@@ -100,151 +107,188 @@ class Shape(NamedTuple):
 
 
 _NAMED_FIELD: object = vars(Shape)["kind"]
-_PLAIN_DESCRIPTORS = (MemberDescriptorType, GetSetDescriptorType, type(_NAMED_FIELD))
-"""Reading them runs no code of Python. The last is that of a named tuple's fields."""
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: defined by a class statement, or by an extension that imitates one
-_PROXY_HOOKS = ("__wrapped__", "__wrapped_get__", "__wrapped_factory__")
+_PLAIN_DESCRIPTORS = frozenset(map(id, (MemberDescriptorType, GetSetDescriptorType, type(_NAMED_FIELD))))
+"""By identity, descriptors whose reading runs no Python code. The last is that of a named tuple's fields."""
 
 
-def _static(kind: type[Any], name: str) -> Any:
-    """Return the attribute as written in the class or its bases, without running a descriptor or a metaclass."""
-    for owner in type.__dict__["__mro__"].__get__(kind):
-        found = type.__dict__["__dict__"].__get__(owner).get(name, _ABSENT)
+# --- Classes ----------------------------------------------------------------------------------------------------------
+
+
+def static_attribute(cls: type[Any], name: str) -> Any:
+    """Return the attribute as written in *cls* or its bases, without running a descriptor or a metaclass."""
+    for owner in _of_class["__mro__"](cls):
+        found = _of_class["__dict__"](owner).get(name, _ABSENT)
         if found is not _ABSENT:
             return found
     return _ABSENT
 
 
-def _derives(kind: type[Any], base: object) -> bool:
-    """Return whether *base* is among the bases of *kind*, without running code of abstract classes."""
-    return any(each is base for each in type.__dict__["__mro__"].__get__(kind))
+def _has(cls: type[Any], *names: str) -> bool:
+    """Return whether *cls* has any of the attributes *names*."""
+    return any(static_attribute(cls, name) is not _ABSENT for name in names)
 
 
-def _has_method(kind: type[Any], name: str) -> bool:
-    return callable(_static(kind, name))
+def _has_method(cls: type[Any], name: str) -> bool:
+    return callable(static_attribute(cls, name))
 
 
-def module_of(kind: type[Any]) -> str:
-    """Return the name of the module of *kind*, "" if its `__module__` is no string."""
-    name: object = type.__dict__["__module__"].__get__(kind)
+def _derives(cls: type[Any], base: object) -> bool:
+    """Return whether *base* is among the bases of *cls*, without running code of abstract classes."""
+    return any(each is base for each in _of_class["__mro__"](cls))
+
+
+def _is_heap_type(cls: type[Any]) -> bool:
+    return bool(_of_class["__flags__"](cls) & _HEAP_TYPE)
+
+
+def _is_plain_descriptor(attribute: object) -> bool:
+    return id(type(attribute)) in _PLAIN_DESCRIPTORS
+
+
+def module_of(cls: type[Any]) -> str:
+    """Return the name of the module of *cls*, "" if its `__module__` is no string."""
+    name: object = _of_class["__module__"](cls)
     return name if type(name) is str else ""
 
 
-def is_known(kind: type[Any]) -> bool:
-    """Return whether *kind* is a class of a library whose code may be run: found there under its own name."""
-    module = module_of(kind)
-    if module.partition(".")[0] not in LIBRARIES:
+def type_name_of(cls: type[Any]) -> str:
+    """Return the name of *cls* without running code of its metaclass."""
+    name: str = type.__dict__["__name__"].__get__(cls)
+    return name
+
+
+def full_name_of(cls: type[Any]) -> str:
+    """Return the qualified name of *cls*, with its module unless it is a builtin, without running its metaclass."""
+    name: str = type.__dict__["__qualname__"].__get__(cls)
+    module = module_of(cls)
+    return name if module in ("builtins", "") else f"{module}.{name}"
+
+
+def is_mock(cls: type[Any]) -> bool:
+    """Return whether *cls* is a mock, which claims to have every attribute."""
+    return module_of(cls) == "unittest.mock"
+
+
+def is_known(cls: type[Any]) -> bool:
+    """Return whether *cls* belongs to a library whose code may be run: it is found there under its own name."""
+    module = module_of(cls)
+    if module.partition(".")[0] not in field_names.LIBRARIES:
         return False
     found = sys.modules.get(module)
-    name = type_name_of(kind).partition("[")[0]  # a parametrised generic of pydantic is made elsewhere
+    name, bracket, _ = type_name_of(cls).partition("[")  # a parametrised generic of pydantic is made elsewhere
     here = vars(found).get(name) if type(found) is ModuleType else None
-    return here is kind or ("[" in type_name_of(kind) and here is not None)
+    return here is cls or (bool(bracket) and here is not None)
 
 
-def _kind_of(kind: type[Any]) -> Kind:
-    for base, what in _BUILT_IN:
-        if issubclass(kind, base):
-            return "object" if what == "tuple" and _static(kind, "_fields") is not _ABSENT else what
-    if _derives(kind, ObjectProxy):
-        eager = all(_static(kind, name) is _static(ObjectProxy, name) for name in _PROXY_HOOKS)
-        return "proxy" if eager else "closed"
-    if _static(kind, "__wrapped__") is not _ABSENT:
-        return "closed"  # a proxy that makes its object when somebody looks at it
-    if any(_has_method(kind, name) for name in _ONE_SHOT) or _is_response(kind):
-        return "closed"
-    if _derives(kind, UserList):
-        return "user_list"
-    if _derives(kind, UserDict):
-        return "user_dict"
-    is_mapping = _has_method(kind, "keys") and _has_method(kind, "__getitem__")
-    if is_mapping or (_has_method(kind, "__len__") and _has_method(kind, "__getitem__")):
-        return _container(kind, is_mapping)
-    return "object"
+def shape_of(cls: type[Any]) -> Shape:
+    """Return how instances of *cls* can be read."""
+    known = _shapes.get(id(cls))
+    if known is None:
+        if len(_shapes) >= _MAX_SHAPES:
+            _shapes.clear()
+        try:
+            shape = _examine(cls)
+        except Exception:  # a metaclass that raises when the class is examined
+            shape = Shape("closed")
+        known = _shapes[id(cls)] = (cls, shape)
+    return known[1]
 
 
-def _container(kind: type[Any], is_mapping: bool) -> Kind:
-    """Return the kind of a class that can be indexed: unknown code is never iterated."""
-    if is_mapping:
-        return "mapping" if kind is MappingProxyType or is_known(kind) else "closed"
-    # A Django query set has the methods of a sequence too, but indexing it asks the database: it is not registered.
-    if kind is deque or (is_known(kind) and issubclass(kind, Sequence)):
-        return "sequence"
-    return "closed" if _derives(kind, Sequence) else "object"
+_shapes: dict[int, tuple[type[Any], Shape]] = {}
+"""By identity, as a metaclass may refuse to be hashed; the class itself is kept, so that its identity is not reused."""
 
 
-def _is_response(kind: type[Any]) -> bool:
-    return _static(kind, "headers") is not _ABSENT and any(
-        _static(kind, name) is not _ABSENT for name in ("status_code", "status")
+def _examine(cls: type[Any]) -> Shape:
+    kind = _kind_of(cls)
+    has_dict = _is_plain_descriptor(static_attribute(cls, "__dict__"))
+    is_number = _is_number(cls)
+    if kind == "object":
+        computed, is_foreign = _computed_fields(cls)
+        is_passage = type_name_of(cls).endswith(_PASSAGE_NAMES)
+        is_plain = has_dict and not computed and not _overrides_attributes(cls)
+        is_late = _has(cls, "response_gen") and _has(cls, "async_response_gen") and _can_be_proxied(cls)
+        return Shape(kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, is_late=is_late)
+    is_foreign = kind == "closed" and _has_method(cls, "__getitem__") and not issubclass(cls, _SCALARS)
+    is_stream = _has(cls, "__next__", "__anext__") and not _has(cls, "read", "execute", "fetchone")
+    if kind != "proxy":
+        is_stream = is_stream and not _has(cls, "__wrapped__") and _can_be_proxied(cls)
+    is_async = is_stream and _has(cls, "__anext__")
+    is_both = is_async and _has(cls, "__next__")
+    is_stream = is_stream and (_is_heap_type(cls) or module_of(cls) in ("builtins", "itertools"))
+    return Shape(
+        kind, {}, has_dict, False, is_number, False, is_foreign, is_stream=is_stream, is_async=is_async, is_both=is_both
     )
 
 
-def _look_at(kind: type[Any]) -> Shape:
-    what = _kind_of(kind)
-    has_dict = any(type(_static(kind, "__dict__")) is each for each in (GetSetDescriptorType, MemberDescriptorType))
-    late = all(_static(kind, name) is not _ABSENT for name in ("response_gen", "async_response_gen"))
-    is_late = late and what == "object" and _looks_plain(kind)
-    if what != "object":
-        stream, asynchronous = _streams(kind, what)
-        is_number, both = _is_scalar(kind), asynchronous and _static(kind, "__next__") is not _ABSENT
-        is_foreign = what == "closed" and _has_method(kind, "__getitem__") and not issubclass(kind, _SCALARS)
-        return Shape(
-            what, has_dict=has_dict, is_number=is_number, is_foreign=is_foreign, is_stream=stream,
-            is_async=asynchronous, is_both=both,
-        )  # fmt: skip
-    computed, is_foreign = _computed_of(kind)
-    is_passage = type_name_of(kind).endswith(_PASSAGE_NAMES)
-    is_plain = has_dict and not computed and _static(kind, "__getattribute__") is vars(object)["__getattribute__"]
-    return Shape(
-        what, computed, has_dict, is_plain, _is_scalar(kind), is_passage, is_foreign, is_late=is_late
-    )  # fmt: skip
+def _kind_of(cls: type[Any]) -> Kind:
+    for base, kind in _BUILT_IN:
+        if issubclass(cls, base):
+            return "object" if kind == "tuple" and _has(cls, "_fields") else kind
+    if _derives(cls, ObjectProxy):
+        eager = all(static_attribute(cls, name) is static_attribute(ObjectProxy, name) for name in _PROXY_HOOKS)
+        return "proxy" if eager else "closed"
+    if _has(cls, "__wrapped__"):  # a proxy that makes its object when it is read
+        return "closed"
+    is_response = _has(cls, "headers") and _has(cls, "status_code", "status")
+    if is_response or any(_has_method(cls, name) for name in _ONE_SHOT):
+        return "closed"
+    if _derives(cls, UserList):
+        return "user_list"
+    if _derives(cls, UserDict):
+        return "user_dict"
+    if not _has_method(cls, "__getitem__"):
+        return "object"
+    if _has_method(cls, "keys"):
+        return "mapping" if cls is MappingProxyType or is_known(cls) else "closed"
+    if not _has_method(cls, "__len__"):
+        return "object"
+    # Unknown code is never iterated. A Django query set has the methods of a sequence too, but indexing it asks the
+    # database: it is not registered.
+    if cls is deque or (is_known(cls) and issubclass(cls, Sequence)):
+        return "sequence"
+    return "closed" if _derives(cls, Sequence) else "object"
 
 
-def _streams(kind: type[Any], what: Kind) -> tuple[bool, bool]:
-    """Return whether instances are iterators to be observed, and whether they are asynchronous iterators."""
-    asynchronous = _static(kind, "__anext__") is not _ABSENT
-    if not asynchronous and _static(kind, "__next__") is _ABSENT:
-        return False, False
-    if what != "proxy" and (_static(kind, "__wrapped__") is not _ABSENT or not _looks_plain(kind)):
-        return False, False
-    if any(_static(kind, name) is not _ABSENT for name in ("read", "execute", "fetchone")):
-        return False, False
-    return _is_heap_type(kind) or module_of(kind) in ("builtins", "itertools"), asynchronous
+def _overrides_attributes(cls: type[Any]) -> bool:
+    return static_attribute(cls, "__getattribute__") is not vars(object)["__getattribute__"]
 
 
-def _looks_plain(kind: type[Any]) -> bool:
+def _can_be_proxied(cls: type[Any]) -> bool:
     """Return whether a proxy can be put around an instance without running code of its class."""
-    if _static(kind, "__getattribute__") is not vars(object)["__getattribute__"] and _is_heap_type(kind):
+    if _overrides_attributes(cls) and _is_heap_type(cls):
         return False
-    return all(type(_static(kind, name)) is not property for name in ("__module__", "__doc__", "__class__"))
+    return all(type(static_attribute(cls, name)) is not property for name in ("__module__", "__doc__", "__class__"))
 
 
-def _is_heap_type(kind: type[Any]) -> bool:
-    flags: int = type.__dict__["__flags__"].__get__(kind)
-    return bool(flags & _HEAP_TYPE)
+def _is_number(cls: type[Any]) -> bool:
+    if issubclass(cls, (int, float)):
+        return not issubclass(cls, bool)
+    # An array of NumPy has a length, its scalars have none. A tensor's __float__ would wait for the accelerator.
+    return cls is Decimal or (module_of(cls) == "numpy" and not _is_heap_type(cls) and not _has_method(cls, "__len__"))
 
 
-def _computed_of(kind: type[Any]) -> tuple[dict[str, Any], bool]:
+def _computed_fields(cls: type[Any]) -> tuple[dict[str, Any], bool]:
     """Return what can be read besides the instance's dictionary, and whether some property cannot be read."""
     computed: dict[str, Any] = {}
     is_foreign = False
-    known = is_known(kind)
-    for name in VOCABULARY:
-        found = _static(kind, name)
-        if any(type(found) is each for each in _PLAIN_DESCRIPTORS) or (type(found) is property and known):
+    known = is_known(cls)
+    for name in field_names.VOCABULARY:
+        found = static_attribute(cls, name)
+        if _is_plain_descriptor(found) or (type(found) is property and known):
             computed[name] = found
         elif type(found) is property:
-            path = _path_of(found)
+            path = _returned_path(found)
             if path is None:
                 is_foreign = True
                 continue
             computed[name] = path
-            field = _static(kind, path[0])
-            if any(type(field) is each for each in _PLAIN_DESCRIPTORS):
+            field = static_attribute(cls, path[0])
+            if _is_plain_descriptor(field):
                 computed[path[0]] = field
     return computed, is_foreign
 
 
-def _path_of(found: property) -> tuple[str, ...] | None:
+def _returned_path(found: property) -> tuple[str, ...] | None:
     """Return the path of fields that a property returns; None if the property does anything else."""
     function = found.fget
     if type(function) is not FunctionType or function.__code__.co_argcount != 1:
@@ -268,51 +312,17 @@ def _path_of(found: property) -> tuple[str, ...] | None:
     return tuple(path) if ended and len(path) <= MAX_DEPTH else None
 
 
-_WRAPPED: Any = _static(ObjectProxy, "__wrapped__")
-_shapes: dict[int, tuple[type[Any], Shape]] = {}
-"""By identity, as a metaclass may refuse to be hashed; the class itself is kept, so that its identity is not reused."""
+_WRAPPED: Any = static_attribute(ObjectProxy, "__wrapped__")
 
 
-def shape_of(kind: type[Any]) -> Shape:
-    """Return how instances of *kind* can be read."""
-    known = _shapes.get(id(kind))
-    if known is None:
-        if len(_shapes) >= _MAX_SHAPES:
-            _shapes.clear()
-        try:
-            shape = _look_at(kind)
-        except Exception:  # a metaclass that does not let itself be asked
-            shape = Shape("closed")
-        known = _shapes[id(kind)] = (kind, shape)
-    return known[1]
-
-
-def type_name_of(kind: type[Any]) -> str:
-    """Return the name of *kind* without running code of its metaclass."""
-    name: str = type.__dict__["__name__"].__get__(kind)
-    return name
-
-
-def full_name_of(kind: type[Any]) -> str:
-    """Return the qualified name of *kind*, with its module unless it is a builtin, without running its metaclass."""
-    name: str = type.__dict__["__qualname__"].__get__(kind)
-    module = module_of(kind)
-    return name if module in ("builtins", "") else f"{module}.{name}"
-
-
-def is_mock(kind: type[Any]) -> bool:
-    """Return whether *kind* is a mock, which claims to have every attribute."""
-    return module_of(kind) == "unittest.mock"
+# --- Fields of an instance --------------------------------------------------------------------------------------------
 
 
 def holds_stream(value: object) -> bool:
     """Return whether *value* has a generator in its field `response_gen`, as LlamaIndex's responses have."""
     shape = shape_of(type(value))
-    if shape.kind != "object" or not shape.has_dict:
-        return False
-    fields: Any = object.__getattribute__(value, "__dict__")
-    kind = cast("type[object]", type(fields))
-    inner: object = fields.get("response_gen") if kind is dict else None
+    fields = _own_dict(value, shape) if shape.kind == "object" else None
+    inner = None if fields is None else fields.get("response_gen")
     return type(inner) is GeneratorType or type(inner) is AsyncGeneratorType
 
 
@@ -322,6 +332,13 @@ def is_late(value: object) -> bool:
         return False
     get = getter(value)
     return get is None or not text_of(get("response"))
+
+
+def _own_dict(value: object, shape: Shape) -> dict[str, object] | None:
+    """Return the instance's dictionary, if it is a plain one."""
+    fields: Any = object.__getattribute__(value, "__dict__") if shape.has_dict else None
+    kind = cast("type[object]", type(fields))
+    return fields if kind is dict else None
 
 
 def plain_fields(value: object) -> dict[str, object] | None:
@@ -345,13 +362,13 @@ def getter(value: object) -> Get | None:
     if kind is dict:
         return _dict_getter(plain)
     shape = shape_of(kind)
-    if shape.kind == "object":
-        return _object_getter(plain, shape)
     if shape.kind == "dict":
         return _dict_getter(plain)
+    if shape.kind == "object":
+        return _object_getter(plain, shape)
     if shape.kind == "mapping":
         return _mapping_getter(plain)
-    return getter(_data_of(plain)) if shape.kind == "user_dict" else None
+    return getter(_inner_data(plain)) if shape.kind == "user_dict" else None
 
 
 def _dict_getter(fields: Any) -> Get:
@@ -373,68 +390,60 @@ def _mapping_getter(value: Any) -> Get | None:
         known = frozenset(name for name in islice(value.keys(), _MAX_ITEMS) if type(name) is str)
     except Exception:  # not a mapping after all
         return None
-    return partial(_look_up, value, known)
+
+    def get(name: str) -> object:
+        try:
+            return value[name] if name in known else None
+        except Exception:  # a value that cannot be had now
+            return None
+
+    return get
 
 
-def _look_up(value: Any, keys: Any, name: str) -> object:
-    try:
-        return value[name] if name in keys else None
-    except Exception:  # a value that cannot be had now
-        return None
-
-
-def _data_of(value: object) -> object:
+def _inner_data(value: object) -> object:
     """Return the list or dictionary inside a `UserList` or `UserDict`."""
-    fields: Any = object.__getattribute__(value, "__dict__") if shape_of(type(value)).has_dict else None
-    kind = cast("type[object]", type(fields))
-    data: object = fields.get("data") if kind is dict else None
+    data = (_own_dict(value, shape_of(type(value))) or {}).get("data")
     return data if issubclass(type(data), (list, dict)) else None
 
 
 def _object_getter(value: object, shape: Shape) -> Get | None:
-    found: object = object.__getattribute__(value, "__dict__") if shape.has_dict else None
-    fields: Any = found
-    kind = type(found)
-    if kind is not dict:
-        return partial(_computed, value, shape.computed) if shape.computed else None
+    fields = _own_dict(value, shape)
+    if fields is None:
+        return partial(_field, value, None, shape.computed) if shape.computed else None
     get = _dict_getter(fields)
     if get("status_code") is not None and (get("headers") is not None or "headers" in shape.computed):
         return None  # an HTTP response of requests, Starlette ...
     return partial(_field, value, get, shape.computed) if shape.computed else get
 
 
-def _field(value: object, get: Get, computed: Mapping[str, Any], name: str) -> object:
-    found = get(name)
-    return _computed(value, computed, name) if found is None else found
-
-
-def _computed(value: object, computed: Mapping[str, Any], name: str) -> object:
+def _field(value: object, get: Get | None, computed: Mapping[str, Any], name: str) -> object:
+    """Return the field *name* by *get*, else by its descriptor or path in *computed*."""
+    found = None if get is None else get(name)
     how = computed.get(name)
-    if how is None:
-        return None
+    if found is not None or how is None:
+        return found
     if type(how) is tuple:
-        return _follow(value, cast("Any", how))
+        inner: object = value
+        for step in cast("tuple[str, ...]", how):
+            look_up = getter(inner)
+            inner = None if look_up is None else look_up(step)
+        return inner
     try:
         return how.__get__(value, type(value))
     except Exception:  # a property may refuse: the text of an image node, of a blocked reply ...
         return None
 
 
-def _follow(value: object, path: tuple[str, ...]) -> object:
-    """Return the nested field that a property returns; None if reading it would run code."""
-    for name in path:
-        get = getter(value)
-        value = None if get is None else get(name)
-    return value
-
-
-def peel(value: object) -> object:
+def unwrap_proxies(value: object) -> object:
     """Return the object inside the transparent proxies that instrumentation puts around objects."""
     for _ in range(MAX_DEPTH):
         if shape_of(type(value)).kind != "proxy":
             break
         value = _WRAPPED.__get__(value)
     return value
+
+
+# --- Items, texts, numbers --------------------------------------------------------------------------------------------
 
 
 def items_of(value: object, limit: int) -> list[object] | None:
@@ -450,7 +459,12 @@ def items_of(value: object, limit: int) -> list[object] | None:
     what = shape_of(kind).kind
     if what == "sequence":
         return [plain[index] for index in range(min(len(plain), limit))]
-    return items_of(_data_of(plain), limit) if what == "user_list" else None
+    return items_of(_inner_data(plain), limit) if what == "user_list" else None
+
+
+def first_item(value: object) -> object:
+    """Return the first item of a list or sequence; None if it has none, or is neither."""
+    return next(iter(items_of(value, 1) or ()), None)
 
 
 def is_list(value: object) -> TypeGuard[list[object]]:
@@ -471,9 +485,7 @@ def last_items(value: object, limit: int) -> list[object] | None:
 
 def values_of(value: object, limit: int) -> list[object]:
     """Return the first *limit* values of a dictionary; an empty list for other values."""
-    if shape_of(type(value)).kind != "dict":
-        return []
-    return list(islice(_dict_values(value), limit))
+    return list(islice(_dict_values(value), limit)) if shape_of(type(value)).kind == "dict" else []
 
 
 def text_of(value: object) -> str | None:
@@ -496,15 +508,6 @@ def number_of(value: object) -> float | None:
         base: Any = float if issubclass(kind, float) else int if issubclass(kind, int) else None
         plain = float(plain) if base is None else base.__float__(plain)
     return plain if math.isfinite(plain) else None
-
-
-def _is_scalar(kind: type[Any]) -> bool:
-    if issubclass(kind, (int, float)):
-        return not issubclass(kind, bool)
-    # An array of NumPy has a length, its scalars have none. A tensor's __float__ would wait for the accelerator.
-    if kind is Decimal:
-        return True
-    return module_of(kind) == "numpy" and not _is_heap_type(kind) and not _has_method(kind, "__len__")
 
 
 def whole_of(value: object) -> int | None:
@@ -534,3 +537,102 @@ def first(get: Get, names: tuple[str, ...], read: Callable[[object], T | None]) 
         if found is not None and (value := read(found)) is not None:
             return value
     return None
+
+
+# --- Chat messages ----------------------------------------------------------------------------------------------------
+
+
+def parts_text(value: object, separator: str) -> str | None:
+    """Return the texts of a list of content parts, joined; None for other values and for parts without a text."""
+    texts: list[str] = []
+    for part in items_of(value, _MAX_PARTS) or ():
+        get = getter(part)
+        if get is None:
+            text = text_of(part)
+        else:
+            kind = get("type")
+            if kind is not None and label_of(kind) not in field_names.TEXT_PARTS:
+                continue  # reasoning, images, tool calls
+            text = text_of(get("text"))
+        if text is not None:
+            texts.append(text)
+    return separator.join(texts) if texts else None
+
+
+def role_of(get: Get) -> str | None:
+    """Return the role of one message: that of OpenAI, LlamaIndex and Haystack, the type of LangChain."""
+    return first(get, ("role", "_role", "type"), label_of)
+
+
+def content_of(get: Get, separator: str) -> str | None:
+    """Return the text of one message, whole or in parts."""
+    return first(get, ("content", "text", "parts"), partial(text_or_parts, separator=separator))
+
+
+def text_or_parts(value: object, separator: str) -> str | None:
+    """Return *value* as a text, or the texts of its content parts joined; else None."""
+    text = text_of(value)
+    return parts_text(value, separator) if text is None else text
+
+
+def last_message(value: object, roles: frozenset[str]) -> object | None:
+    """Return the last message of a conversation with one of *roles*; None if there is none or it is no conversation."""
+    for message in last_items(value, _MAX_MESSAGES) or ():
+        get = getter(message)
+        if is_role_and_text(message, roles) if get is None else role_of(get) in roles:
+            return message
+    return None
+
+
+def is_role_and_text(message: object, roles: frozenset[str]) -> bool:
+    """Return whether *message* is in LangChain's short form, ("human", "text"), with one of *roles*."""
+    items = items_of(message, 3) if shape_of(type(message)).kind == "tuple" else None
+    return items is not None and len(items) == 2 and text_of(items[0]) in roles
+
+
+# --- What could not be read -------------------------------------------------------------------------------------------
+
+
+def describe(value: object) -> str:
+    """Return the type of *value*, and of its first item if it is a list or a tuple."""
+    kind = type(value)
+    items: Any = value if kind is list or kind is tuple else ()
+    return f"{type_name_of(kind)} of {type_name_of(type(items[0]))}" if items else type_name_of(kind)
+
+
+def unreadable_class(value: object) -> str | None:
+    """Return the name of the class whose code would have to run to read *value* or its first item; else None."""
+    kind = type(value)
+    items: Any = value if kind is list or kind is tuple else ()
+    for each in (value, *items[:1]):
+        cls = cast("type[object]", type(each))
+        if shape_of(cls).is_foreign:
+            return type_name_of(cls)
+    return None
+
+
+def warn_unread(name: str) -> None:
+    """Count a value that was not read because that would run code of the unknown class *name*; log it once."""
+    faults.warn_once(
+        "capture.unread",
+        "ragtrace did not read an object of class %s: its text comes from a property or an index that would run code of"
+        " the application, which takes time and may change something. Say where the text is with a function, such as"
+        " documents=lambda hits: [hit.text for hit in hits], or give the class a plain field `text`",
+        name,
+    )
+
+
+def warn_not_found(
+    what: Literal["query", "documents", "contexts", "answer"], function_name: str, value: object
+) -> None:
+    """Log once for this function that *what* is not in *value*, and which argument would locate it. Never raises."""
+    if (name := unreadable_class(value)) is not None:
+        warn_unread(name)
+    faults.warn_once(
+        f"capture.{what}:{function_name}",
+        "ragtrace found no %s in the %s of %s; say where it is with %s= (a name, a path or a function)",
+        what,
+        describe(value),
+        function_name,
+        what,
+    )

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 from opentelemetry.context import attach, detach, get_current
 
 from ragtrace.capture.arguments import unwrap
-from ragtrace.capture.fields import holds_stream, is_late, is_mock, peel, shape_of
+from ragtrace.capture.fields import holds_stream, is_late, is_mock, shape_of, unwrap_proxies
 from ragtrace.instrument.invocation import Invocation, steps
 from ragtrace.instrument.proxies import ObservedResponse, observed_stream
 from ragtrace.instrument.recorder import StepRecorder
@@ -206,7 +206,7 @@ def _settle(call: Invocation, result: Any) -> Any:
 def _observed(call: Invocation, result: Any) -> Any:
     """Return a stream or awaitable that ends *call* and passes for *result*; None if *result* is neither."""
     # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
-    kind = type(peel(result))
+    kind = type(unwrap_proxies(result))
     if is_mock(kind):
         return None
     driver: Any = None

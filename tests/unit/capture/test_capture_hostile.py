@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_query, mark_duplicates
 from ragtrace.capture.field_names import VOCABULARY
-from ragtrace.capture.missed import describe
+from ragtrace.capture.fields import describe
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
