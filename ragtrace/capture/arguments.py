@@ -143,8 +143,8 @@ def _prompt(items: list[object]) -> Prompt | None:
                 parts = map(getter, items_of(get("_content"), 1_000) or ())
                 text = next((said for part in parts if part and (said := text_of(part("result"))) is not None), None)
         elif is_role_and_text(item, _ROLE_NAMES):
-            said, content = items_of(item, 2) or ["", ""]
-            role, text = _ROLES[text_of(said) or ""], text_or_parts(content, "\n")
+            speaker, content = items_of(item, 2) or ["", ""]
+            role, text = _ROLES[text_of(speaker) or ""], text_or_parts(content, "\n")
         else:
             return None
         if role is None:
