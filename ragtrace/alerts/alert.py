@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, get_args
 
-from ragtrace.alerts.notifiers.function import FunctionNotifier
-from ragtrace.alerts.notifiers.notifier import Notifier
+from ragtrace.alerts.notifiers.notifier import FunctionNotifier, Notifier
 from ragtrace.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Alert:
 
     @property
     def bound(self) -> Bound:
-        """Value of `above` or `below`."""
+        """Bound that the user gave for the mean score, as `above` or as `below`."""
         return cast("Bound", self.below if self.above is None else self.above)
 
     @property
@@ -172,7 +171,7 @@ class Alert:
         return bounded if self.direction == "above" else 1.0 - bounded
 
     def calls_to_recover(self, limit: float) -> int:
-        """Return `recovery_calls`, or its default for the bound *limit* of the mean badness."""
+        """Return how many calls decide that a spike is over; *limit*: bound of the mean badness, for the default."""
         if self.recovery_calls is not None:
             return self.recovery_calls
         rare = min(limit, 1.0 - limit)

@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, Instant, State
 from ragtrace.alerts.notice import Notice
-from ragtrace.alerts.notifiers.function import is_same
-from ragtrace.alerts.notifiers.notifier import Notifier
+from ragtrace.alerts.notifiers.notifier import Notifier, UndeliveredError, is_same
 from ragtrace.alerts.notifiers.telemetry import EventNotifier, LogNotifier
-from ragtrace.alerts.outbox import notifier_outbox
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.ledger import Posted
-from ragtrace.core.types import Evaluation, RagCall
-from ragtrace.core.types import SamplingDecision as Decision
+from ragtrace.core.score_sink import Refusal
+from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.estimates import Distribution, Key, Plan
 from ragtrace.system.faults import faults, guarded
+from ragtrace.telemetry.export.outbox import Outbox
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
 
     from ragtrace.core.settings import Settings
-    from ragtrace.telemetry.export.outbox import Outbox
 
 MOST_GROUPS: Final = 200
 """Workflows or models of one alert."""
@@ -45,6 +43,45 @@ _LONGEST_TICK_SECONDS: Final = 5.0
 _SHORTEST_TICK_SECONDS: Final = 0.1
 _TICKS: Final = 20
 """Ticks in the shortest window or repeat interval."""
+_WAITING_NOTICES: Final = 100
+"""Capacity of an outbox; notices are a few kilobytes each."""
+
+
+class NotifierReceiver:
+    """Receiver of an outbox that sends its notices by a `Notifier`, in order and one at a time."""
+
+    what = "alerts"
+    batch_size = 1
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+
+    @property
+    def name(self) -> str:
+        """Name of the notifier."""
+        return self._notifier.name
+
+    def send(self, batch: Sequence[Notice], timeout: float) -> Mapping[int, Refusal]:
+        """Send the notice in *batch*; a notice that may be delivered later stops the queue, which keeps the order."""
+        try:
+            for notice in batch:
+                self._notifier.send(notice, timeout)
+        except UndeliveredError as error:
+            return {0: Refusal(error.reason, error.again, error.again, error.after_s, error.detail)}
+        except Exception as error:
+            faults.record(f"alert notifier {self.name}", error)
+            return {0: Refusal("raised", detail=type(error).__name__)}
+        return {}
+
+    def warn_lost(self, reason: str, detail: str, count: int) -> None:
+        """Count *count* undelivered notices as faults, and log the first loss for *reason*."""
+        faults.warn_once(
+            f"alert not delivered by {self.name}: {reason}",
+            "an alert could not be delivered by %s (%s); it is in the log and in the metric of alert states all the "
+            "same. Every further loss is counted in ragtrace.stats().faults",
+            *(self.name, f"{reason}: {detail}" if detail else reason),
+            count=count,
+        )
 
 
 class StateRow(NamedTuple):
@@ -123,15 +160,12 @@ class Alerting:
         check_alerts(alerts, plan)
         self._settings, self._baseline, self._clock, self._wall = settings, baseline, clock, wall
         self._host, self._release = socket.gethostname(), release
-        self._common = (
-            (notifier_outbox(LogNotifier()),)
-            if logger is None
-            else (notifier_outbox(LogNotifier()), notifier_outbox(EventNotifier(logger)))
-        )
+        common: tuple[Notifier, ...] = (LogNotifier(), *(() if logger is None else (EventNotifier(logger),)))
+        self._common = tuple(map(_outbox, common))
         own: list[tuple[Notifier, Outbox[Notice]]] = []
         for each in (notifier for alert in alerts for notifier in alert.notifiers):
             if not any(is_same(each, known) for known, _ in own):
-                own.append((each, notifier_outbox(each)))
+                own.append((each, _outbox(each)))
         self._outboxes = (*self._common, *(outbox for _, outbox in own))
         self._watched = {
             alert.title: _WatchedAlert(
@@ -165,7 +199,9 @@ class Alerting:
             if watched.alert.groups is None:  # its state is no_data from the start, not only from its first call on
                 self._evaluator(watched, None, None)
 
-    def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
+    def __call__(
+        self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None = None
+    ) -> None:
         """Add a finished *call* to the evaluators of all alerts, and queue the notices that are due."""
         if not evaluations:
             return
@@ -176,10 +212,12 @@ class Alerting:
                 self._add(watched, call, evaluation, decision)
         self._start_ticking()
 
-    def _add(self, watched: _WatchedAlert, call: RagCall, evaluation: Evaluation, decision: object) -> None:
+    def _add(
+        self, watched: _WatchedAlert, call: RagCall, evaluation: Evaluation, decision: SamplingDecision | None
+    ) -> None:
         share = 1.0
         if watched.sampled:
-            if not isinstance(decision, Decision) or not decision.least:
+            if decision is None or not decision.least:
                 return
             share = min(1.0, decision.least / evaluation.probability)
         now, per = self._now(), watched.alert.groups
@@ -252,7 +290,10 @@ class Alerting:
                 self._send(self._watched[title], evaluator.due_notices(now))
 
     def states(self) -> list[StateRow]:
-        """Return a row for every alert and state: `on` for its state, and beside a data problem for an open spike."""
+        """Return a row for every alert, group and state, `on` in each state that the alert is in.
+
+        During a data problem an alert is also in the state of a spike that has not ended.
+        """
         now = self._clock()
         with self._lock:
             seen = [(key, evaluator.states(now)) for key, evaluator in self._evaluators.items()]
@@ -302,6 +343,10 @@ class Alerting:
         self._closed.set()
         done = [outbox.close(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
         return all(done)
+
+
+def _outbox(notifier: Notifier) -> Outbox[Notice]:
+    return Outbox(NotifierReceiver(notifier), capacity=_WAITING_NOTICES)
 
 
 def check_alerts(alerts: Sequence[Alert], plan: Plan) -> None:

@@ -69,19 +69,24 @@ _OVERFLOW: Final = 1e300
 
 
 def alternatives(bound: float, batch: int = 1) -> list[float]:
-    """Return the means beyond *bound* that the detector bets on, for batches of *batch* calls."""
+    """Return the means above *bound* that the detector tests for, each with an e-process of its own."""
     fractions = FRACTIONS_OF_BATCHES if batch >= _LONG_BATCH else FRACTIONS
     return [bound + fraction * (1.0 - bound) for fraction in fractions]
 
 
 def weights(batch: int = 1) -> list[float]:
-    """Return the weights of the bets on `alternatives`, which sum to 1, for batches of *batch* calls."""
+    """Return the weight of each of `alternatives` in the detector's mixture of e-processes; their sum is 1."""
     raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
     return [weight / sum(raw) for weight in raw]
 
 
 def bet(alternative: float, expected: float) -> float:
-    """Return the best bet on a rise of the mean score from *expected* to *alternative*; 0 if that is no rise."""
+    """Return the stake per unit of score that grows the e-process fastest if the mean rises from *expected*.
+
+    Args:
+        alternative: the mean after the rise; with one not above *expected* the stake is 0.
+        expected: the mean before it.
+    """
     return max(0.0, alternative - expected) / (expected * (1.0 - expected)) if expected < 1.0 else 0.0
 
 
@@ -150,7 +155,7 @@ class Detector:
         self.reset()
 
     def reset(self) -> None:
-        """Reset the evidence, but keep the expected scores after bad calls."""
+        """Start again without evidence of a rise; keep what was learned of scores that follow bad calls."""
         self.calls = 0
         """Calls since the start, or the last `reset`."""
         self._sums = [self._head_start] * len(self._alternatives)
@@ -208,7 +213,7 @@ class Detector:
         return sum(weight * total for weight, total in zip(self._weights, self._sums, strict=True))
 
     @property
-    def stretch(self) -> int:
-        """Number of calls, up to the last one, since the change by the strongest evidence."""
+    def calls_since_change(self) -> int:
+        """Number of calls since the likeliest change point: that of the alternative with the most evidence."""
         strongest = max(range(len(self._alternatives)), key=lambda at: self._weights[at] * self._sums[at])
         return self.calls - self._since[strongest]

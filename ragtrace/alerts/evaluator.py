@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 
@@ -47,11 +48,6 @@ class SpikeState:
     The detector decides when a spike begins. The spike is `recovering` while the mean of the last calls is within the
     bound, and over when the mean of `recovery` calls since the alarm is within it, too. Then the detector starts again
     without evidence.
-
-    Args:
-        detector: detector of a rise of the mean badness.
-        min_calls: calls that the detector must have seen before a spike can begin.
-        recovery: calls since the alarm that decide about the end of the spike.
     """
 
     def __init__(self, detector: Detector, *, min_calls: int, recovery: int) -> None:
@@ -76,19 +72,22 @@ class SpikeState:
                 self._since_alarm.clear()
             return
         self._since_alarm.append((1.0 / probability, badness))
-        if not self._within_bound(self._recent):
+        if not self._is_mean_within_bound(self._recent):
             self.condition = "spiking"
-        elif not self._within_bound(self.recovery):
+        elif not self._is_mean_within_bound(self.recovery):
             self.condition = "recovering"
         else:
             self.condition = "ok"
             self.detector.reset()
 
-    def _within_bound(self, calls: int) -> bool:
-        """Return whether there were *calls* since the alarm and the weighted mean of the last ones is in the bound."""
-        if len(self._since_alarm) < calls:
+    def _is_mean_within_bound(self, count: int) -> bool:
+        """Return whether at least *count* calls followed the alarm, and the weighted mean of the last *count* is good.
+
+        The mean is good if it is not above the detector's bound.
+        """
+        if len(self._since_alarm) < count:
             return False
-        last = list(self._since_alarm)[-calls:]
+        last = list(self._since_alarm)[-count:]
         total = sum(weight for weight, _ in last)
         return sum(weight * badness for weight, badness in last) <= self.detector.bound * total
 
@@ -103,32 +102,32 @@ class DataHealth:
     def __init__(self, window: float) -> None:
         self._window = window
         self._failed: deque[bool] = deque(maxlen=_ATTEMPTS)
-        self._scored_at: float | None = None
-        self._evaluated_at: float | None = None
-        self._first_at: float | None = None
+        self._first_at = self._scored_at = self._evaluated_at = -math.inf
 
     def add(self, now: float, *, scored: bool, failed: bool) -> None:
-        """Record one evaluation at the monotonic time *now*; neither scored nor failed: the metric does not apply."""
+        """Record that an evaluation ended at the monotonic time *now*, with a score, a failure, or neither."""
         if scored:
             self._scored_at = now
         self._evaluated_at = now
-        self._first_at = now if self._first_at is None else self._first_at
+        self._first_at = now if self._first_at == -math.inf else self._first_at
         self._failed.append(failed)
 
-    def overdue(self, now: float) -> bool:
-        """Return whether the first evaluation was longer ago than the window, so that scores are due by now."""
-        return self._first_at is not None and not self._is_recent(self._first_at, now)
-
     def problem(self, now: float) -> DataProblem | None:
-        """Return the problem that hides the rate at the monotonic time *now*; None: there is none."""
+        """Return why the mean score is not known at the monotonic time *now*; None: it is known."""
         last = list(self._failed)
         failing = len(last) >= _FAILURES_IN_A_ROW and (all(last[-_FAILURES_IN_A_ROW:]) or sum(last) * 2 > len(last))
         if failing and self._is_recent(self._evaluated_at, now):
             return "judge_failing"
         return None if self._is_recent(self._scored_at, now) else "no_data"
 
-    def _is_recent(self, at: float | None, now: float) -> bool:
-        return at is not None and now - at <= self._window
+    def reportable_problem(self, now: float) -> DataProblem | None:
+        """Return `problem`, but no lack of data before a process that has just started could have had scores."""
+        problem = self.problem(now)
+        starting = self._first_at == -math.inf or self._is_recent(self._first_at, now)
+        return None if problem == "no_data" and starting else problem
+
+    def _is_recent(self, at: float, now: float) -> bool:
+        return now - at <= self._window
 
 
 class AlertScope(NamedTuple):
@@ -236,13 +235,13 @@ class AlertEvaluator:
             self._spike.add(badness, evaluation.probability, share, question)
         return self.due_notices(now, trace_id(call))
 
-    def state(self, monotonic: float) -> State:
-        """Return the state at that moment: a data problem hides the condition, which goes on."""
-        return self._data.problem(monotonic) or self._condition
+    def state(self, now: float) -> State:
+        """Return the state at the monotonic time *now*: the data problem if there is one, else that of the scores."""
+        return self._data.problem(now) or self._condition
 
-    def states(self, monotonic: float) -> frozenset[State]:
-        """Return the state, and beside a data problem the spike that is not over."""
-        condition, known = self._condition, self.state(monotonic)
+    def states(self, now: float) -> frozenset[State]:
+        """Return the state at the monotonic time *now*, and during a data problem also a spike that has not ended."""
+        condition, known = self._condition, self.state(now)
         return frozenset[State]([known]) if condition == "ok" else frozenset[State]([known, condition])
 
     @property
@@ -258,42 +257,28 @@ class AlertEvaluator:
             now: the current moment.
             trace: id of the call that was just added.
         """
-        problems = self._problems(now.monotonic)
-        return [*self._resolved(problems, now, trace), *self._begun(problems, now, trace), *self._repeated(now)]
-
-    def _problems(self, now: float) -> list[Problem]:
         problems: list[Problem] = ["spiking"] if self._condition in ("spiking", "recovering") else []
-        problem = self._data.problem(now)
-        # A process that has just started has no scores yet: that is no problem.
-        if problem is not None and (problem != "no_data" or self._data.overdue(now)):
-            problems.append(problem)
-        return problems
-
-    def _resolved(self, problems: Sequence[Problem], now: Instant, trace: str) -> Iterator[Notice]:
-        gone: list[Problem] = [problem for problem in self._open if problem not in problems]
-        for problem in gone:
-            opened = self._open.pop(problem)
+        if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
+            problems.append(data_problem)
+        due: list[Notice] = []
+        for problem in [each for each in self._open if each not in problems]:
             calls = self._spike.recovery if self._spike is not None and problem == "spiking" else 0
-            yield self._notice(problem, opened, now, calls, resolved=True, trace=trace)
-
-    def _begun(self, problems: Sequence[Problem], now: Instant, trace: str) -> Iterator[Notice]:
+            due.append(self._notice(problem, self._open.pop(problem), now, calls, resolved=True, trace=trace))
         for problem in problems:
-            if problem in self._open:
-                continue
-            spike = self._spike if problem == "spiking" else None
-            calls = 0 if spike is None else min(spike.detector.stretch, len(self._recent))
-            since = self._recent[-max(1, calls)].at if self._recent else now.epoch
-            before = self._mean_before(calls) if calls else None
-            opened = self._open[problem] = _OpenProblem(since, self._calls - calls + 1, now.monotonic, before)
-            yield self._notice(problem, opened, now, calls, trace=trace)
-
-    def _repeated(self, now: Instant) -> Iterator[Notice]:
+            if problem not in self._open:
+                spike = self._spike if problem == "spiking" else None
+                calls = 0 if spike is None else min(spike.detector.calls_since_change, len(self._recent))
+                since = self._recent[-max(1, calls)].at if self._recent else now.epoch
+                before = self._mean_before(calls) if calls else None
+                opened = self._open[problem] = _OpenProblem(since, self._calls - calls + 1, now.monotonic, before)
+                due.append(self._notice(problem, opened, now, calls, trace=trace))
         every = self._alert.repeat_every
         for problem, opened in self._open.items():
             if every is not None and now.monotonic - opened.notified_at >= every:
                 opened.notified_at, opened.repeats = now.monotonic, opened.repeats + 1
                 calls = self._calls - opened.first + 1 if problem == "spiking" else 0
-                yield self._notice(problem, opened, now, calls)
+                due.append(self._notice(problem, opened, now, calls))
+        return due
 
     def _notice(
         self,
@@ -309,6 +294,9 @@ class AlertEvaluator:
         key = _digest(scope.service, alert.title, scope.workflow or "", scope.model or "", problem)
         self._notices += 1
         last = list(self._recent)[-calls:] if calls else []
+        # Of equally bad examples the newest come first.
+        worst = [example for number, example in reversed(self._examples) if number >= opened.first]
+        worst.sort(key=lambda example: -alert.badness(example.score))
         return Notice(
             id=_digest(key, repr(now.epoch), str(self._notices)),
             key=key,
@@ -328,7 +316,7 @@ class AlertEvaluator:
             trace_id=trace,
             before=opened.before,
             baseline=self._baseline,
-            worst=() if resolved or problem != "spiking" else self._worst_examples(opened.first),
+            worst=() if resolved or problem != "spiking" else tuple(worst[:_SHOWN_EXAMPLES]),
             **scope._asdict(),
         )
 
@@ -347,12 +335,6 @@ class AlertEvaluator:
         return from_moments(
             total, method="weighted", metric=self._alert.metric, workflow=scope.workflow, evaluator=scope.evaluator
         )
-
-    def _worst_examples(self, first: int) -> tuple[Example, ...]:
-        """Return the worst examples since the scored call number *first*; of equally bad ones the newest first."""
-        found = [example for number, example in reversed(self._examples) if number >= first]
-        found.sort(key=lambda example: -self._alert.badness(example.score))
-        return tuple(found[:_SHOWN_EXAMPLES])
 
 
 def bound_of(baseline: Distribution, direction: Literal["above", "below"]) -> float:

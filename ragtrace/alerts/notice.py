@@ -62,10 +62,10 @@ class Example:
     def of(
         cls, call: RagCall, evaluation: Evaluation, score: Score, at: float, *, show_texts: bool, url: str
     ) -> Example:
-        """Return the example of *call*, whose texts are redacted already.
+        """Return the bad *call* as an example for a notice.
 
         Args:
-            call: the call.
+            call: the call, whose texts are redacted already.
             evaluation: the evaluation with *score*; the labels of its other scores are shown where *score* has none.
             score: the bad score.
             at: when the call was scored, in seconds since the epoch.

@@ -97,7 +97,7 @@ def _learn(history: str, options: argparse.Namespace) -> int:
     from ragtrace.estimates import Baseline
     from ragtrace.estimates.baseline import exclusive
     from ragtrace.history.reading import Reader
-    from ragtrace.report.periods import parse_period
+    from ragtrace.report.model import parse_period
 
     chosen = parse_period(options.since, options.until, time())
     release, path = options.service_version, options.out or f"{history}.baseline.json"

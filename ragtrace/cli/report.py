@@ -96,19 +96,19 @@ def run(options: argparse.Namespace) -> int:
 
 def _report_on_history(path: str, options: argparse.Namespace) -> Report:
     from ragtrace.core.errors import SettingsError
-    from ragtrace.report.analysis import ReportRequest, build_report
-    from ragtrace.report.periods import parse_period
+    from ragtrace.report.analysis import build_report
+    from ragtrace.report.model import parse_period
 
     if options.calls is not None:
         raise SettingsError(f"--calls goes with a file of scores (*{_SCORES}), got the history {path}; leave it out")
     now = time()
     period = parse_period(options.since, options.until, now)
-    return build_report(ReportRequest(path, period, options.workflow, options.compare, options.worst, now))
+    return build_report(path, period, options.workflow, options.compare, options.worst, now)
 
 
 def _report_on_scores(path: str, options: argparse.Namespace) -> Report:
     """Return the report on a file of scores, by way of a temporary history."""
-    from ragtrace.report.analysis import ReportRequest, build_report
+    from ragtrace.report.analysis import build_report
     from ragtrace.report.model import Period
     from ragtrace.report.score_history import write_history
 
@@ -116,8 +116,8 @@ def _report_on_scores(path: str, options: argparse.Namespace) -> Report:
     with TemporaryDirectory(prefix="ragtrace-report-") as folder:
         history = str(Path(folder) / "history.db")
         write_history(Path(path), options.calls, history, now)
-        request = ReportRequest(history, Period(now - 1.0, now + 1.0), options.workflow, "none", options.worst, now)
-        return replace(build_report(request), path=path)
+        period = Period(now - 1.0, now + 1.0)
+        return replace(build_report(history, period, options.workflow, "none", options.worst, now), path=path)
 
 
 def _render(report: Report, options: argparse.Namespace) -> str:

@@ -152,7 +152,7 @@ def _write_report(outcome: Outcome, store: Path, file: Path) -> None:
     from ragtrace.core.errors import RagtraceError
     from ragtrace.demo.documents import DemoError
     from ragtrace.demo.run import release_name
-    from ragtrace.report.analysis import ReportRequest, build_report
+    from ragtrace.report.analysis import build_report
     from ragtrace.report.html_page import render_html
     from ragtrace.report.model import Period
 
@@ -161,7 +161,7 @@ def _write_report(outcome: Outcome, store: Path, file: Path) -> None:
     both_answered = all(half.calls for half in outcome.halves)
     compare = f"{outcome.model}:{release_name(outcome.model)}" if both_answered else "none"
     try:
-        text = render_html(build_report(ReportRequest(str(store), period, compare=compare, made_at=now)))
+        text = render_html(build_report(str(store), period, compare=compare, made_at=now))
         file.write_text(text, encoding="utf-8", errors="backslashreplace")
     except (OSError, sqlite3.Error, RagtraceError) as error:
         raise DemoError(f"the report cannot be written to {file}: {error}; name another file") from error

@@ -14,10 +14,7 @@ from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import Posted, Stats
 from ragtrace.core.settings import DEFAULT, Settings, resolve
-from ragtrace.diagnosis.file_probe import probe_files
-from ragtrace.diagnosis.otlp_probe import probe_endpoints
-from ragtrace.diagnosis.page_probe import page_of, probe_page
-from ragtrace.diagnosis.probes import Probes, probe_judges
+from ragtrace.diagnosis.probes import Probes, probe_files, probe_judges, probe_notifiers, probe_sinks
 from ragtrace.diagnosis.report import (
     AlertStatus,
     BaselineStatus,
@@ -27,7 +24,7 @@ from ragtrace.diagnosis.report import (
     Setting,
     State,
 )
-from ragtrace.diagnosis.sink_probe import probe_notifiers, probe_sinks
+from ragtrace.diagnosis.telemetry_probes import page_of, probe_endpoints, probe_page
 from ragtrace.evaluation.policy import Sampling
 from ragtrace.evaluation.scoring import Evaluator
 from ragtrace.judges.stopwatch import Stopwatch
@@ -77,7 +74,7 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
         return _diagnosis("switched off", notes=("nothing is traced or scored, as enabled= or its variable says",))
     if stats is not None:
         stats = replace(stats, faults=faults.lately())
-        return _diagnosis("shut down", stats=stats, problems=(_SHUT_DOWN, *_lost_calls(stats), *_lost_scores(stats)))
+        return _diagnosis("shut down", stats=stats, problems=(_SHUT_DOWN, *_lost(stats)))
     return _diagnosis("not configured", problems=(_NOT_CONFIGURED,))
 
 
@@ -137,8 +134,7 @@ def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
             *(NO_CONTEXTS % (each.calls, repr(each.workflow)) for each in seen if not each.with_contexts),
             *(NO_ANSWERS % (each.calls, repr(each.workflow)) for each in seen if not each.with_answer),
             *_full_queue(inside),
-            *_lost_calls(stats),
-            *_lost_scores(stats),
+            *_lost(stats),
             *_undelivered("alerts by", notices),
         ),
         queued=inside.queued,
@@ -166,7 +162,7 @@ def _settings(settings: Settings) -> tuple[Setting, ...]:
 
 
 def _live_settings(inside: RuntimeSnapshot, alerting: Alerting | None) -> Iterator[Setting]:
-    """Yield the settings in use: also those given as objects, and one rate, that of Sampling."""
+    """Yield the settings in use, objects given in code included; the sample rate is that of the `Sampling` in use."""
     origins, owned = inside.settings.origins, inside.telemetry.owned
     given = origins.get("exporter object")
     for setting in _settings(inside.settings):
@@ -305,7 +301,7 @@ def _full_queue(inside: RuntimeSnapshot) -> Iterator[str]:
         yield f"the queue is full: {inside.queued} wait, of {capacity} allowed (capacity=)"
 
 
-def _lost_calls(stats: Stats) -> Iterator[str]:
+def _lost(stats: Stats) -> Iterator[str]:
     for reason, count in stats.dropped.items():
         if reason != "spooled":
             yield f"{count} evaluations were dropped: {reason}"
@@ -321,21 +317,15 @@ def _lost_calls(stats: Stats) -> Iterator[str]:
             " documents="
         )
     for place, count in places.items():
-        yield _fault(place, count)
-
-
-def _fault(place: str, count: int) -> str:
-    what, _, function = place.removeprefix("capture.").partition(":")
-    if what in ("answer", "contexts", "documents", "query") and function:
-        return f"no {what} found in {function}, {count} times: say where with {what}= (a name, a path or a function)"
-    if place.startswith("lost "):
-        what, _, reason = place.removeprefix("lost ").partition(": ")
-        return f"{count} {what} were lost on their way to the backend: {reason}; see the log"
-    return f"ragtrace itself failed, {count} times: {place}; see the log"
-
-
-def _lost_scores(stats: Stats) -> Iterator[str]:
-    return _undelivered("scores for", stats.sinks)
+        what, _, function = place.removeprefix("capture.").partition(":")
+        if what in ("answer", "contexts", "documents", "query") and function:
+            yield f"no {what} found in {function}, {count} times: say where with {what}= (a name, a path or a function)"
+        elif place.startswith("lost "):
+            what, _, reason = place.removeprefix("lost ").partition(": ")
+            yield f"{count} {what} were lost on their way to the backend: {reason}; see the log"
+        else:
+            yield f"ragtrace itself failed, {count} times: {place}; see the log"
+    yield from _undelivered("scores for", stats.sinks)
 
 
 def _undelivered(what: str, posted: Mapping[str, Posted]) -> Iterator[str]:

@@ -1,24 +1,51 @@
-"""Probes: questions to endpoints, judges, files and backends, asked all at once and each within a time limit."""
+"""Probes of judges, of score backends, of notifiers and of files, all started at once, each with a time limit."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import shutil
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from functools import partial
-from time import perf_counter
-from typing import Final, NamedTuple
+from pathlib import Path
+from time import perf_counter, time
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, pathname2url, proxy_bypass
 
 from opentelemetry.context import attach, set_value
 
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.score_sink import ProbedSink
+from ragtrace.core.settings import Settings
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Probed
 from ragtrace.diagnosis.report import Check
+from ragtrace.estimates import Baseline
 from ragtrace.runtime.runtime import RuntimeSnapshot
+from ragtrace.system.sqlite_files import using_sqlite
+from ragtrace.telemetry.export.score_poster import ScorePoster
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from ragtrace.alerts import Alert
 
 _MOST_CHARS: Final = 200
 _GRACE_SECONDS: Final = 0.5
 """Time beyond the limit in which a probe may report that it ran into the limit."""
+_REACHABLE: Final = "is it up, and reachable from this machine?"
+_CAUSES: Final = (
+    (re.compile("refused", re.IGNORECASE), "connection refused"),
+    (re.compile("timed? ?out", re.IGNORECASE), "no answer in time"),
+    (re.compile("resol|not known|getaddrinfo", re.IGNORECASE), "the name is not known"),
+)
+_LEAST_BYTES: Final = 16 << 20
+"""Free space below which a disk counts as full."""
 
 
 class Answer(NamedTuple):
@@ -30,7 +57,7 @@ class Answer(NamedTuple):
 
 
 class Probe:
-    """One question that is being asked on another thread or event loop."""
+    """Check of one endpoint, judge, file or backend that runs on another thread or event loop."""
 
     def __init__(self, what: str, where: str, timeout: float, otherwise: str = "no answer in time") -> None:
         self.what, self._where, self._timeout, self._otherwise = what, where, timeout, otherwise
@@ -40,7 +67,6 @@ class Probe:
         self._seconds = 0.0
 
     def answer(self, answer: Answer) -> None:
-        """Set the answer."""
         self._answer, self._seconds = answer, perf_counter() - self._began
         self._answered.set()
 
@@ -66,7 +92,7 @@ class Probes:
         self._probes: list[Probe] = []
 
     def add(self, what: str, where: str, otherwise: str = "no answer in time") -> Probe:
-        """Add a probe that the caller answers, and return it; *otherwise* is seen if no answer comes in time."""
+        """Add and return a probe whose `answer` the caller calls; *otherwise* is seen if no answer comes in time."""
         self._probes.append(Probe(what, where, self.timeout, otherwise))
         return self._probes[-1]
 
@@ -117,3 +143,147 @@ def shortened(text: str) -> str:
     """Return *text* on one line of at most 200 characters."""
     text = encodable(" ".join(text.split()))
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."
+
+
+def probe_sinks(posters: Iterable[ScorePoster], probes: Probes) -> None:
+    """Probe every backend that gets scores by its own API; note those that cannot be probed."""
+    for sink in (poster.sink for poster in posters):
+        if isinstance(sink, ProbedSink):
+            probes.start(f"scores for {sink.name}", sink.where, partial(_ask_sink, sink, probes.timeout))
+        else:
+            probes.notes.append(f"the sink {sink.name!r} cannot be asked; whether it takes scores is in the accounts")
+
+
+def _ask_sink(sink: ProbedSink, timeout: float) -> Answer:
+    refusal = sink.probe(timeout)
+    if refusal is None:
+        return Answer(True, "its API answers; nothing was posted")
+    seen = f"{refusal.reason}: {refusal.detail}" if refusal.detail else refusal.reason
+    if refusal.reason == "unauthorized":
+        return Answer(False, seen, "check the keys that this exporter reads from the environment")
+    if refusal.reason != "unavailable":
+        return Answer(False, seen, "is that the address of the backend's API, and not only of its OTLP?")
+    # requests describes a failed connection at great length.
+    plain = next((cause for pattern, cause in _CAUSES if pattern.search(refusal.detail)), seen)
+    return Answer(False, plain, f"{_REACHABLE} Scores wait for ten minutes, then they are lost to it")
+
+
+def probe_notifiers(alerts: Iterable[Alert], probes: Probes) -> None:
+    """Connect to every notifier that has a URL, and send nothing: a diagnosis raises no alarm."""
+    notifiers = {id(each): each for alert in alerts for each in alert.notifiers}
+    for notifier in notifiers.values():
+        parts = urlsplit(str(getattr(notifier, "url", "")))
+        if not parts.hostname:
+            probes.notes.append(f"the notifier {notifier.name!r} cannot be tried without an alarm, so it is not")
+        elif parts.scheme in getproxies() and not proxy_bypass(parts.hostname):
+            probes.notes.append(f"the notifier {notifier.name!r} is reached through a proxy, so it is not tried")
+        else:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            probes.start("notifier", notifier.name, partial(_connect, (parts.hostname, port), probes.timeout))
+
+
+def _connect(address: tuple[str, int], timeout: float) -> Answer:
+    try:
+        with socket.create_connection(address, timeout):
+            return Answer(True, "takes connections; nothing was sent")
+    except socket.gaierror:
+        seen = "the name is not known"
+    except TimeoutError:
+        seen = "no answer in time"
+    except ConnectionRefusedError:
+        seen = "connection refused"
+    except OSError as error:
+        seen = error.strerror or str(error)
+    return Answer(False, seen, f"{_REACHABLE} Alerts would be in the log alone")
+
+
+def probe_files(settings: Settings, probes: Probes) -> None:
+    """Probe the history, the spool and the baseline that are configured. Writes nothing and makes no file."""
+    for name, path, contents in (("store", settings.store, _history), ("spool", settings.spool, _spool)):
+        if path:
+            origin = settings.origins.get(name, "")
+            ask = partial(_ask_database, path, origin, contents, probes.timeout)
+            probes.start(name, f"{path} (from {origin})", ask)
+    if settings.baseline:
+        origin = settings.origins.get("baseline", "")
+        where = f"{settings.baseline} (from {origin})"
+        probes.start("baseline", where, partial(_ask_baseline, settings.baseline, origin))
+
+
+def _ask_baseline(path: str, origin: str) -> Answer:
+    around = ask_directory(Path(path).absolute().parent, origin)
+    if not os.path.exists(path):
+        return Answer(True, f"not made yet, but it can be; {around.seen}") if around.ok else around
+    try:
+        known = Baseline.load(path)
+    except SettingsError as error:
+        return Answer(False, str(error))
+    begun = len(known.learning)
+    seen = f"{len(known.distributions)} baselines, {begun} more are being learned"
+    # A complete one may be read from a disk without write access.
+    return Answer(around.ok or not begun, f"{seen}; {around.seen}", around.advice)
+
+
+def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection], str], timeout: float) -> Answer:
+    around = ask_directory(Path(path).absolute().parent, origin)
+    if not around.ok:
+        return around
+    if not os.path.exists(path):
+        return Answer(True, f"not made yet, but it can be; {around.seen}")
+    try:
+        import sqlite3
+
+        uri = f"file:{pathname2url(os.path.abspath(path))}?mode=rw"  # does not make a file
+        with using_sqlite(), closing(sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True)) as database:
+            database.execute("BEGIN IMMEDIATE")  # the lock of a writer; other writers wait for a moment
+            database.execute("ROLLBACK")
+            return Answer(True, f"can be written to; {contents(database)}; {around.seen}")
+    except Exception as error:  # of sqlite3, which some builds of Python lack
+        seen = str(error)
+        if "locked" in seen:
+            advice = "another process has been writing to it all the time: look for one that hangs (fuser, lsof)"
+        elif "no such table" in seen or "not a database" in seen or "malformed" in seen:
+            advice = f"it is another program's file, or damaged: move it away, or write another path into {origin}"
+        else:
+            advice = (
+                f"name a file in a directory that this process may write to: change {origin}, or the owner of the file"
+            )
+        return Answer(False, f"{type(error).__name__}: {error}", advice)
+
+
+def ask_directory(directory: Path, origin: str) -> Answer:
+    """Return whether this process can write in *directory*, and the space that is free on its disk."""
+    if not directory.is_dir():
+        return Answer(False, "there is no such directory", f"make it, or write another into {origin}")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        return Answer(False, "this process may not write there", f"change its owner, or write another into {origin}")
+    free = shutil.disk_usage(directory).free
+    if free < _LEAST_BYTES:
+        return Answer(False, f"the disk is full: {_size(free)} free", "make room on it")
+    return Answer(True, f"{_size(free)} free")
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.1f} GB"
+
+
+def _history(database: sqlite3.Connection) -> str:
+    count, newest = database.execute("SELECT count(*), max(at) FROM calls").fetchone()
+    return f"{count:,} calls" if newest is None else f"{count:,} calls, newest {_age(float(newest))} ago"
+
+
+def _spool(database: sqlite3.Connection) -> str:
+    count, claimed = database.execute("SELECT count(*), count(owner) FROM calls").fetchone()
+    return f"{count:,} calls wait, {claimed:,} of them taken up"
+
+
+def _age(at: float) -> str:
+    seconds = max(0.0, time() - at)
+    for unit, length in (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"

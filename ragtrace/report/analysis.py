@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Final
 
@@ -15,17 +14,27 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Baseline
 from ragtrace.history.reading import Columns, Reader
-from ragtrace.report.breakdown import MOST_ROWS, break_down
 from ragtrace.report.comparison import (
+    MOST_ROWS,
     ComparedGroups,
+    break_down,
     compare_metrics,
     compared_groups,
     latest_estimate,
     recent_change,
     releases_of,
 )
-from ragtrace.report.model import EvaluatorCost, MetricReport, Period, Report, Rollout, TimelinePoint
-from ragtrace.report.periods import MOST_POINTS, divide, previous_period
+from ragtrace.report.model import (
+    MOST_POINTS,
+    EvaluatorCost,
+    MetricReport,
+    Period,
+    Report,
+    Rollout,
+    TimelinePoint,
+    divide,
+    previous_period,
+)
 from ragtrace.report.series import ScoreSeries, score_series
 from ragtrace.report.worst_answers import worst_answers
 
@@ -47,36 +56,37 @@ _JUDGED_PER_POINT: Final = 30
 _MOST_BASELINES: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ReportRequest:
-    """Arguments of `build_report`."""
+def build_report(
+    path: str,
+    period: Period,
+    workflow: str | None = None,
+    compare: str = "previous",
+    worst: int = 10,
+    made_at: float | None = None,
+) -> Report:
+    """Read the history at *path* and return the report on *period*.
 
-    path: str
-    period: Period
-    workflow: str | None = None
-    compare: str = "previous"
-    """`previous`, `none`, or `A:B`, two releases or models."""
-    worst: int = 10
-    made_at: float | None = None
-    """Seconds since the epoch; None: now."""
-
-
-def build_report(request: ReportRequest) -> Report:
-    """Read the history and return the report on it.
+    Args:
+        path: file of the history.
+        period: time of the calls.
+        workflow: workflow of the calls; None: all.
+        compare: `previous`, `none`, or `A:B`, two releases or models.
+        worst: number of the worst answers to show.
+        made_at: seconds since the epoch; None: now.
 
     Raises:
         SQLiteFileError: there is no history.
         sqlite3.Error: it cannot be read.
         SettingsError: there is nothing to compare by that name.
     """
-    period, now = request.period, time() if request.made_at is None else request.made_at
-    since = previous_period(period).start if request.compare == "previous" else period.start
-    with closing(Reader(request.path)) as reader:
-        columns = reader.columns(since, period.end, request.workflow)
+    now = time() if made_at is None else made_at
+    since = previous_period(period).start if compare == "previous" else period.start
+    with closing(Reader(path)) as reader:
+        columns = reader.columns(since, period.end, workflow)
         oldest = next(iter(reader.bounds() or ()), None)
-        unscored = _unscored_counts(columns, reader.unscored(period.start, period.end, request.workflow))
+        unscored = _unscored_counts(columns, reader.unscored(period.start, period.end, workflow))
         chosen = columns.at >= period.start
-        groups = compared_groups(columns, request.compare, period)
+        groups = compared_groups(columns, compare, period)
         series_of = {series.key: series for series in score_series(columns)}
         items = [
             _metric_report(columns, series, chosen, period, oldest, groups, unscored.get(series.key, {}))
@@ -91,16 +101,16 @@ def build_report(request: ReportRequest) -> Report:
         of_grade = ([s for s in series_of.values() if s.estimated and s.metric == grade] for grade in grades)
         ranked_by = next(filter(None, of_grade), list[ScoreSeries]())
         labelling = {series.evaluator for series in series_of.values() if series.metric in STATEMENT_METRICS}
-        worst = worst_answers(reader, columns, ranked_by, chosen, request.worst, labelling=labelling)
+        problems = worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
     series = None if headline is None else series_of[headline.metric, headline.evaluator]
     in_order = [series_of[item.metric, item.evaluator] for item in items]
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
     return Report(
-        path=request.path,
+        path=path,
         made_at=now,
         period=period,
         oldest=oldest,
-        workflow=request.workflow,
+        workflow=workflow,
         calls=int(chosen.sum()),
         services=tuple(sorted({source.service for source in sources} - {""})),
         releases=releases_of(columns, chosen),
@@ -109,15 +119,10 @@ def build_report(request: ReportRequest) -> Report:
         comparison=None if groups is None else compare_metrics(columns, in_order, groups),
         recent=None if series is None else recent_change(columns, series, period),
         latest=None if series is None else latest_estimate(columns, series, period),
-        problems=worst,
+        problems=problems,
         spent=_costs(columns, chosen),
         decisions=_decisions(columns, chosen),
-        notes=(
-            *_evaluator_notes(measured),
-            *_history_notes(groups, period, oldest),
-            *_breakdown_notes(columns, chosen),
-            *_baseline_notes(request, now),
-        ),
+        notes=(*_notes(columns, chosen, measured, groups, period, oldest), *_baseline_notes(path, workflow, now)),
         rollouts=_rollouts(columns, chosen),
     )
 
@@ -233,41 +238,42 @@ def _rollouts(columns: Columns, chosen: Mask) -> tuple[Rollout, ...]:
     return tuple(Rollout(at, release) for at, release in later[-_MOST_ROLLOUTS:])
 
 
-def _evaluator_notes(measured: Sequence[MetricReport]) -> list[str]:
+def _notes(
+    columns: Columns,
+    chosen: Mask,
+    measured: Sequence[MetricReport],
+    groups: ComparedGroups | None,
+    period: Period,
+    oldest: float | None,
+) -> Iterator[str]:
+    """Yield what a reader must know of the figures: changed evaluators, too short a history, too many workflows."""
     by_metric: dict[str, list[str]] = {}
     for item in measured:
         if item.overall is not None:
             by_metric.setdefault(item.metric, []).append(item.evaluator)
-    changed = sorted({tuple(evaluators) for evaluators in by_metric.values() if len(evaluators) > 1})
-    return [
-        f"The evaluator changed within this time ({', '.join(names)}): its scores are shown apart, as they have no "
-        "common mean."
-        for names in changed
-    ]
+    for names in sorted({tuple(evaluators) for evaluators in by_metric.values() if len(evaluators) > 1}):
+        yield (
+            f"The evaluator changed within this time ({', '.join(names)}): its scores are shown apart, as they have no "
+            "common mean."
+        )
+    compares_periods = groups is not None and groups.kind == "periods"
+    if compares_periods and oldest is not None and oldest > previous_period(period).start:
+        if oldest >= period.start:
+            yield "The history begins within this time: there is nothing earlier to compare with."
+        else:
+            yield "The history begins within the time compared with: that time is not complete."
+    for what, codes in (("workflows", columns.workflow), ("models", columns.model)):
+        count = len(np.unique(codes[chosen]))
+        if count > MOST_ROWS:
+            yield (
+                f"There are {count:,} {what}; estimates are given of the {MOST_ROWS} with most calls. Is their name "
+                "unique to a call? Give @trace a name="
+            )
 
 
-def _history_notes(groups: ComparedGroups | None, period: Period, oldest: float | None) -> list[str]:
-    if groups is None or groups.kind != "periods" or oldest is None or oldest <= previous_period(period).start:
-        return []
-    if oldest >= period.start:
-        return ["The history begins within this time: there is nothing earlier to compare with."]
-    return ["The history begins within the time compared with: that time is not complete."]
-
-
-def _breakdown_notes(columns: Columns, chosen: Mask) -> list[str]:
-    counts = (("workflows", columns.workflow), ("models", columns.model))
-    found = [(what, len(np.unique(codes[chosen]))) for what, codes in counts]
-    return [
-        f"There are {count:,} {what}; estimates are given of the {MOST_ROWS} with most calls. Is their name unique to "
-        "a call? Give @trace a name="
-        for what, count in found
-        if count > MOST_ROWS
-    ]
-
-
-def _baseline_notes(request: ReportRequest, now: float) -> list[str]:
+def _baseline_notes(path: str, workflow: str | None, now: float) -> list[str]:
     """Return the age and release of the baseline that `suspicious` compares with."""
-    path = os.environ.get("RAGTRACE_BASELINE") or f"{request.path}.baseline.json"
+    path = os.environ.get("RAGTRACE_BASELINE") or f"{path}.baseline.json"
     if not os.path.exists(path):
         return []
     try:
@@ -277,7 +283,7 @@ def _baseline_notes(request: ReportRequest, now: float) -> list[str]:
     lines = [
         f"{key.workflow or '-'}, {key.evaluator}: {found.describe(now)}"
         for key, found in sorted(known.items())
-        if key.metric == "consistency" and request.workflow in (None, key.workflow)
+        if key.metric == "consistency" and workflow in (None, key.workflow)
     ]
     if len(lines) > _MOST_BASELINES:
         lines[_MOST_BASELINES:] = [f"{len(lines) - _MOST_BASELINES} more"]

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from ragtrace.report.analysis import ReportRequest, build_report
+from ragtrace.report.analysis import build_report
 from ragtrace.report.html_page import render_html
 from ragtrace.report.model import Period, Report
 from tests.support import hostile
@@ -33,7 +33,7 @@ def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A report in which every text and name is a payload."""
     path, now = tmp_path_factory.mktemp("history") / "hostile.db", time.time()
     hostile.history(path, now)
-    return build_report(ReportRequest(str(path), Period(now - 3600, now), worst=len(hostile.PAYLOADS)))
+    return build_report(str(path), Period(now - 3600, now), worst=len(hostile.PAYLOADS))
 
 
 def shown(document: str, folder: Path) -> Parsed:

@@ -211,7 +211,7 @@ def test_scores_that_depend_on_each_other_are_no_excuse() -> None:
     assert run_lengths(0.05, 1_000.0, uneasy, streams=STREAMS, seed=SEED, most=10_000).mean() >= 1_000
 
 
-def test_the_stretch_begins_at_the_change() -> None:
+def test_calls_since_change_begin_at_the_change() -> None:
     """What makes the case is named from about where the rate rose, not from the start."""
     rng, detector = np.random.default_rng(3), Detector(0.05, ASKED)
     for score in rng.random(600) < 0.03:
@@ -219,7 +219,7 @@ def test_the_stretch_begins_at_the_change() -> None:
     calls = 0
     while not detector.add(float(rng.random() < 0.4)):
         calls += 1
-    assert calls * 0.5 <= detector.stretch <= calls + 60
+    assert calls * 0.5 <= detector.calls_since_change <= calls + 60
 
 
 def test_a_score_by_an_unlikely_look_counts_full_and_one_by_a_sure_look_less() -> None:

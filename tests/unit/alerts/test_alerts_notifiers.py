@@ -15,8 +15,8 @@ import pytest
 
 from ragtrace.alerts import Alertmanager, Notice, Notifier, Slack, UndeliveredError, Webhook
 from ragtrace.alerts.alert import Alert
-from ragtrace.alerts.notifiers.function import FunctionNotifier
-from ragtrace.alerts.outbox import notifier_outbox
+from ragtrace.alerts.alerting import NotifierReceiver
+from ragtrace.alerts.notifiers.notifier import FunctionNotifier
 from ragtrace.core.errors import SettingsError
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.outbox import Outbox
@@ -34,7 +34,7 @@ def outbox() -> Iterator[Callable[..., Outbox[Notice]]]:
     made: list[Outbox[Notice]] = []
 
     def make(notifier: Notifier, **settings: float) -> Outbox[Notice]:
-        made.append(notifier_outbox(notifier, **settings))
+        made.append(Outbox(NotifierReceiver(notifier), capacity=100, **settings))
         return made[-1]
 
     yield make

@@ -27,8 +27,8 @@ from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.diagnosis import of_environment
-from ragtrace.diagnosis.otlp_probe import probe_endpoint, where
 from ragtrace.diagnosis.probes import Answer
+from ragtrace.diagnosis.telemetry_probes import probe_endpoint, where
 from ragtrace.pipeline.health import RecentOutcome
 from ragtrace.system.faults import faults
 from ragtrace.system.terminal import FAILURE, OK, USAGE

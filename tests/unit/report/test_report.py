@@ -24,12 +24,11 @@ from ragtrace.history.records import Offered
 from ragtrace.history.source import Source
 from ragtrace.offline.score_rows import FORMULA_STARTS
 from ragtrace.report import wording
-from ragtrace.report.analysis import ReportRequest, build_report
+from ragtrace.report.analysis import build_report
 from ragtrace.report.html_page import render_html
 from ragtrace.report.json_csv import to_csv, to_json
 from ragtrace.report.markdown import render_markdown
-from ragtrace.report.model import EvaluatorCost, Period, Report
-from ragtrace.report.periods import divide, parse_period, parse_time
+from ragtrace.report.model import EvaluatorCost, Period, Report, divide, parse_period, parse_time
 from ragtrace.report.terminal import render_terminal
 from ragtrace.report.worst_answers import merge_ranges
 from ragtrace.testing import FakeJudge
@@ -57,7 +56,7 @@ def calls(count: int, start: float, kind: Simulated, seed: int = 1) -> list[Offe
 def regression(path: Path, before: float = 0.02, after: float = 0.25, count: int = 600) -> Report:
     """Two days; in the second the rate is another."""
     fill(path, calls(count, NOW - 2 * DAY, Simulated(before, 0.5)) + calls(count, NOW - DAY, Simulated(after, 0.5), 2))
-    return build_report(ReportRequest(str(path), TODAY, made_at=NOW))
+    return build_report(str(path), TODAY, made_at=NOW)
 
 
 def pooled(offered: list[Offered], metric: str = "hallucination") -> Moments:
@@ -81,7 +80,7 @@ def test_estimate_equals_that_of_the_pooled_calls(path: Path) -> None:
     """The report's estimate and interval equal those from the sums of the running process."""
     offered = calls(500, NOW - DAY, Simulated(0.1, 0.3))
     fill(path, offered)
-    found = build_report(ReportRequest(str(path), TODAY)).headline
+    found = build_report(str(path), TODAY).headline
     expected = from_moments(pooled(offered))
     assert found is not None
     assert found.overall is not None
@@ -94,7 +93,7 @@ def test_timeline_and_breakdowns_add_up(path: Path) -> None:
     """Every call belongs to exactly one point of the timeline, one workflow and one model."""
     kinds = [Simulated(workflow=w, model=m) for w in ("support", "search") for m in ("small", "large")]
     fill(path, [call for seed, kind in enumerate(kinds) for call in calls(100, NOW - DAY, kind, seed)])
-    item = build_report(ReportRequest(str(path), TODAY)).headline
+    item = build_report(str(path), TODAY).headline
     assert item is not None
     for parts in (item.by_workflow, item.by_model):
         assert [(part.calls, part.estimate.n) for part in parts] == [(200, 200), (200, 200)]
@@ -143,7 +142,7 @@ def test_recent_rise_is_reported(path: Path) -> None:
     steady = calls(400, NOW - 2 * DAY, Simulated(0.05, 0.5)) + calls(300, NOW - DAY, Simulated(0.0, 0.5), 2)[:225]
     risen = [call for call in calls(400, NOW - DAY, Simulated(0.25, 0.5), 3) if call.at >= NOW - DAY / 4]
     fill(path, steady + risen)
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     assert found.recent is not None
     assert found.recent.since == NOW - DAY / 4
     row = found.compared(found.headline)
@@ -159,7 +158,7 @@ def _of_two_workflows(path: Path) -> Report:
     for seed, (start, often, rarely) in enumerate(kinds):
         fill(path, calls(600, start, Simulated(often, 0.5, "often"), seed))
         fill(path, calls(200, start, Simulated(rarely, 0.5, "rarely"), seed + 10))
-    return build_report(ReportRequest(str(path), TODAY, made_at=NOW))
+    return build_report(str(path), TODAY, made_at=NOW)
 
 
 def test_breakdown_row_has_its_change(path: Path) -> None:
@@ -189,7 +188,7 @@ def test_new_workflow_has_no_change(path: Path) -> None:
     """A workflow without calls in the period before has no change."""
     fill(path, calls(300, NOW - 2 * DAY, Simulated(0.1, 0.5, "old"), 1))
     fill(path, calls(300, NOW - DAY, Simulated(0.1, 0.5, "new"), 2))
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     assert found.headline is not None
     (part,) = found.headline.by_workflow
     assert part.moved is not None
@@ -199,7 +198,7 @@ def test_new_workflow_has_no_change(path: Path) -> None:
 def test_compared_models_have_no_change_by_model(path: Path) -> None:
     """Where two models are compared, the breakdown by model has no change."""
     fill(path, calls(200, NOW - DAY, Simulated(model="a")) + calls(200, NOW - DAY, Simulated(model="b"), 2))
-    found = build_report(ReportRequest(str(path), TODAY, compare="a:b")).headline
+    found = build_report(str(path), TODAY, compare="a:b").headline
     assert found is not None
     assert [part.moved for part in found.by_model] == [None, None]
 
@@ -209,9 +208,9 @@ def test_last_hour_is_reported(path: Path) -> None:
     steady = [call for call in calls(480, NOW - DAY, Simulated(0.3, 1.0)) if call.at < NOW - 3600]
     over = [call for call in calls(480, NOW - DAY, Simulated(0.0, 1.0), 2) if call.at >= NOW - 3600]
     fill(path, steady)
-    assert build_report(ReportRequest(str(path), TODAY)).latest is None
+    assert build_report(str(path), TODAY).latest is None
     fill(path, over)
-    found = build_report(ReportRequest(str(path), TODAY, made_at=NOW))
+    found = build_report(str(path), TODAY, made_at=NOW)
     assert found.latest is not None
     assert (found.latest.judged, found.latest.estimate.value) == (20, 0.0)
     assert wording.latest_label(found) == "Now: the last hour"
@@ -223,7 +222,7 @@ def test_comparison_names_releases_and_judge(path: Path) -> None:
     for start, release in ((NOW - 2 * DAY, "1.3"), (NOW - DAY, "1.4")):
         source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
         fill(path, calls(300, start, Simulated(0.1, 0.5), int(start) % 7), source)
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     assert found.headline is not None
     assert wording.comparison_basis(found, found.headline) == "release 1.3 before, 1.4 after; both scored by judge@2"
     assert "share of the statements in an answer that no retrieved chunk supports" in render_html(found)
@@ -233,7 +232,7 @@ def test_too_many_workflows_are_counted(path: Path) -> None:
     """Workflows that are not shown are counted, and their calls are part of the overall estimate."""
     rng = random.Random(1)
     fill(path, [made(NOW - 1 - n, Simulated(workflow=f"call {n}"), rng) for n in range(700)])
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     assert found.headline is not None
     assert found.headline.overall is not None
     assert (found.headline.overall.n, len(found.headline.by_workflow)) == (700, 500)
@@ -255,7 +254,7 @@ def test_report_agrees_with_the_running_process(path: Path) -> None:
         ask(f"question {number}?")
     assert ragtrace.flush(timeout=20.0)
     now = time.time() + 1
-    found = build_report(ReportRequest(str(path), Period(now - 3600, now)))
+    found = build_report(str(path), Period(now - 3600, now))
     told = {item.metric: item.overall for item in found.measured if item.overall is not None}
     assert set(told) == {"hallucination", "faithfulness", "consistency"}
     for metric, estimate in told.items():
@@ -271,7 +270,7 @@ def test_two_releases_are_compared(path: Path) -> None:
     for release, bad in (("1.4.0", 0.02), ("1:5", 0.3)):
         source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
         fill(path, calls(300, NOW - DAY, Simulated(bad, 0.5), int(bad * 100)), source)
-    found = build_report(ReportRequest(str(path), TODAY, compare="1.4.0:1:5"))
+    found = build_report(str(path), TODAY, compare="1.4.0:1:5")
     assert found.comparison is not None
     two = found.comparison
     assert (two.kind, two.before, two.after, two.calls_before, two.calls_after) == (
@@ -287,7 +286,7 @@ def test_two_releases_are_compared(path: Path) -> None:
 def test_two_models_are_compared(path: Path) -> None:
     """`A:B` compares two models where no releases have these names."""
     fill(path, calls(200, NOW - DAY, Simulated(model="a:b")) + calls(200, NOW - DAY, Simulated(model="c"), 2))
-    found = build_report(ReportRequest(str(path), TODAY, compare="a:b:c"))
+    found = build_report(str(path), TODAY, compare="a:b:c")
     assert found.comparison is not None
     assert (found.comparison.kind, found.comparison.before, found.comparison.after) == ("models", "a:b", "c")
 
@@ -296,7 +295,7 @@ def test_unknown_comparison_names_what_can_be_compared(path: Path) -> None:
     """A name that does not exist is refused with the names that do."""
     fill(path, calls(5, NOW - DAY, Simulated()))
     with pytest.raises(SettingsError, match=r"1\.4\.0, small-1"):
-        build_report(ReportRequest(str(path), TODAY, compare="1.4:1.5"))
+        build_report(str(path), TODAY, compare="1.4:1.5")
 
 
 def test_scores_of_two_judges_are_never_averaged(path: Path) -> None:
@@ -307,7 +306,7 @@ def test_scores_of_two_judges_are_never_averaged(path: Path) -> None:
         for call in calls(200, NOW - DAY, Simulated(), 2)
     ]
     fill(path, other, Source("bot", "1.4.0", SOURCE.screen, SOURCE.screened, "judge@3", SOURCE.judged))
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     assert found.headline is not None
     assert found.headline.evaluator == "judge@3"
     row = found.compared(found.headline)
@@ -325,7 +324,7 @@ def _by_another(evaluation):  # type: ignore[no-untyped-def]
 def test_empty_history_is_reported_in_words(path: Path) -> None:
     """A history without calls makes a report without estimates and without NaN in every form."""
     fill(path, [])
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     assert (found.calls, found.headline, found.measured) == (0, None, ())
     assert wording.verdict(found).title == "Nothing to tell yet"
     for text in (render_html(found), render_markdown(found), render_terminal(found), to_json(found), to_csv(found)):
@@ -335,7 +334,7 @@ def test_empty_history_is_reported_in_words(path: Path) -> None:
 def test_unscored_metric_has_its_reasons(path: Path) -> None:
     """A metric without a score is listed with its unscored reasons."""
     fill(path, calls(20, NOW - DAY, Simulated(probability=1.0)))
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     (item,) = [m for m in found.measured if m.metric == "citation_recall" and m.evaluator == "judge@2"]
     assert (item.overall, item.box, item.unscored) == (None, None, {"no_citations": 20})
 
@@ -346,7 +345,7 @@ def test_spread_weights_each_score(path: Path) -> None:
     bad = [made(NOW - 10 - n, Simulated(1.0, 1.0), rng) for n in range(20)]
     good = [made(NOW - 500 - n, Simulated(0.0, 0.05), rng) for n in range(2000)]
     fill(path, bad + good)
-    item = build_report(ReportRequest(str(path), TODAY)).headline
+    item = build_report(str(path), TODAY).headline
     assert item is not None
     assert item.box is not None
     assert (item.box.median, item.box.third, item.box.high) == (0.0, 0.0, 0.0)
@@ -356,7 +355,7 @@ def test_spread_weights_each_score(path: Path) -> None:
 def test_cost_is_counted_by_evaluator(path: Path) -> None:
     """Requests, tokens and dollars are counted by evaluator, the most expensive first."""
     fill(path, calls(100, NOW - DAY, Simulated(probability=1.0)))
-    judge, screen = build_report(ReportRequest(str(path), TODAY)).spent
+    judge, screen = build_report(str(path), TODAY).spent
     assert (judge.evaluator, judge.looked_at, judge.requests, judge.input_tokens) == ("judge@2", 100, 100, 90_000)
     assert judge.cost_usd == pytest.approx(0.02)
     assert (screen.evaluator, screen.cost_usd, screen.unpriced) == ("screen@1", 0.0, 0)
@@ -389,7 +388,7 @@ def _compared(path: Path, *labelling: str) -> Report:
         results = {name: Score(value, name, "1", claims=claims) for name in ("consistency", *labelling)}
         offered.append(replace(each, evaluations=(replace(screen, results=results),)))
     fill(path, offered, replace(SOURCE, screened=("consistency", *labelling), judge="", judged=()))
-    return build_report(ReportRequest(str(path), TODAY, made_at=NOW))
+    return build_report(str(path), TODAY, made_at=NOW)
 
 
 def test_compared_words_are_not_said_to_lack_support(path: Path) -> None:
@@ -414,7 +413,7 @@ def test_labelled_words_are_said_to_lack_support(path: Path) -> None:
 def test_worst_answers_without_texts_have_their_trace(path: Path) -> None:
     """Without texts, the worst answers are listed with trace and score."""
     fill(path, calls(50, NOW - DAY, Simulated(0.5, 1.0)), texts=False)
-    found = build_report(ReportRequest(str(path), TODAY, worst=3))
+    found = build_report(str(path), TODAY, worst=3)
     assert len(found.problems) == 3
     assert not any(problem.texts_kept for problem in found.problems)
     assert BAD not in render_html(found)
@@ -442,7 +441,7 @@ def test_headline_is_the_hallucination_rate(path: Path) -> None:
         for each in calls(200, NOW - DAY, Simulated(0.2, 1.0))
     ]
     fill(path, offered, source)
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     assert found.headline is not None
     assert found.headline.metric == "hallucinated"
     assert wording.verdict(found).title.startswith("Hallucination rate is ")
@@ -459,7 +458,7 @@ def test_answers_without_context_have_a_line(path: Path) -> None:
         for number, each in enumerate(offered)
     ]
     fill(path, offered, source)
-    found = build_report(ReportRequest(str(path), TODAY))
+    found = build_report(str(path), TODAY)
     assert wording.without_context_sentence(found).startswith("Answers given without any context: 10.0% (")
     assert wording.without_context_sentence(found) in render_html(found)
     assert "Answers given without any context: 10.0%" in render_markdown(found).replace("\\", "")
@@ -479,7 +478,7 @@ def test_calls_judged_by_a_rule_are_a_stratum(path: Path) -> None:
         assert isinstance(screen, Score)
         assert isinstance(judged, Score)
         expected += of_judged(judged.value, 1.0, screen.value, seen=1.0, ruled=True)
-    found = build_report(ReportRequest(str(path), TODAY)).headline
+    found = build_report(str(path), TODAY).headline
     assert found is not None
     assert found.overall is not None
     ours = from_moments(expected)
@@ -491,7 +490,7 @@ def test_rollout_is_marked_in_the_chart(path: Path) -> None:
     fill(path, calls(150, NOW - DAY, Simulated(0.02, 0.5)))
     later = [each for each in calls(150, NOW - DAY, Simulated(0.3, 0.5), 2) if each.at > NOW - DAY / 2]
     fill(path, later, replace(SOURCE, release="1.5.0"))
-    found = build_report(ReportRequest(str(path), TODAY, compare="1.4.0:1.5.0"))
+    found = build_report(str(path), TODAY, compare="1.4.0:1.5.0")
     assert [(each.release, each.at) for each in found.rollouts] == [("1.5.0", later[0].at)]
     text = render_html(found)
     assert 'class="rollout"' in text
@@ -566,7 +565,7 @@ def test_period_is_divided_without_gaps(length: float) -> None:
 def hostile_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     path = tmp_path_factory.mktemp("history") / "hostile.db"
     hostile.history(path, NOW)
-    return build_report(ReportRequest(str(path), Period(NOW - 3600, NOW), worst=100, made_at=NOW))
+    return build_report(str(path), Period(NOW - 3600, NOW), worst=100, made_at=NOW)
 
 
 def test_hostile_texts_are_text_in_html(hostile_report: Report) -> None:

@@ -1,21 +1,26 @@
-"""Probes of the OTLP endpoints: an empty export, sent as the exporter would send it."""
+"""Probes of where telemetry goes: OTLP endpoints, by an empty export, and the page that Prometheus scrapes."""
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, cast
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
 
-from ragtrace.core.endpoints import Endpoint
+from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
-from ragtrace.diagnosis.probes import Answer, Probes, shortened
+from ragtrace.diagnosis.probes import Answer, Probes, ask_directory, shortened
 from ragtrace.telemetry.export.destinations import ENTRY_POINTS
 
 _NOWHERE: Final = (
@@ -32,6 +37,12 @@ _SERVICES: Final[Mapping[str, str]] = {
     "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
 }
 _GRPC_PORT, _HTTP_PORT = 4317, 4318
+_REACHABLE: Final = "is the backend up, and reachable from this machine?"
+_REACHABLE_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+_SERVED_SECONDS: Final = 2.0
+"""Seconds within which a process that was just configured serves its page."""
+_PAUSE_SECONDS: Final = 0.1
+_MOST_BYTES: Final = 64 << 20
 
 
 def probe_endpoints(exporter: str, environ: Mapping[str, str], probes: Probes, *, page: bool) -> None:
@@ -183,7 +194,7 @@ def _grpc_answer(error: Any, endpoint: Endpoint) -> Answer:
         return Answer(False, seen, f"nothing takes {endpoint.signal} there; {off}or name the OTLP port of the backend")
     if f":{_HTTP_PORT}" in endpoint.url:
         return Answer(False, seen, _protocol_advice("http/protobuf", _HTTP_PORT, _GRPC_PORT))
-    return Answer(False, seen, "is the backend up, and reachable from this machine?")
+    return Answer(False, seen, _REACHABLE)
 
 
 # --- what went wrong -------------------------------------------------------------------------------------------------
@@ -226,7 +237,7 @@ def _advice(chain: list[BaseException], endpoint: Endpoint) -> str:
         return "set OTEL_EXPORTER_OTLP_CERTIFICATE to the file of the authority that signed its certificate"
     if f":{_GRPC_PORT}" in endpoint.url:
         return _protocol_advice("grpc", _GRPC_PORT, _HTTP_PORT)
-    return "is the backend up, and reachable from this machine?"
+    return _REACHABLE
 
 
 def _protocol_advice(protocol: str, port: int, other: int) -> str:
@@ -234,3 +245,69 @@ def _protocol_advice(protocol: str, port: int, other: int) -> str:
         f"port {port} is usually that of OTLP over {'gRPC' if port == _GRPC_PORT else 'HTTP'}: set "
         f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}, or take port {other}"
     )
+
+
+# --- the page of metrics ---------------------------------------------------------------------------------------------
+
+
+def page_of(exporter: str, environ: Mapping[str, str]) -> Page | None:
+    """Return where the exporter of that name has its page; None: it has none, or its place cannot be found out."""
+    try:
+        page = exporter_function(exporter, "page")
+        found: Page | None = None if page is None else page(environ)
+    except (SettingsError, ImportError):  # `probe_endpoints` reports these
+        return None
+    return found
+
+
+def probe_page(page: Page, probes: Probes, *, running: bool) -> None:
+    """Probe the page of metrics that Prometheus scrapes, and the folder in which processes share their metrics.
+
+    Args:
+        running: whether this process should be serving the page, rather than another one of the application.
+    """
+
+    def ask_folder() -> Answer:
+        path = Path(page.folder)
+        exists = running or path.exists()
+        return ask_directory(path, "RAGTRACE_PROMETHEUS_DIR") if exists else Answer(True, "not made yet")
+
+    ask = partial(_ask_page, page, probes.timeout, running=running)
+    probes.start("page of metrics", f"{page.url} (port from {page.origin})", ask)
+    probes.start("folder of metrics", f"{page.folder} (from {page.folder_origin})", ask_folder)
+
+
+def _ask_page(page: Page, timeout: float, *, running: bool) -> Answer:
+    deadline, host = monotonic() + min(timeout, _SERVED_SECONDS), urlsplit(page.url).hostname or ""
+    url = page.url
+    if host in _REACHABLE_HOSTS:
+        url = url.replace(f"[{host}]" if ":" in host else host, _REACHABLE_HOSTS[host], 1)
+    # Not as OpenMetrics: there a new counter begins at 0, and only for the first reader.
+    request = Request(url, headers={"Accept": "text/plain"})
+    while True:
+        try:
+            with build_opener(ProxyHandler({})).open(request, timeout=timeout) as response:
+                return _page_answer(response.read(_MOST_BYTES).decode("utf-8", "replace"))
+        except HTTPError as error:
+            error.close()
+            advice = "look into the application's log, or at what else is there"
+            return Answer(False, f"{error.code} {error.reason}", advice)
+        except OSError as error:
+            cause = error.reason if isinstance(error, URLError) else error
+        if not isinstance(cause, ConnectionRefusedError):
+            return Answer(False, f"{type(cause).__name__}: {cause}", "look for what hangs at that port (lsof -i)")
+        if not running:
+            return Answer(True, "not served now: no process of the application runs here")
+        if monotonic() > deadline:
+            advice = "Prometheus gets nothing; the log says why it is not served"
+            return Answer(False, "connection refused: it is not served", advice)
+        threading.Event().wait(_PAUSE_SECONDS)
+
+
+def _page_answer(body: str) -> Answer:
+    target = re.search(r'^target_info\{.*?service_name="([^"]*)"', body, re.MULTILINE)
+    series = sum(bool(line) and not line.startswith("#") for line in body.splitlines())
+    if target is None:
+        advice = "set RAGTRACE_PROMETHEUS_PORT to a port that is free, and tell Prometheus"
+        return Answer(False, "another program answers there", advice)
+    return Answer(True, f"{series} series of {target[1]!r}")
