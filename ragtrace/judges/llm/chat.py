@@ -18,7 +18,6 @@ from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of
 from ragtrace.judges.llm.completions import Choice, Completion, TokenChoice, read_completion
 from ragtrace.judges.llm.json_reading import ReadingError, read_object
-from ragtrace.judges.llm.openai_client import ServerConnection
 from ragtrace.judges.llm.prompt import Prompt, R
 from ragtrace.judges.llm.response_format import (
     JSON,
@@ -34,8 +33,8 @@ from ragtrace.judges.llm.response_format import (
     response_format,
 )
 from ragtrace.judges.llm.schemas import one_of, record
+from ragtrace.judges.llm.server_connection import ServerConnection, Transport
 from ragtrace.judges.llm.server_errors import ServerError
-from ragtrace.judges.llm.transport import Transport
 
 _MOST_LESSONS: Final = 12
 """Requests that one prompt may take to learn what a server rejects."""
@@ -85,8 +84,6 @@ class Chat:
         timeout: seconds for one request.
         price: US dollars for a million tokens; default: the list price, where it is known.
         lowest_rung: lowest level of the response format that it may use: 1, 2 or 3.
-        client: an `openai.AsyncOpenAI` or `AsyncAzureOpenAI` to use instead of one of our own. It must be used on one
-            event loop only, and `Chat` does not close it.
         max_tokens: most tokens of a reply; None: as many as an honest reply to the prompt can have.
         extra_body: further parts of every request, as the server knows them.
         transport: HTTP library: "aiohttp", "httpx", or "auto": aiohttp where it is installed.
@@ -104,7 +101,6 @@ class Chat:
         timeout: float = 60.0,
         price: Price | None = None,
         lowest_rung: int = TEXT,
-        client: object | None = None,
         max_tokens: int | None = None,
         extra_body: Mapping[str, object] | None = None,
         transport: Transport = "auto",
@@ -116,9 +112,7 @@ class Chat:
         check_price(price)
         self.model, self._price = model, price
         self.lowest_level, self.max_tokens, self.extra_body = lowest_rung, max_tokens, dict(extra_body or {})
-        self.connection = ServerConnection(
-            base_url=base_url, api_key=api_key, timeout=timeout, client=client, transport=transport
-        )
+        self.connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout, transport=transport)
 
     @property
     def server(self) -> str:

@@ -18,8 +18,8 @@ from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of, read_usage
 from ragtrace.judges.llm.completions import check_error, read_json
-from ragtrace.judges.llm.openai_client import ServerConnection
 from ragtrace.judges.llm.response_format import TEXT, habits_of
+from ragtrace.judges.llm.server_connection import ServerConnection
 from ragtrace.judges.llm.server_errors import ServerError
 from ragtrace.system.threads import DaemonPool
 

@@ -20,7 +20,7 @@ from ragtrace.judges.llm.main_prompt import LabelTask
 from ragtrace.judges.llm.main_reply import MainReply, main_prompt
 from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, Chunk, PromptInput, prepare, reference_chunks
 from ragtrace.judges.llm.prompts import VERSION, system_message
-from ragtrace.judges.llm.transport import load
+from ragtrace.judges.llm.server_connection import import_http_library
 
 if TYPE_CHECKING:
     from ragtrace.core.price import Price
@@ -158,8 +158,8 @@ class OpenAIJudge:
 
     def asking(self, metrics: Sequence[Metric]) -> OpenAIJudge:
         """Return a judge like this one, with the same connections, that asks only for what *metrics* need."""
-        load()
-        system_message("full")  # loads a module too: see `load`
+        import_http_library()
+        system_message("full")  # imports a module too: see `import_http_library`
         judge = copy.copy(self)
         judge._metrics = tuple(metrics)
         return judge

@@ -17,7 +17,7 @@ from ragtrace.core.price import Price
 from ragtrace.judges.llm.chat import Answer, Chat
 from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.judges.llm.response_format import forget_habits, habits_of
-from ragtrace.judges.llm.transport import Transport, has_aiohttp
+from ragtrace.judges.llm.server_connection import Transport, has_aiohttp
 from ragtrace.testing import OpenAIServer, Reply, Request
 
 T = TypeVar("T")
@@ -554,7 +554,7 @@ def test_a_model_without_json_may_write_text() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"lowest_rung": 4}, {"max_tokens": 0}, {"timeout": 0}, {"client": object()}, {"transport": "pigeon"}],
+    [{"lowest_rung": 4}, {"max_tokens": 0}, {"timeout": 0}, {"transport": "pigeon"}],
     ids=lambda w: next(iter(w)),
 )
 def test_settings_that_make_no_sense_are_said_at_once(wrong: dict[str, Any]) -> None:
