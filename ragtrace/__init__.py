@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ragtrace.decorators import generate, retrieve, trace
     from ragtrace.diagnosis import Diagnosis, doctor
     from ragtrace.estimates import Baseline, Estimate
-    from ragtrace.evaluation.policy import Sampling
+    from ragtrace.evaluation.sampling import Sampling
     from ragtrace.judges import EmbeddedJudge
     from ragtrace.judges.llm.embedder import OpenAIEmbedder
     from ragtrace.judges.llm.openai import OpenAIJudge
@@ -112,7 +112,7 @@ _HOMES = {
     "ragtrace.decorators": ("generate", "retrieve", "trace"),
     "ragtrace.diagnosis": ("Diagnosis", "doctor"),
     "ragtrace.estimates": ("Baseline", "Estimate"),
-    "ragtrace.evaluation.policy": ("Sampling",),
+    "ragtrace.evaluation.sampling": ("Sampling",),
     "ragtrace.judges": ("EmbeddedJudge",),
     "ragtrace.judges.llm.openai": ("OpenAIJudge",),
     "ragtrace.judges.llm.embedder": ("OpenAIEmbedder",),

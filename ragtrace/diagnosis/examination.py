@@ -25,9 +25,8 @@ from ragtrace.diagnosis.report import (
     State,
 )
 from ragtrace.diagnosis.telemetry_probes import page_of, probe_endpoints, probe_page
-from ragtrace.evaluation.policy import Sampling
-from ragtrace.evaluation.scoring import Evaluator
-from ragtrace.judges.stopwatch import Stopwatch
+from ragtrace.evaluation.sampling import Sampling
+from ragtrace.evaluation.scoring import Evaluator, Stopwatch
 from ragtrace.pipeline.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.runtime import Runtime, RuntimeSnapshot

@@ -7,25 +7,27 @@ Retry-After shuts, and the circuit breaker. Transient failures are retried with 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import math
 import random
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ragtrace.core.cost import Cost, metered
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.types import BreakerState, Judge, Judgement, RagCall
+from ragtrace.core.types import BreakerState, Judge, Judgement, Plain, RagCall
 from ragtrace.core.unscored_reasons import JUDGE_ERROR
-from ragtrace.evaluation.cache import JudgementCache, as_cached, fingerprint
-from ragtrace.evaluation.circuit_breaker import CircuitBreaker
-from ragtrace.evaluation.retry_gate import RetryAfterGate, back_off
 from ragtrace.system.fair_semaphore import FairSemaphore, LateError, run_within
 from ragtrace.system.faults import LEFT_OUT, faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _MOST_TRIES: Final = 4
 """Fewer than the failures that open the circuit: one call that no judge survives must not cost all others theirs."""
@@ -103,7 +105,7 @@ class JudgeClient:
         self._slots = FairSemaphore(self._concurrency)
         # Twice as many as are judged at a time: those that pause before a further try leave no slot unused.
         self.admission_queue = FairSemaphore(2 * self._concurrency)
-        self._gate = RetryAfterGate(clock=self._clock, sleep=self._sleep, random=self._chance)
+        self._gate = RetryAfterGate(self._clock, self._sleep, self._chance)
         self._breaker = CircuitBreaker(self._clock)
         self._threads = BlockingCalls(self._concurrency, f"judge {self._judge.id}")
         self._cache = JudgementCache(self._remembered)
@@ -112,7 +114,7 @@ class JudgeClient:
 
     @property
     def state(self) -> BreakerState:
-        """BreakerState of the circuit breaker; safe to read from any thread."""
+        """State of the circuit breaker; safe to read from any thread."""
         return self._breaker.state
 
     @property
@@ -132,8 +134,8 @@ class JudgeClient:
         """Return the judgement of *call*; with the attribute `cached` and no cost if an identical call was judged.
 
         Raises:
-            JudgeError: there is none; `reason` is one of `model.JUDGE_ERROR`. `timeout`: the call's time ran out;
-                `unavailable`: the judge failed, its circuit is open, or its Retry-After ends after the deadline.
+            JudgeError: there is none; `reason` is one of `unscored_reasons.JUDGE_ERROR`. `timeout`: the call's time ran
+                out; `unavailable`: the judge failed, its circuit is open, or its Retry-After ends after the deadline.
         """
         if self.computes:
             return await self._answer(call)
@@ -182,14 +184,14 @@ class JudgeClient:
     async def _ask_with_retries(self, call: RagCall, deadline: float) -> Judgement:
         """Ask until there is a judgement or a further try is futile; the outcome carries the cost of all tries."""
         failed = tries = 0
-        spent = Cost()
+        spent: Cost | None = None
         while True:
             try:
                 judgement = await self._try(call, deadline)
                 return spent.plus_known(Cost.of(judgement)).on_judgement(judgement) if spent else judgement
             except JudgeError as error:
                 tries += 1
-                spent = spent.plus_known(Cost.of(error))
+                spent = (spent or Cost()).plus_known(Cost.of(error))
                 # A judge that sends a Retry-After is not failing: the deadline alone bounds how often it is asked.
                 failed += error.retry_after is None or deadline == math.inf
                 # The gate keeps later tries from coming too early: the pause only keeps "at once" from spinning.
@@ -215,11 +217,7 @@ class JudgeClient:
             self._slots.give()
 
     def _check(self, deadline: float) -> None:
-        """Fail at once rather than wait for a try that cannot come in time.
-
-        Raises:
-            JudgeError: the circuit is open, or the gate opens too late, or the deadline has passed.
-        """
+        """Raise a `JudgeError` rather than wait for a try that cannot come in time."""
         if self._breaker.refuses:
             raise self._refused()
         if not self._gate.opens_before(deadline):
@@ -256,7 +254,12 @@ class JudgeClient:
     async def _answer(self, call: RagCall) -> Judgement:
         """Return the judge's judgement of *call*; everything it raises, but a cancellation, becomes a `JudgeError`."""
         try:
-            judgement: object = await self._call(call)
+            if self._plain and not self.computes:
+                judgement: object = await self._threads.run(self._judge.judge, call)
+            else:
+                judgement = self._judge.judge(call)
+            if inspect.isawaitable(judgement):  # a decorated coroutine function may look plain
+                judgement = await judgement
         except (TimeoutError, asyncio.TimeoutError) as error:
             raise JudgeError("timeout", faults.message(error)) from error
         except ConnectionError as error:
@@ -279,15 +282,6 @@ class JudgeClient:
             raise JudgeError("unparsable", f"the judge returned {type(judgement).__name__}, not a Judgement")
         return judgement
 
-    async def _call(self, call: RagCall) -> object:
-        judgement: object
-        if self._plain and not self.computes:
-            judgement = await self._threads.run(self._judge.judge, call)
-        else:
-            judgement = self._judge.judge(call)
-        # A decorated coroutine function may look plain, and return its coroutine.
-        return await judgement if inspect.isawaitable(judgement) else judgement
-
     def _left(self, deadline: float) -> float | None:
         return None if deadline == math.inf else max(0.0, deadline - self._clock())
 
@@ -309,3 +303,253 @@ def _without_content(error: JudgeError, judge: Judge) -> str:
         return LEFT_OUT
     status = _STATUS.match(error.detail)
     return error.detail if status is None else f"{status[0]} {LEFT_OUT}"
+
+
+# --- Retry-After and back-off ----------------------------------------------------------------------------------------
+
+_FIRST_BACK_OFF_S: Final = 0.25
+_LONGEST_BACK_OFF_S: Final = 8.0
+_LONGEST_SHUT_S: Final = 3600.0
+"""A judge that says "come back next year" is asked again after an hour."""
+_SPREAD: Final = 0.1
+_LONGEST_SPREAD_S: Final = 1.0
+
+
+def back_off(tries: int, chance: Callable[[], float]) -> float:
+    """Return the seconds to wait after *tries* failed tries (at least 1): doubled each time, half of it random."""
+    return min(_LONGEST_BACK_OFF_S, _FIRST_BACK_OFF_S * 2.0 ** min(tries - 1, 10)) * (0.5 + chance() / 2)
+
+
+class RetryAfterGate:
+    """Gate in front of a judge, shut for all calls while a Retry-After of the judge lasts; for one event loop."""
+
+    def __init__(
+        self, clock: Callable[[], float], sleep: Callable[[float], Awaitable[None]], chance: Callable[[], float]
+    ) -> None:
+        self._clock, self._sleep, self._chance = clock, sleep, chance
+        self._opens = self._spread = 0.0
+
+    @property
+    def seconds_shut(self) -> float:
+        """Seconds until the gate opens; 0 if it is open."""
+        return max(0.0, self._opens - self._clock())
+
+    def shut(self, seconds: float) -> None:
+        """Shut the gate for *seconds* from now; an earlier shut that ends later stays in force."""
+        if not seconds > 0:  # NaN as well: a judge may say anything
+            return
+        seconds = min(seconds, _LONGEST_SHUT_S)
+        opens = self._clock() + seconds
+        if opens > self._opens:
+            self._opens = opens
+            self._spread = min(_LONGEST_SPREAD_S, _SPREAD * seconds)
+
+    def opens_before(self, deadline: float) -> bool:
+        """Return whether the gate is open, or opens before *deadline* on the clock."""
+        return self.seconds_shut == 0 or self._opens < deadline
+
+    async def passed(self, deadline: float) -> bool:
+        """Wait until the gate is open and return True; return False at once if it opens only after *deadline*.
+
+        Waiting calls pass one after the other, within a tenth of the time that the gate was shut, so that they do not
+        all arrive at the same moment, here and in other processes with the same Retry-After.
+        """
+        while (left := self.seconds_shut) > 0:
+            if not self.opens_before(deadline):
+                return False
+            room = deadline - self._opens
+            await self._sleep(left + self._chance() * min(self._spread, room / 2))
+        return True
+
+
+# --- circuit breaker -------------------------------------------------------------------------------------------------
+
+_FAILURES_IN_A_ROW: Final = 10
+"""Failures in a row. Even if every third call fails, ten in a row are rarer than one in 50,000."""
+_WINDOW: Final = 40
+_SHARE: Final = 0.75
+"""Share of failures among the last `_WINDOW` outcomes: more than retries can make up for."""
+_PAUSE_S: Final = 5.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+class CircuitBreaker:
+    """Circuit breaker around one judge: opens after ten failures in a row, or if three quarters of the last 40 failed.
+
+    It stays open for five seconds, twice as long after each probe that fails, a minute at most; a probe that succeeds
+    closes it. For one event loop; `state` may be read from any thread.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._outcomes: deque[bool] = deque(maxlen=_WINDOW)
+        self._in_a_row = 0
+        self._until: float | None = None
+        """When the pause is over; None: closed."""
+        self._openings = 0
+        """How often the breaker opened since it was last closed."""
+        self._epoch = 0
+        self._probing = False
+
+    @property
+    def state(self) -> BreakerState:
+        """State of the breaker at this moment."""
+        until = self._until  # read once: another thread may be looking
+        if until is None:
+            return "closed"
+        return "open" if self._clock() < until else "half_open"
+
+    @property
+    def seconds_open(self) -> float:
+        """Seconds until a probe is admitted; 0 if one is admitted now."""
+        return 0.0 if self._until is None else max(0.0, self._until - self._clock())
+
+    @property
+    def refuses(self) -> bool:
+        """Whether no call is admitted now: the breaker is open, or a probe is under way."""
+        return self._until is not None and (self.state == "open" or self._probing)
+
+    def admit(self) -> int | None:
+        """Admit a call and return its ticket for `settle`; return None if no call is admitted now."""
+        if self.refuses:
+            return None
+        self._probing = self._until is not None
+        return self._epoch
+
+    def settle(self, ticket: int, well: bool | None) -> None:
+        """Count the outcome of the call with *ticket*; *well* None: the call says nothing about the judge."""
+        if ticket != self._epoch:  # admitted before the breaker opened
+            return
+        if self._until is not None:
+            self._probing = False
+            if well:
+                self._until, self._openings = None, 0
+            elif well is False:
+                self._open()
+        elif well is not None:
+            self._outcomes.append(well)
+            self._in_a_row = 0 if well else self._in_a_row + 1
+            full = len(self._outcomes) == _WINDOW
+            if self._in_a_row >= _FAILURES_IN_A_ROW or (full and self._outcomes.count(False) >= _SHARE * _WINDOW):
+                self._open()
+
+    def _open(self) -> None:
+        pause = min(_LONGEST_PAUSE_S, _PAUSE_S * 2**self._openings)
+        self._until = self._clock() + pause
+        self._openings += 1
+        self._epoch += 1
+        self._in_a_row = 0
+        self._outcomes.clear()
+
+
+# --- cache -----------------------------------------------------------------------------------------------------------
+
+CACHED: Final = "cached"
+"""Attribute of a judgement that came from an identical call."""
+_CACHE_CHARS: Final = 4_000_000
+_MOST_CHARS_EACH: Final = 100_000
+
+
+def fingerprint(call: RagCall, evaluator: str) -> bytes:
+    """Return a hash of everything that a judge may judge *call* by, and of the judge.
+
+    That is query, contexts (texts and ids, in order), answer and reference, and what else the application gave:
+    reference contexts, the conversation, repeated runs, the answer's parts.
+
+    Args:
+        evaluator: id and version of the judge.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for part in _parts(call, evaluator):
+        data = b"" if part is None else part.encode("utf-8", "surrogatepass")
+        # The length first, so that no two sequences of parts run together; None is no empty string.
+        digest.update(b"-" if part is None else b"%d:" % len(data))
+        digest.update(data)
+    return digest.digest()
+
+
+def _parts(call: RagCall, evaluator: str) -> Iterator[str | None]:
+    yield from (evaluator, call.query, call.answer, call.reference)
+    for documents in (call.contexts, call.reference_contexts):
+        yield None if documents is None else str(len(documents))
+        for document in documents or ():
+            yield document.text
+            yield document.id
+    if call.turns is None and call.runs is None and call.parts is None:
+        return  # so it is for nearly every call
+    for group in (call.turns, call.runs, call.parts):
+        yield None if group is None else str(len(group))
+    for turn in call.turns or ():
+        yield from (turn.role, turn.text)
+    yield from call.runs or ()
+    for part in call.parts or ():
+        yield from (part.text, str(len(part.cited)), *part.cited)
+
+
+def as_cached(judgement: Judgement) -> Judgement:
+    """Return *judgement* for an identical call: without a cost, and marked as cached."""
+    attributes: object = judgement.attributes  # a user's judge may have put anything there
+    kept = cast("Mapping[str, Plain]", attributes if isinstance(attributes, Mapping) else {})
+    return replace(Cost(cost_usd=0.0).on_judgement(judgement), attributes={**kept, CACHED: True})
+
+
+def was_cached(judgement: Judgement) -> bool:
+    """Return whether *judgement* came from an identical call."""
+    attributes: object = judgement.attributes
+    return isinstance(attributes, Mapping) and cast("Mapping[object, object]", attributes).get(CACHED) is True
+
+
+class JudgementCache:
+    """Least recently used cache of judgements, bounded by their number and by about four million characters."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[bytes, tuple[Judgement, int]] = OrderedDict()
+        self._chars = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: bytes) -> Judgement | None:
+        """Return the judgement stored under *key*, which becomes the one used last; None if there is none."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry[0]
+
+    def put(self, key: bytes, judgement: Judgement) -> None:
+        """Store *judgement* unless it is malformed or huge, and evict the ones used longest ago."""
+        labels = [each.name for each in fields(judgement) if each.name not in ("reasons", "attributes")]
+        try:
+            chars = sum(_chars_in(getattr(judgement, name)) for name in labels)
+        except Exception:  # a judge of the user's may put anything there: a list that grows, or an iterator that ends
+            return
+        if chars > _MOST_CHARS_EACH:
+            return
+        self._remove(key)
+        self._entries[key] = judgement, chars
+        self._chars += chars
+        while len(self._entries) > self._limit or self._chars > _CACHE_CHARS:
+            self._remove(next(iter(self._entries)))
+
+    def _remove(self, key: bytes) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._chars -= entry[1]
+
+
+def _chars_in(value: object) -> int:
+    """Return the characters of the texts in *value*: plain values, and tuples, mappings and dataclasses of them."""
+    if isinstance(value, str):
+        return len(value)
+    if value is None or isinstance(value, (int, float)):
+        return 0
+    if isinstance(value, tuple):
+        return sum(map(_chars_in, cast("tuple[object, ...]", value)))
+    if isinstance(value, Mapping):
+        return sum(map(_chars_in, cast("Mapping[object, object]", value).values()))
+    return sum(_chars_in(getattr(value, label.name)) for label in fields(cast("DataclassInstance", value)))

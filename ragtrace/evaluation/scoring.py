@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -12,9 +13,19 @@ from typing import Any, NamedTuple
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Closable, Evaluation, Judge, Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.evaluation.cache import was_cached
-from ragtrace.evaluation.judge_client import JudgeClient
+from ragtrace.core.types import (
+    Closable,
+    Evaluation,
+    EvaluatorType,
+    Judge,
+    Judgement,
+    Metric,
+    RagCall,
+    Result,
+    Score,
+    Unscored,
+)
+from ragtrace.evaluation.judge_client import JudgeClient, was_cached
 from ragtrace.system.fair_semaphore import LateError, run_within
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
@@ -22,6 +33,23 @@ from ragtrace.system.threads import BlockingCalls, NoThreadError
 _SLACK = 1e-9
 _LOOP_TURNS = 4
 """Turns of the event loop until a judge with a free place has been asked about the next call."""
+
+
+class Stopwatch:
+    """Judge without labels, for metrics that compute from the call alone, such as latencies."""
+
+    computes = True
+    """Marks a judge that only computes: it needs no deadline, cache or queue."""
+    id, version = "ragtrace", "1"
+    type: EvaluatorType = "deterministic"
+
+    def offers(self, metric: Metric) -> bool:
+        """Return whether *metric* reads no label."""
+        return not metric.needs
+
+    async def judge(self, call: RagCall) -> Judgement:
+        """Return a judgement without labels."""
+        return Judgement()
 
 
 class Evaluator:
@@ -94,33 +122,27 @@ async def evaluate(
     """
     if not call.answer_captured:
         return await _without_answer(evaluator, call, probability)
-    if evaluator.judge_client.computes:
-        return await _evaluate(evaluator, call, probability, begun)
-    async with evaluator.judge_client.admission_queue:  # in a burst, calls wait here, before their time limit starts
-        return await _evaluate(evaluator, call, probability, begun)
-
-
-async def _evaluate(
-    evaluator: Evaluator, call: RagCall, probability: float, begun: Callable[[], object] | None
-) -> Evaluation:
-    if begun is not None:
-        begun()
-    began = perf_counter()
+    client = evaluator.judge_client
     failed: JudgeError | None = None
-    try:
-        judgement = await evaluator.judge_client.ask(call)
-    except JudgeError as error:
-        judgement, failed = Cost.of(error).on_judgement(Judgement()), error
-    took = perf_counter() - began
-    if not evaluator.judge_client.computes:
-        # Judgements arrive in bursts, and scoring them holds the loop: first let the next calls be asked about.
-        for _ in range(_LOOP_TURNS):
-            await asyncio.sleep(0)
-    if failed is None:
-        results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
-    else:
-        why, detail = failed.reason, failed.detail
-        results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
+    # In a burst, calls wait here, before their time limit starts.
+    async with nullcontext() if client.computes else client.admission_queue:
+        if begun is not None:
+            begun()
+        began = perf_counter()
+        try:
+            judgement = await client.ask(call)
+        except JudgeError as error:
+            judgement, failed = Cost.of(error).on_judgement(Judgement()), error
+        took = perf_counter() - began
+        if not client.computes:
+            # Judgements arrive in bursts, and scoring them holds the loop: first let the next calls be asked about.
+            for _ in range(_LOOP_TURNS):
+                await asyncio.sleep(0)
+        if failed is None:
+            results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
+        else:
+            why, detail = failed.reason, failed.detail
+            results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
     return Evaluation(
         evaluator=evaluator.judge.id,
         version=evaluator.judge.version,

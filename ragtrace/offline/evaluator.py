@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from ragtrace.core.types import Askable, Closable, Evaluation, Judge, Metric, RagCall
-from ragtrace.evaluation.scoring import Evaluator, evaluate
-from ragtrace.judges.stopwatch import Stopwatch
+from ragtrace.evaluation.scoring import Evaluator, Stopwatch, evaluate
 from ragtrace.system.fair_semaphore import run_within
 from ragtrace.system.faults import guarded
 

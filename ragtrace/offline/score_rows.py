@@ -16,7 +16,7 @@ from ragtrace.core.cost import Cost
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Evaluation, Result, Score, Unscored
 from ragtrace.core.unscored_reasons import status_of
-from ragtrace.evaluation.cache import CACHED
+from ragtrace.evaluation.judge_client import CACHED
 from ragtrace.metrics import registry
 
 ScoreRow: TypeAlias = "dict[str, Any]"

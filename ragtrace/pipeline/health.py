@@ -15,7 +15,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ragtrace.core.types import Evaluation, RagCall, Score, Unscored
-from ragtrace.judges.stopwatch import Stopwatch
+from ragtrace.evaluation.scoring import Stopwatch
 from ragtrace.system.faults import faults, printable, say
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class Health:
             self._warn_missing("contexts", counts.with_contexts, NO_CONTEXTS, call.workflow)
             self._warn_missing("answer", counts.with_answer, NO_ANSWERS, call.workflow)
         # Times that the stopwatch measured are no scores of an evaluator.
-        judged = (each for each in evaluations if each.evaluator != Stopwatch().id)
+        judged = (each for each in evaluations if each.evaluator != Stopwatch.id)
         scored = any(isinstance(result, Score) for each in judged for result in each.results.values())
         if call.contexts is not None and call.answer_captured and scored:
             self._scored.append(self._clock())

@@ -21,7 +21,7 @@ from ragtrace.core import semconv
 from ragtrace.core.ledger import Ledger, Outcome
 from ragtrace.core.step import CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
-from ragtrace.evaluation.sampler import Sampler
+from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluators, evaluate
 from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall
 from ragtrace.instrument.conversations import Conversations, needs_turns

@@ -26,10 +26,9 @@ from ragtrace.evaluation.metric_selection import (
     offering_judge_hint,
     requested_metrics,
 )
-from ragtrace.evaluation.policy import Sampling, sampling_metrics, warn_of_missing_metrics
-from ragtrace.evaluation.scoring import Evaluator, Evaluators
+from ragtrace.evaluation.sampling import Sampling, sampling_metrics, warn_of_missing_metrics
+from ragtrace.evaluation.scoring import Evaluator, Evaluators, Stopwatch
 from ragtrace.history.source import Source
-from ragtrace.judges.stopwatch import Stopwatch
 from ragtrace.metrics import registry
 from ragtrace.metrics.consistency import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import current, final_stats, install

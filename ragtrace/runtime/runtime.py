@@ -16,8 +16,7 @@ from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
 from ragtrace.estimates import Learner, Plan, RunningMoments
 from ragtrace.evaluation.judge_client import JudgeStatus
-from ragtrace.evaluation.policy import Sampling
-from ragtrace.evaluation.sampler import Sampler
+from ragtrace.evaluation.sampling import Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.instrument.recorder import mark_forked
 from ragtrace.pipeline.health import Health, RecentOutcomes

@@ -13,8 +13,7 @@ from opentelemetry.trace import SpanContext
 
 from ragtrace.alerts.detector import HEAD_START, Detector, alternatives, bet, weights
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.evaluation.policy import Sampling
-from ragtrace.evaluation.sampler import Sampler
+from ragtrace.evaluation.sampling import Sampler, Sampling
 from ragtrace.testing import FakeClock
 from tests.benchmarks.baseline_alerts import lengths, mixed
 from tests.support.alarms import Draw, Floats, binary, bursts, graded, run_lengths, runs, sampled

@@ -19,8 +19,7 @@ from opentelemetry.trace import SpanContext
 
 import ragtrace
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
-from ragtrace.evaluation.budget import Budget
-from ragtrace.evaluation.sampler import Sampler
+from ragtrace.evaluation.sampling import Budget, Sampler
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.watched import GOOD, ask, watch
 

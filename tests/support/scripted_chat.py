@@ -13,11 +13,10 @@ from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import ChunkLabel, Turn
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.judges.llm.chat import Answer
+from ragtrace.judges.llm.chat import Answer, JudgeSession
 from ragtrace.judges.llm.completions import TokenChoice
 from ragtrace.judges.llm.embedder import Embedder
 from ragtrace.judges.llm.families import add_extra_labels
-from ragtrace.judges.llm.judge_session import JudgeSession
 from ragtrace.judges.llm.prompt import Prompt, R
 from ragtrace.metrics import registry
 

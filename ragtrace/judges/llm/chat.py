@@ -1,4 +1,4 @@
-"""`Chat`: sends a `Prompt` to a model and returns its labels, whatever the server can do.
+"""`Chat` sends a `Prompt` to a model and returns its labels; `JudgeSession` adds up the cost of all requests of a call.
 
 A request takes the highest level of `response_format` that the server accepts. The reply is read strictly, and asked
 for once more if it has defects. The answer, or the error, carries the cost of all requests.
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, Final, Generic, NamedTuple, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of
+from ragtrace.core.types import Judgement, Plain
 from ragtrace.judges.llm.completions import Choice, Completion, TokenChoice, read_completion
+from ragtrace.judges.llm.embedder import Embedder, embed
 from ragtrace.judges.llm.json_reading import ReadingError, read_object
-from ragtrace.judges.llm.prompt import Prompt, R
+from ragtrace.judges.llm.prompt import Prompt, R, one_of, record
 from ragtrace.judges.llm.response_format import (
     JSON,
     SCHEMA,
@@ -27,19 +29,18 @@ from ragtrace.judges.llm.response_format import (
     Message,
     ServerHabits,
     habits_of,
-    missing_keys,
     repair_messages,
     request_messages,
     response_format,
 )
-from ragtrace.judges.llm.schemas import one_of, record
 from ragtrace.judges.llm.server_connection import ServerConnection, Transport
 from ragtrace.judges.llm.server_errors import ServerError
 
+AT_ONCE: Final = 4
+"""Most requests about one call at a time."""
 _MOST_LESSONS: Final = 12
 """Requests that one prompt may take to learn what a server rejects."""
 _TOP_LOGPROBS: Final = 20
-_PATH: Final = "/chat/completions"
 _MOST_CHARS_A_TOKEN: Final = 7.0
 """Of prose and JSON in any language; English has 4 to 5. With more, the server did not read all of the request."""
 _SMALLEST_WINDOW: Final = 256
@@ -49,6 +50,9 @@ _FEWEST_CHARS_A_TOKEN: Final = 0.5
 _AMPLE_FOR_TEXT: Final = 2_000
 """Tokens of a verdict in words, with the reasoning before it."""
 _log: Final = logging.getLogger("ragtrace")
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,91 @@ class Chat:
         await self.connection.aclose()
 
 
+class JudgeSession:
+    """Requests about one call, at most four at a time; their cost adds up whether they succeed or fail.
+
+    Args:
+        embedder: None: labels that need embeddings are `no_embedder`.
+    """
+
+    def __init__(self, chat: Chat, embedder: Embedder | None = None) -> None:
+        self._chat, self.embedder = chat, embedder
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self.cost = Cost()
+        self.attributes: dict[str, Plain] = {}
+        """Which model answered last, and whether a server seems to have read only a part of a request."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model that is asked."""
+        return self._chat.model
+
+    async def ask(self, prompt: Prompt[R]) -> Answer[R]:
+        """Return the model's answer to *prompt*; raises a `JudgeError` if there is none that can be read."""
+        async with self._slots:
+            answer = await self._charged(self._chat.ask(prompt))
+        self.cost += answer.cost
+        self.attributes["judge_model"] = answer.model
+        if answer.input_truncated:
+            self.attributes["judge_input_truncated"] = True
+        return answer
+
+    async def text(self, system: str, user: str) -> str:
+        """Return what the model writes in its own words; raises a `JudgeError` if it writes nothing."""
+        async with self._slots:
+            text, cost = await self._charged(self._chat.text(system, user))
+        self.cost += cost
+        return text
+
+    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> object:
+        """Return what *embedder* makes of *texts*, unchecked."""
+        vectors, cost = await self._charged(embed(embedder, texts))
+        self.cost += cost
+        return vectors
+
+    async def _charged(self, work: Awaitable[T]) -> T:
+        """Wait for *work*; add what it cost if it fails."""
+        try:
+            return await work
+        except JudgeError as error:
+            self.cost += Cost.of(error)
+            raise
+
+    def charge(self, judgement: Judgement) -> Judgement:
+        """Return *judgement* with the cost and the attributes of this session."""
+        cost = self.cost if self.cost.n_calls else Cost(cost_usd=0.0)
+        return cost.on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
+
+
+async def in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Sequence[S]) -> list[T]:
+    """Return the answer of *ask* to *items*, or those to each half of them if the first was cut off.
+
+    Raises:
+        JudgeError: as *ask*; `truncated` if there is no half, or a half is cut off too.
+    """
+    try:
+        return [await ask(items)]
+    except JudgeError as error:
+        if error.reason != "truncated" or len(items) < 2:
+            raise
+    middle = len(items) // 2
+    return [await ask(items[:middle]), await ask(items[middle:])]
+
+
+async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all *works*; the first that raises cancels the others and waits for them."""
+    if len(works) == 1:
+        return [await works[0]]
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
 class _AnyObject(NamedTuple):
     """Reply to the probe: an object whose key "ok" is "yes"."""
 
@@ -197,19 +286,24 @@ class _Reading(Generic[R]):
     """One reply of the model and what could be read of it."""
 
     choice: Choice
-    data: dict[str, Any] | None
-    """The JSON object; None: there is none."""
     reply: R | None
+    """None: there is no JSON object."""
     defects: list[str]
+    missing: list[str]
+    """Top-level keys of the schema that the reply lacks."""
     error: ReadingError | None = None
+
+    @property
+    def breaks_schema(self) -> bool:
+        return self.reply is None or bool(self.missing)
 
 
 class _Exchange(Generic[R]):
     """The requests that one prompt takes, and their cost."""
 
     def __init__(self, chat: Chat, prompt: Prompt[R]) -> None:
-        self._chat, self._prompt = chat, prompt
-        self._price = chat.price
+        self._chat, self._prompt, self._price = chat, prompt, chat.price
+        self._required = list(cast("Sequence[str]", prompt.schema.get("required", ())))
         self._model = ""
         self._input_truncated = False
         self.cost = Cost()
@@ -221,9 +315,7 @@ class _Exchange(Generic[R]):
         best = next((reading for reading in readings if not reading.defects), readings[0])
         if best.defects:
             best, level = await self._repair(best, level)
-        required: Any = self._prompt.schema.get("required", ())
-        alien = best.data is None or (required and len(missing_keys(self._prompt.schema, best.data)) == len(required))
-        if best.reply is None or alien:
+        if best.reply is None or (self._required and best.missing == self._required):
             raise best.error or JudgeError("unparsable", "; ".join(best.defects)[:200], retryable=False)
         good = tuple(one.reply for one in readings if one.reply is not None and not one.defects)
         return Answer(
@@ -254,31 +346,28 @@ class _Exchange(Generic[R]):
         try:
             data = read_object(choice.text)
         except ReadingError as error:
-            return _Reading(choice, None, None, [error.detail], error)
+            return _Reading(choice, None, [error.detail], self._required, error)
         reply = self._prompt.read(data)
-        lacks = [f"the key {key!r} is missing" for key in missing_keys(self._prompt.schema, data)]
-        return _Reading(choice, data, reply, [*lacks, *reply.defects])
+        missing = [key for key in self._required if key not in data]
+        return _Reading(choice, reply, [*(f"the key {key!r} is missing" for key in missing), *reply.defects], missing)
 
     async def _repair(self, first: _Reading[R], level: int) -> tuple[_Reading[R], int]:
         """Ask again, listing the defects of the *first* reply; return that reply if it has fewer than the second."""
         # The server did not keep to the schema: no object, or a part of it is missing. The model never saw the schema.
-        ignored = level == SCHEMA < self._chat.lowest_level and self._breaks_schema(first)
+        ignored = level == SCHEMA < self._chat.lowest_level and first.breaks_schema
         lower = JSON if ignored else level
         try:
             completion, level = await self.complete(lower, samples=1, repair=first)
             second = self._read(completion.choices[0])
         except JudgeError:
-            if first.data is None:
+            if first.reply is None:
                 raise
             return first, level
-        if first.data is not None and (second.data is None or len(second.defects) > len(first.defects)):
+        if first.reply is not None and (second.reply is None or len(second.defects) > len(first.defects)):
             return first, level
-        if ignored and second.data is not None and not self._breaks_schema(second):
+        if ignored and not second.breaks_schema:
             self._chat.habits.level = max(self._chat.habits.level, lower)
         return second, level
-
-    def _breaks_schema(self, reading: _Reading[R]) -> bool:
-        return reading.data is None or bool(missing_keys(self._prompt.schema, reading.data))
 
     async def complete(
         self, highest: int, *, samples: int | None = None, repair: _Reading[R] | None = None
@@ -289,12 +378,11 @@ class _Exchange(Generic[R]):
             highest: level to begin with, unless the server is known to need a lower one.
             repair: the reply to correct; None: this is the first request.
         """
-        chat, prompt = self._chat, self._prompt
+        chat, prompt, habits = self._chat, self._prompt, self._chat.habits
         ample = prompt.ample_tokens
-        if chat.max_tokens or chat.habits.reasons or chat.extra_body.keys() & TOKENS_NAMES:
+        if chat.max_tokens or habits.reasons or chat.extra_body.keys() & TOKENS_NAMES:
             ample = None  # the user set a limit, or there is none
         for _ in range(_MOST_LESSONS):
-            habits = chat.habits
             level = max(highest, min(habits.level, chat.lowest_level))
             messages = request_messages(prompt.system, prompt.user, prompt.schema, level)
             if repair is not None:
@@ -335,8 +423,9 @@ class _Exchange(Generic[R]):
 
     async def _post(self, body: dict[str, object]) -> Completion:
         record_cost(Cost(1))  # at once: a request that is cancelled while it waits cannot be recorded later
+        chat = self._chat
         try:
-            completion = read_completion(await self._chat.connection.post(_PATH, body))
+            completion = read_completion(await chat.connection.post("/chat/completions", body))
         except JudgeError as error:
             # A reply that was read in part, or came too late, may have been charged for all the same.
             self.cost += cost_of_refusal(self._price) if isinstance(error, ServerError) else Cost(1)
@@ -349,19 +438,15 @@ class _Exchange(Generic[R]):
         read = completion.usage.input_tokens if completion.usage is not None else 0
         if _SMALLEST_WINDOW <= read < chars / _MOST_CHARS_A_TOKEN:
             self._input_truncated = True
-            self._warn_of_small_window(read, chars)
+            if not chat.habits.cuts_input:
+                chat.habits.cuts_input = True
+                _log.warning(
+                    "judge %s at %s counted %d tokens of a request of %d characters: it seems to read only a part of "
+                    "it. Its scores carry the attribute judge_input_truncated; enlarge its context window (Ollama: "
+                    "OLLAMA_CONTEXT_LENGTH=16384), or lower max_input_chars=",
+                    *(chat.model, chat.server, read, chars),
+                )
         return completion
-
-    def _warn_of_small_window(self, read: int, chars: int) -> None:
-        chat = self._chat
-        if not chat.habits.cuts_input:
-            chat.habits.cuts_input = True
-            _log.warning(
-                "judge %s at %s counted %d tokens of a request of %d characters: it seems to read only a part of it. "
-                "Its scores carry the attribute judge_input_truncated; enlarge its context window (Ollama: "
-                "OLLAMA_CONTEXT_LENGTH=16384), or lower max_input_chars=",
-                *(chat.model, chat.server, read, chars),
-            )
 
 
 def _spent_on_reasoning(completion: Completion, ample: int, *, in_json: bool) -> bool:

@@ -1,4 +1,4 @@
-"""`ExtraLabels`: labels of a call beside those of the main reply, and what their replies have in common.
+"""`ExtraLabels`: labels of a call beside those of the main reply, and the requests that they take.
 
 The texts that a prompt shows are hostile: they stand as data under a random key, without invisible characters;
 instructions stand in the system message alone.
@@ -6,32 +6,24 @@ instructions stand in the system message alone.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall
-from ragtrace.judges.llm.chat import Answer
+from ragtrace.judges.llm.chat import Answer, JudgeSession, in_halves
 from ragtrace.judges.llm.invisible_chars import without_invisible
-from ragtrace.judges.llm.judge_session import JudgeSession, in_halves
-from ragtrace.judges.llm.prompt import MOST_TOKENS, Prompt, R, user_message
+from ragtrace.judges.llm.prompt import MOST_TOKENS, Prompt, R, Schema, user_message
 from ragtrace.judges.llm.prompt_input import PromptInput
 from ragtrace.judges.llm.prompts import extra_instructions
-from ragtrace.judges.llm.schemas import Schema
 
-MOST_ITEMS: Final = 200
-"""Entries of a list; a longer one is no reply to one call."""
-TEXT_CHARS: Final = 500
 MOST_UNJUDGED: Final = 0.2
 """Share of the items that the model wrote that may be invalid."""
 LONGEST_CHARS: Final = 32_000
 """Characters shown of an answer or a reference; a longer one is cut, and an attribute says so."""
-_SHOWN_CHARS: Final = 40
-_MOST_DEFECTS: Final = 1_000
 
 T = TypeVar("T")
-L = TypeVar("L", bound=str)
 
 
 @dataclass(slots=True)
@@ -105,13 +97,6 @@ class LabelFamily(NamedTuple):
     find: Callable[[ExtraLabels], Awaitable[None]]
 
 
-class LabelsById(NamedTuple):
-    """The label of each item by its id (None: unjudged), and the defects of the reply they were read from."""
-
-    labels: dict[str, Any]
-    defects: list[str]
-
-
 def _ample_tokens(data: Mapping[str, object]) -> int:
     """Return more tokens than an honest reply about *data* has: restated texts, or a label for every pair of items."""
     lists = {name: len(cast("list[object]", value)) for name, value in data.items() if isinstance(value, list)}
@@ -129,59 +114,3 @@ async def in_batches(
         for labels in await in_halves(ask, items[start : start + size]):
             merged |= labels
     return merged
-
-
-# --- reading replies -------------------------------------------------------------------------------------------------
-
-
-def records(data: Mapping[str, Any], key: str, defects: list[str]) -> list[Mapping[str, Any]] | None:
-    """Return the objects in the list *key* of a reply; None if there is no such list.
-
-    An entry that is no object is a defect, and an empty object: it counts as one that cannot be used.
-    """
-    found: object = data.get(key)
-    if not isinstance(found, list):
-        defects.append(f"{key} is missing or not a list")
-        return None
-    items = cast("list[object]", found)
-    if len(items) > MOST_ITEMS:
-        defects.append(f"{key} has {len(items)} entries; give at most {MOST_ITEMS}")
-    if not all(isinstance(item, Mapping) for item in items[:MOST_ITEMS]):
-        defects.append(f"{key} has entries that are no objects")
-    return [cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {} for item in items[:MOST_ITEMS]]
-
-
-def labels_by_id(
-    data: Mapping[str, Any], key: str, field_name: str, ids: Collection[str], labels: Sequence[L], defects: list[str]
-) -> dict[str, L | None]:
-    """Return the label of each of *ids*; None, and a defect, if it has none, an unknown one, or two that differ."""
-    given: dict[str, set[Any]] = {name: set() for name in ids}
-    for record in records(data, key, defects) or ():
-        name, label = record.get("id"), record.get(field_name)
-        if not isinstance(name, str) or name not in given:
-            note(defects, f"{key}: no id {shown(name)} was asked for")
-        elif not isinstance(label, str) or label not in labels:
-            given[name].add(None)
-            note(defects, f"{key}: {field_name} of {name} must be one of {', '.join(labels)}, got {shown(label)}")
-        else:
-            given[name].add(label)
-    for name, found in given.items():
-        if len(found) != 1:
-            note(defects, f"{key}: {name} {'has different labels' if found else 'is missing'}")
-    return {name: next(iter(found)) if len(found) == 1 else None for name, found in given.items()}
-
-
-def one_line(value: object) -> str:
-    """Return a text that the model wrote, on one line, without invisible characters; "" if *value* is no text."""
-    return " ".join(without_invisible(value).split())[:TEXT_CHARS] if isinstance(value, str) else ""
-
-
-def note(defects: list[str], defect: str) -> None:
-    """Add *defect* up to a limit; the number of defects decides which of two replies is better."""
-    if len(defects) < _MOST_DEFECTS:
-        defects.append(defect)
-
-
-def shown(value: object) -> str:
-    """Return a value of the reply for a defect, short enough to be sent back."""
-    return repr(value)[:_SHOWN_CHARS] if isinstance(value, (str, int, float, bool, type(None))) else "no text"

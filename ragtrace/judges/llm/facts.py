@@ -1,45 +1,37 @@
-"""Claims of answer and reference: what each text says of the other's, and which chunks entail them."""
+"""Short facts that the model lists and then labels: claims of answer and reference, and nuggets of the chunks.
+
+Claims: what each text says of the other's, and which chunks entail them. Nuggets: facts in the retrieved chunks that a
+good answer should contain, and which of them the answer has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.labels import Entailments, Fact, FactLabel
-from ragtrace.core.types import Document
-from ragtrace.judges.llm.extra_labels import (
-    MOST_UNJUDGED,
-    ExtraLabels,
-    LabelFamily,
-    LabelsById,
-    in_batches,
-    labels_by_id,
-    note,
-    one_line,
-    records,
-    shown,
-)
-from ragtrace.judges.llm.judge_session import together
-from ragtrace.judges.llm.prompt import listed, numbered
+from ragtrace.core.labels import Entailments, Fact, FactLabel, Importance, Nugget, NuggetSupport
+from ragtrace.judges.llm.chat import together
+from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily, in_batches
+from ragtrace.judges.llm.prompt import YES_NO, list_of, listed, numbered, one_of, packed, record, text
 from ragtrace.judges.llm.prompt_input import Chunk
-from ragtrace.judges.llm.schemas import YES_NO, list_of, one_of, record, text
+from ragtrace.judges.llm.reply_reader import LabelsById, ReplyReader, one_line, shown
 
-SIDES: Final = ("answer", "reference")
-BATCH: Final = 60
+BATCH_CHARS: Final = 48_000
+"""Characters of chunks in one request."""
+CLAIMS_AT_A_TIME: Final = 60
 """Claims in one request."""
 MOST_CELLS: Final = 240
 """Pairs of a chunk and a claim in one request."""
-BATCH_CHARS: Final = 48_000
-"""Characters of chunks in one request."""
+SIDES: Final = ("answer", "reference")
+_FIELD: Final = {"answer": "answer_facts", "reference": "reference_facts"}
 _LABELS: Final[tuple[FactLabel, ...]] = ("entailment", "neutral", "contradiction")
 _CLAIMS: Final = record(answer=list_of(id=text(), text=text()), reference=list_of(id=text(), text=text()))
 _VERDICTS: Final = list_of(id=text(), label=one_of(_LABELS))
 _FACTS: Final = record(answer=_VERDICTS, reference=_VERDICTS)
 _ENTAILED: Final = list_of(id=text(), entails=one_of(YES_NO))
 _ENTAILMENTS: Final = record(chunks=list_of(id=text(), answer=_ENTAILED, reference=_ENTAILED))
-_FIELD: Final = {"answer": "answer_facts", "reference": "reference_facts"}
 
 Row: TypeAlias = tuple[tuple[bool | None, ...], tuple[bool | None, ...]]
 """Of one chunk: whether it entails each claim of the answer, and each of the reference."""
@@ -59,22 +51,22 @@ class ClaimsReply(NamedTuple):
 
 def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
     """Return the claims of both texts in a reply, which may be any JSON object."""
+    reader = ReplyReader(data)
     claims: dict[str, tuple[str, ...] | None] = {}
     reasons: dict[str, str] = {}
-    defects: list[str] = []
     invalid = 0
     for side in SIDES:
-        found = records(data, side, defects)
-        texts = [one_line(entry.get("text")) for entry in found or ()]
+        entries = reader.entries(side)
+        texts = [one_line(entry.get("text")) for entry in entries or ()]
         blank = texts.count("")
         invalid += blank
-        claims[side] = tuple(dict.fromkeys(claim for claim in texts if claim))
+        claims[side] = tuple(dict.fromkeys(filter(None, texts)))
         if blank:
-            note(defects, f"{side}: {blank} claims have no text")
-        if found is None or blank > MOST_UNJUDGED * len(texts):
+            reader.defect(f"{side}: {blank} claims have no text")
+        if entries is None or blank > MOST_UNJUDGED * len(texts):
             claims[side] = None
-            reasons[side] = "unparsable" if found is None else "too_many_unjudged"
-    return ClaimsReply(claims, reasons, defects, invalid)
+            reasons[side] = "unparsable" if entries is None else "too_many_unjudged"
+    return ClaimsReply(claims, reasons, reader.defects, invalid)
 
 
 async def find_facts(extra: ExtraLabels) -> None:
@@ -94,13 +86,10 @@ async def find_facts(extra: ExtraLabels) -> None:
     await together(work)
 
 
-# --- claims against the other text -----------------------------------------------------------------------------------
-
-
 async def _verify(
     extra: ExtraLabels, texts: Mapping[str, str], ids: Mapping[str, Mapping[str, str]], sides: Sequence[str]
 ) -> None:
-    claims = [(side, name) for side in sides for name in ids[side]]
+    """Compare the claims of *sides* with the other text."""
 
     async def ask(some: Sequence[tuple[str, str]]) -> dict[str, Any]:
         asked = {side: {name: ids[side][name] for part, name in some if part == side} for side in SIDES}
@@ -108,7 +97,7 @@ async def _verify(
         return (await extra.ask("facts", data, _FACTS, partial(read_facts, asked=asked))).reply.labels
 
     try:
-        labels = await in_batches(claims, BATCH, ask)
+        labels = await in_batches([(side, name) for side in sides for name in ids[side]], CLAIMS_AT_A_TIME, ask)
     except JudgeError as error:
         extra.fail(error, (_FIELD[side] for side in sides))
         return
@@ -118,14 +107,12 @@ async def _verify(
 
 def read_facts(data: Mapping[str, Any], asked: Mapping[str, Mapping[str, str]]) -> LabelsById:
     """Return the labels of all claims in a reply, which may be any JSON object."""
-    defects: list[str] = []
+    reader = ReplyReader(data)
     labels: dict[str, FactLabel | None] = {}
     for side in SIDES:
-        labels |= labels_by_id(data, side, "label", asked[side], _LABELS, defects)
-    return LabelsById(labels, defects)
-
-
-# --- chunks against claims -------------------------------------------------------------------------------------------
+        found = reader.labels(side, asked[side], {"label": _LABELS})
+        labels |= found["label"] if found else dict.fromkeys(asked[side])
+    return LabelsById(labels, reader.defects)
 
 
 async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], reference: Mapping[str, str]) -> None:
@@ -145,72 +132,155 @@ async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], refer
 
     rows: dict[str, Row] = {}
     try:
-        for batch in _batches(chunks, len(answer) + len(reference)):
+        for batch in packed(chunks, BATCH_CHARS, max(1, MOST_CELLS // (len(answer) + len(reference)))):
             rows |= await in_batches(batch, len(batch), ask)
     except JudgeError as error:
         extra.fail(error, ("entailments",))
         return
-    extra.labels["entailments"] = _matrices(extra, rows, len(answer), len(reference))
+    # One row a distinct passage as it was retrieved: two may differ in invisible characters only.
+    by_rank = {chunk.rank: rows[chunk.id] for chunk in chunks}
+    distinct: dict[str, int] = {}
+    for rank, document in enumerate(extra.call.contexts or ()):
+        if folded := " ".join(document.text.split()):
+            distinct.setdefault(folded, rank)
+    nothing: Row = (False,) * len(answer), (False,) * len(reference)
+    firsts = [(extra.input.same_as or ())[rank] for rank in distinct.values()]
+    found = [nothing if first is None else by_rank[first] for first in firsts]
+    extra.labels["entailments"] = Entailments(tuple(row[0] for row in found), tuple(row[1] for row in found))
 
 
 def read_rows(
     data: Mapping[str, Any], ids: Sequence[str], answer: Mapping[str, str], reference: Mapping[str, str]
 ) -> LabelsById:
     """Return one row a chunk out of a reply, which may be any JSON object; a missing or doubled row is unjudged."""
-    defects: list[str] = []
+    reader = ReplyReader(data)
     given: dict[str, list[Mapping[str, Any]]] = {name: [] for name in ids}
-    for entry in records(data, "chunks", defects) or ():
+    for entry in reader.entries("chunks") or ():
         name = entry.get("id")
         if isinstance(name, str) and name in given:
             given[name].append(entry)
         else:
-            note(defects, f"chunks: no id {shown(name)} was asked for")
+            reader.defect(f"chunks: unknown id {shown(name)}")
     rows: dict[str, Row] = {}
     for name, entries in given.items():
         if len(entries) != 1:
-            note(defects, f"chunks: {name} is {'missing' if not entries else 'there more than once'}")
-        only = entries[0] if len(entries) == 1 else None
-        rows[name] = _row(only, answer, defects, "answer"), _row(only, reference, defects, "reference")
-    return LabelsById(rows, defects)
+            reader.defect(f"chunks: {name} is {'there more than once' if entries else 'missing'}")
+            rows[name] = (None,) * len(answer), (None,) * len(reference)
+            continue
+        row = ReplyReader(entries[0])
+        sides: list[tuple[bool | None, ...]] = []
+        for side, claims in (("answer", answer), ("reference", reference)):
+            found = row.labels(side, claims, {"entails": YES_NO})
+            labels = found["entails"] if found else dict.fromkeys(claims)
+            sides.append(tuple(None if label is None else label == "yes" for label in labels.values()))
+        reader.defects += row.defects
+        rows[name] = sides[0], sides[1]
+    return LabelsById(rows, reader.defects)
 
 
-def _row(
-    entry: Mapping[str, Any] | None, claims: Mapping[str, str], defects: list[str], side: str
-) -> tuple[bool | None, ...]:
-    if entry is None:
-        return (None,) * len(claims)
-    labels = labels_by_id(entry, side, "entails", claims, YES_NO, defects)
-    return tuple(None if label is None else label == "yes" for label in labels.values())
+CLAIMS: Final = LabelFamily(frozenset({"answer_facts", "reference_facts", "entailments"}), find_facts)
 
 
-def _batches(chunks: Sequence[Chunk], claims: int) -> Iterator[list[Chunk]]:
-    most = max(1, MOST_CELLS // max(1, claims))
-    batch: list[Chunk] = []
-    for chunk in chunks:
-        if batch and (len(batch) >= most or sum(len(c.text) for c in batch) + len(chunk.text) > BATCH_CHARS):
-            yield batch
-            batch = []
-        batch.append(chunk)
-    if batch:
-        yield batch
+# --- nuggets ---------------------------------------------------------------------------------------------------------
+
+MOST_WRITTEN: Final = 30
+MOST_KEPT: Final = 20
+MOST_WORDS: Final = 12
+_IMPORTANCES: Final[tuple[Importance, ...]] = ("vital", "okay")
+_SUPPORTS: Final[tuple[NuggetSupport, ...]] = ("support", "partial_support", "not_support")
+_WRITING: Final = record(nuggets=list_of(id=text(), text=text(), importance=one_of(_IMPORTANCES)))
+_ASSIGNING: Final = record(assignments=list_of(id=text(), assignment=one_of(_SUPPORTS)))
 
 
-def _matrices(extra: ExtraLabels, rows: Mapping[str, Row], answer: int, reference: int) -> Entailments:
-    """Return one row a distinct passage as it was retrieved: two may differ in invisible characters only."""
-    by_rank = {chunk.rank: rows[chunk.id] for chunk in extra.input.chunks}
-    nothing: Row = (False,) * answer, (False,) * reference
-    same_as = extra.input.same_as or ()
-    firsts = [same_as[rank] for rank in _distinct(extra.call.contexts or ())]
-    found = [nothing if first is None else by_rank[first] for first in firsts]
-    return Entailments(tuple(row[0] for row in found), tuple(row[1] for row in found))
+class NuggetsReply(NamedTuple):
+    """Nuggets that the model wrote from chunks."""
+
+    nuggets: dict[str, Importance]
+    """By text, in their order."""
+    invalid: int
+    """Entries that cannot be used."""
+    listed: bool
+    """Whether the reply has a list of nuggets."""
+    defects: list[str]
 
 
-def _distinct(contexts: Sequence[Document]) -> list[int]:
-    seen: dict[str, int] = {}
-    for rank, document in enumerate(contexts):
-        if folded := " ".join(document.text.split()):
-            seen.setdefault(folded, rank)
-    return list(seen.values())
+def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
+    """Return the nuggets in a reply, which may be any JSON object. Equal texts are one nugget."""
+    reader = ReplyReader(data)
+    entries = reader.entries("nuggets")
+    nuggets: dict[str, Importance] = {}
+    split: set[str] = set()
+    invalid = 0
+    if len(entries or ()) > MOST_WRITTEN:
+        reader.defect(f"there are {len(entries or ())} nuggets; give the {MOST_WRITTEN} most important")
+    for index, entry in enumerate((entries or ())[:MOST_WRITTEN]):
+        words = one_line(entry.get("text"))
+        importance = reader.label(entry.get("importance"), _IMPORTANCES, f"nuggets[{index}].importance")
+        fits = 1 <= len(words.split()) <= MOST_WORDS
+        if not fits:
+            reader.defect(f"a nugget has 1 to {MOST_WORDS} words, got {shown(words)}")
+        if not fits or importance is None:
+            invalid += 1
+        elif nuggets.setdefault(words, importance) != importance:
+            reader.defect(f"the nugget {shown(words)} is both vital and okay")
+            split.add(words)
+    kept: dict[str, Importance] = {words: importance for words, importance in nuggets.items() if words not in split}
+    return NuggetsReply(kept, invalid + len(split), entries is not None, reader.defects)
 
 
-FAMILY: Final = LabelFamily(frozenset({"answer_facts", "reference_facts", "entailments"}), find_facts)
+def read_assignments(data: Mapping[str, Any], ids: Sequence[str]) -> LabelsById:
+    """Return how far the answer has each nugget, out of a reply, which may be any JSON object."""
+    reader = ReplyReader(data)
+    found = reader.labels("assignments", ids, {"assignment": _SUPPORTS})
+    return LabelsById(found["assignment"] if found else dict.fromkeys(ids), reader.defects)
+
+
+async def find_nuggets(extra: ExtraLabels) -> None:
+    """Write the nuggets from the chunks that are related to the query, then look for them in the answer."""
+    if not extra.input.query or not extra.input.answer.strip() or not extra.input.chunks:
+        return
+    nuggets = await _write(extra)
+    if isinstance(nuggets, str):
+        extra.reasons["nuggets"] = nuggets
+        return
+    ids = numbered("n", nuggets)
+    supports: dict[str, NuggetSupport | None] = dict.fromkeys(ids, "not_support")
+    if not extra.declined:
+        answer = extra.shown("answer", extra.call.answer)
+
+        async def assign(some: Sequence[str]) -> dict[str, Any]:
+            given = listed({name: ids[name] for name in some})
+            data = {"query": extra.input.query, "answer": answer, "nuggets": given}
+            return (await extra.ask("assignments", data, _ASSIGNING, partial(read_assignments, ids=some))).reply.labels
+
+        supports = await in_batches(list(ids), MOST_KEPT, assign)
+    extra.labels["nuggets"] = tuple(Nugget(words, nuggets[words], supports[name]) for name, words in ids.items())
+
+
+async def _write(extra: ExtraLabels) -> dict[str, Importance] | str:
+    """Return at most `MOST_KEPT` nuggets of the chunks with a grade of 1 or more, vital ones first; or a reason."""
+    labels, chunks = extra.judgement.chunks, extra.input.chunks
+    if labels is None or any(chunk.rank >= len(labels) for chunk in chunks):
+        reasons = extra.judgement.reasons
+        return reasons.get("chunks") or reasons.get("") or "unparsable"
+    grades = [labels[chunk.rank].grade for chunk in chunks]
+    if grades.count(None) > MOST_UNJUDGED * len(grades):
+        return "too_many_unjudged"
+    nuggets: dict[str, Importance] = {}
+    invalid = 0
+    for batch in packed([chunk for chunk, grade in zip(chunks, grades, strict=True) if grade], BATCH_CHARS):
+        data = {"query": extra.input.query, "chunks": listed({chunk.id: chunk.text for chunk in batch})}
+        written = (await extra.ask("nuggets", data, _WRITING, read_nuggets)).reply
+        if not written.listed:
+            return "unparsable"
+        invalid += written.invalid
+        nuggets |= {words: label for words, label in written.nuggets.items() if words not in nuggets}
+    if invalid:
+        extra.attributes["invalid_nuggets"] = invalid
+    if invalid > MOST_UNJUDGED * (invalid + len(nuggets)):
+        return "too_many_unjudged"
+    ranked = sorted(nuggets, key=lambda words: _IMPORTANCES.index(nuggets[words]))
+    return {words: nuggets[words] for words in ranked[:MOST_KEPT]}
+
+
+NUGGETS: Final = LabelFamily(frozenset({"nuggets"}), find_nuggets)

@@ -9,18 +9,18 @@ from typing import Final
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, Metric, RagCall
-from ragtrace.judges.llm import facts, intentions, nuggets, questions, ratings
+from ragtrace.judges.llm import facts, intentions, questions, ratings
+from ragtrace.judges.llm.chat import JudgeSession
 from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily
-from ragtrace.judges.llm.judge_session import JudgeSession
 from ragtrace.judges.llm.prompt_input import prepare
 
 FAMILIES: Final[tuple[LabelFamily, ...]] = (
-    questions.FAMILY,
-    questions.REFERENCE_FAMILY,
-    nuggets.FAMILY,
-    ratings.FAMILY,
-    intentions.FAMILY,
-    facts.FAMILY,
+    questions.QUESTIONS,
+    questions.REFERENCE_COSINE,
+    facts.NUGGETS,
+    ratings.RATINGS,
+    intentions.INTENTIONS,
+    facts.CLAIMS,
 )
 FIELDS: Final = frozenset[str]().union(*(family.fields for family in FAMILIES))
 """Fields of a judgement that `add_extra_labels` can fill."""

@@ -9,7 +9,7 @@ that write no JSON get one statement a request and reply in one word.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, TypeVar, cast
 
@@ -18,13 +18,12 @@ from ragtrace.core.labels import Support
 from ragtrace.judges.lexical.lexicon import Lexicon
 from ragtrace.judges.lexical.statements import statements
 from ragtrace.judges.lexical.text import language
+from ragtrace.judges.llm.chat import JudgeSession, in_halves, together
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.json_reading import ReadingError, parse_verdict
-from ragtrace.judges.llm.judge_session import JudgeSession, in_halves, together
-from ragtrace.judges.llm.main_prompt import LabelTask
-from ragtrace.judges.llm.main_reply import UNJUDGED, ExtractedStatement, MainReply, Verdict, main_prompt
+from ragtrace.judges.llm.main_reply import UNJUDGED, ExtractedStatement, LabelTask, MainReply, Verdict, main_prompt
 from ragtrace.judges.llm.merging import Extraction, Verification, extraction, verification, vote
-from ragtrace.judges.llm.prompt import user_message
+from ragtrace.judges.llm.prompt import packed, user_message
 from ragtrace.judges.llm.prompt_input import Chunk, PromptInput, Unit
 from ragtrace.judges.llm.prompts import system_message
 
@@ -329,18 +328,3 @@ def evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
     groups = -(-len(items) // most)
     size = -(-len(items) // max(1, groups))
     return [items[at : at + size] for at in range(0, len(items), max(1, size))]
-
-
-def packed(items: Sequence[T], chars: int) -> Iterator[Sequence[T]]:
-    """Yield *items*, in order, in groups of at most *chars* characters, or of one."""
-    group: list[T] = []
-    total = 0
-    for item in items:
-        length = len(getattr(item, "text", ""))
-        if group and total + length > chars:
-            yield group
-            group, total = [], 0
-        group.append(item)
-        total += length
-    if group:
-        yield group

@@ -1,8 +1,7 @@
-"""Reads the main reply: any JSON to labels and a list of defects. Never raises, and never fills in a default.
+"""The main reply: what one request shows the model and asks it to label, and the labels in any JSON that comes back.
 
-Items that the request enumerates (sentences, chunks, citations, given statements) are looked up by id: an id without
-exactly one valid label is unjudged, an id that is not in the request is a defect and nothing else. Statements that the
-model wrote are numbered by their place; an entry that is no statement is an unjudged statement without a text.
+Statements that the model wrote are numbered by their place; an entry that is no statement is an unjudged statement
+without a text.
 """
 
 from __future__ import annotations
@@ -10,37 +9,121 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from ragtrace.core.labels import AnswerLabel, CitationSupport, Relevance, SentenceRelevance, Support
 from ragtrace.judges.lexical.text import language
 from ragtrace.judges.llm.invisible_chars import without_invisible
-from ragtrace.judges.llm.main_prompt import (
-    ANSWER_LABELS,
-    CITATION_SUPPORTS,
-    LEVELS,
-    NAMES,
-    RELEVANCES,
-    SCHEMAS,
-    SENTENCE_RELEVANCES,
-    SUPPORTS,
-    LabelTask,
+from ragtrace.judges.llm.prompt import (
+    MOST_TOKENS,
+    YES_NO,
+    Prompt,
+    Schema,
+    list_of,
+    listed,
+    one_of,
+    record,
+    text,
+    texts,
+    user_message,
 )
-from ragtrace.judges.llm.prompt import Prompt, user_message
-from ragtrace.judges.llm.prompt_input import Chunk, Unit
-from ragtrace.judges.llm.prompts import system_message
+from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit
+from ragtrace.judges.llm.prompts import Kind, system_message
 from ragtrace.judges.llm.quotes import TextTerms, absent_terms, occurs, overlaps, too_short
-from ragtrace.judges.llm.schemas import YES_NO
+from ragtrace.judges.llm.reply_reader import MOST_ENTRIES, ReplyReader, one_line, shown
 
-MOST_STATEMENTS: Final = 1_000
-"""Entries of a list; a longer one is no judgement of one answer."""
-_TEXT_CHARS: Final = 500
 _QUOTE_CHARS: Final = 1_000
-_SHOWN_CHARS: Final = 40
 _SAMPLE_CHARS: Final = 500
 """Characters that are enough to tell a language."""
 
-L = TypeVar("L")
+SENTENCE_RELEVANCES: Final[tuple[SentenceRelevance, ...]] = ("yes", "background", "no", "filler")
+RELEVANCES: Final[tuple[Relevance, ...]] = ("yes", "background", "no")
+SUPPORTS: Final[tuple[Support, ...]] = ("supported", "partial", "contradicted", "not_found")
+LEVELS: Final = ("0", "1", "2", "3")
+CITATION_SUPPORTS: Final[tuple[CitationSupport, ...]] = ("full", "partial", "none")
+ANSWER_LABELS: Final[tuple[AnswerLabel, ...]] = ("answered", "abstained")
+
+# The evidence comes before the label that it is for: a model decides as it writes.
+_SENTENCES: Final = list_of(id=text(), relevant=one_of(SENTENCE_RELEVANCES))
+_STATEMENT: Final[Mapping[str, Schema]] = {
+    "sentence_ids": texts(),
+    "text": text(),
+    "checkable": one_of(YES_NO),
+    "relevant": one_of(RELEVANCES),
+}
+_VERDICT: Final[Mapping[str, Schema]] = {"evidence_chunk_ids": texts(), "quote": text(), "support": one_of(SUPPORTS)}
+_CHUNKS: Final = list_of(id=text(), contradicted=one_of(YES_NO), grade=one_of(LEVELS))
+_CITATIONS: Final = list_of(id=text(), support=one_of(CITATION_SUPPORTS))
+_ANSWER: Final[Mapping[str, Schema]] = {"answer_rating": one_of(LEVELS), "answer_label": one_of(ANSWER_LABELS)}
+
+NAMES: Final[Mapping[Kind, str]] = {
+    "full": "ragtrace_judgement",
+    "extract": "ragtrace_extraction",
+    "verify": "ragtrace_verification",
+    "contradicted": "ragtrace_contradiction",
+}
+SCHEMAS: Final[Mapping[Kind, Schema]] = {
+    "full": record(
+        sentences=_SENTENCES,
+        statements=list_of(id=text(), **_STATEMENT, **_VERDICT),
+        chunks=_CHUNKS,
+        citations=_CITATIONS,
+        **_ANSWER,
+    ),
+    "extract": record(sentences=_SENTENCES, statements=list_of(id=text(), **_STATEMENT), **_ANSWER),
+    "verify": record(statements=list_of(id=text(), **_VERDICT), chunks=_CHUNKS, citations=_CITATIONS),
+    "contradicted": record(chunks=list_of(id=text(), contradicted=one_of(YES_NO))),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTask:
+    """Items that one request asks the model to label; the reply must name exactly their ids."""
+
+    kind: Kind
+    query: str = ""
+    sentences: tuple[Unit, ...] = ()
+    """Sentences to label; of kind `contradicted`: what is held against the chunks."""
+    chunks: tuple[Chunk, ...] = ()
+    citations: tuple[Cited, ...] = ()
+    parts: tuple[Unit, ...] = ()
+    """Parts of the answer with citations: given by the application, or sentences that are not to be labelled."""
+    given: Mapping[str, str] | None = None
+    """Statements to verify, by id; gold checks are among them."""
+    gold_checks: frozenset[str] = frozenset()
+    """Ids of statements with a known label: a repair must not reveal what is wrong with their evidence."""
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Top-level fields of the reply."""
+        return frozenset(cast("Mapping[str, object]", SCHEMAS[self.kind]["properties"]))
+
+    @property
+    def ample_tokens(self) -> int:
+        """More tokens than an honest reply has, by the number and length of the items."""
+        items = len(self.sentences) + len(self.chunks) + len(self.citations)
+        # Statements restate a sentence with names for pronouns, in any script; each has a quote and a dozen fields.
+        statements = sum(250 + 5 * len(unit.text) for unit in self.sentences) if "sentences" in self.fields else 0
+        return min(MOST_TOKENS, 500 + 30 * items + 250 * len(self.given or ()) + statements)
+
+    def data(self) -> dict[str, object]:
+        """Return what the user message shows the model."""
+        data: dict[str, object] = {}
+        if self.kind != "verdict":
+            data["query"] = self.query
+        if self.kind not in ("verify", "verdict"):
+            data["answer_sentences"] = listed({unit.id: unit.text for unit in self.sentences})
+        if self.parts:
+            data["answer_parts"] = listed({unit.id: unit.text for unit in self.parts})
+        if self.kind != "extract":
+            data["chunks"] = listed({chunk.id: chunk.text for chunk in self.chunks})
+        if self.kind in ("full", "verify"):
+            data["citations"] = [
+                {"id": cited.id, "sentence_id": cited.unit_id, "chunk_id": cited.chunk_id} for cited in self.citations
+            ]
+        if self.kind in ("full", "verify", "verdict"):
+            data["given_statements"] = listed(self.given or {})
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +153,11 @@ class ExtractedStatement:
     checkable: bool
     relevant: Relevance | None
     verdict: Verdict = UNJUDGED
+
+    @property
+    def labels(self) -> tuple[bool, Relevance | None, Support | None]:
+        """Labels that two entries for one statement must agree on."""
+        return self.checkable, self.relevant, self.verdict.support
 
 
 @dataclass(slots=True)
@@ -110,7 +198,7 @@ def main_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[MainReply]:
 
 def read_main_reply(data: object, task: LabelTask) -> MainReply:
     """Return the labels in *data*, which may be anything that JSON can say."""
-    return _Reader(data if isinstance(data, dict) else {}, task).reply  # pyright: ignore[reportUnknownArgumentType]
+    return _MainReplyReader(data, task).reply
 
 
 def uncovered(
@@ -157,25 +245,21 @@ def has_names(texts: Iterable[str]) -> bool:
     return _language_of(_sample(texts)) != "de"
 
 
-def _sample(texts: Iterable[str]) -> str:
-    taken: list[str] = []
-    chars = 0
-    for text in texts:
-        if chars > _SAMPLE_CHARS:
-            break
-        taken.append(text)
-        chars += len(text) + 1
-    return " ".join(taken)[:_SAMPLE_CHARS]
+def _sample(parts: Iterable[str]) -> str:
+    """Return the beginning of *parts*, long enough to tell their language."""
+    return " ".join([part[:_SAMPLE_CHARS] for part in parts])[:_SAMPLE_CHARS]
 
 
 # The same answer and chunks are looked at for a reply, its repair and the conclusion.
 _language_of = lru_cache(maxsize=64)(language)
 
 
-class _Reader:
-    def __init__(self, data: Mapping[str, object], task: LabelTask) -> None:
-        self._data, self._task = data, task
-        self._fields = task.fields
+class _MainReplyReader(ReplyReader):
+    """Reader of one main reply, of which `reply` has the labels."""
+
+    def __init__(self, data: object, task: LabelTask) -> None:
+        super().__init__(data)
+        self._task = task
         self._chunks = {chunk.id: chunk for chunk in task.chunks}
         self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in task.sentences}
         self._query_terms = TextTerms(task.query)
@@ -186,77 +270,46 @@ class _Reader:
             # Other words, and other forms of names, than the statements: only quotes and numbers can be compared.
             self._translates = bool(written and read and written != read)
             self._has_names = written != "de"
-        self.reply = reply = MainReply()
-        if "sentences" in self._fields:
+        self.reply = reply = MainReply(defects=self.defects)
+        if "sentences" in task.fields:
             reply.sentences = self._labels("sentences", "relevant", SENTENCE_RELEVANCES, self._indices)
-        if "citations" in self._fields:
+        if "citations" in task.fields:
             cited = [citation.id for citation in task.citations]
             reply.citations = self._labels("citations", "support", CITATION_SUPPORTS, cited)
-        if "chunks" in self._fields:
-            self._read_chunks()
-        if "answer_rating" in self._fields:
-            level = self._label(data.get("answer_rating"), LEVELS, "answer_rating")
+        if "chunks" in task.fields:
+            wanted = {"contradicted": YES_NO} | ({} if task.kind == "contradicted" else {"grade": LEVELS})
+            labels = self.labels("chunks", self._chunks, wanted) or {}
+            if (denied := labels.get("contradicted")) is not None:
+                reply.contradicted = {key: None if label is None else label == "yes" for key, label in denied.items()}
+            if (grades := labels.get("grade")) is not None:
+                reply.grades = {key: None if level is None else int(level) for key, level in grades.items()}
+        if "answer_rating" in task.fields:
+            level = self.label(self.data.get("answer_rating"), LEVELS, "answer_rating")
             reply.answer_rating = None if level is None else int(level)
-            reply.answer_label = self._label(data.get("answer_label"), ANSWER_LABELS, "answer_label")
-        if "statements" in self._fields:
+            reply.answer_label = self.label(self.data.get("answer_label"), ANSWER_LABELS, "answer_label")
+        if "statements" in task.fields:
             self._read_statements()
 
-    # --- labels by id ------------------------------------------------------------------------------------------------
-
-    def _labels(self, part: str, name: str, allowed: tuple[L, ...], ids: Collection[str]) -> dict[str, L | None] | None:
-        """Return the label called *name* of each of *ids*; None where there is none, an unknown one or two."""
-        items = self._items(part)
-        if items is None:
-            for wanted in ids:  # the number of defects tells which of two replies is better
-                self._defect(f"{part}: {wanted} is missing")
-            return None
-        found: dict[str, L | None] = {}
-        for index, item in items:
-            key = item.get("id")
-            if not isinstance(key, str) or key not in ids:
-                self._defect(f"{part}[{index}]: unknown id {_shown(key)}")
-                continue
-            label = self._label(item.get(name), allowed, f"{part}[{index}].{name}")
-            if key in found and found[key] != label:
-                self._defect(f"{part}: two different labels {name} for {key}")
-                label = None
-            found[key] = label
-        for key in ids:
-            if key not in found:
-                self._defect(f"{part}: {key} is missing")
-        return {key: found.get(key) for key in ids}
-
-    def _read_chunks(self) -> None:
-        denied = self._labels("chunks", "contradicted", YES_NO, self._chunks)
-        if denied is not None:
-            self.reply.contradicted = {key: None if label is None else label == "yes" for key, label in denied.items()}
-        if self._task.kind != "contradicted":
-            before = len(self.reply.defects)
-            grades = self._labels("chunks", "grade", LEVELS, self._chunks)
-            if grades is not None:
-                self.reply.grades = {key: None if level is None else int(level) for key, level in grades.items()}
-            # The second pass finds the same wrong ids again.
-            known = set(self.reply.defects[:before])
-            self.reply.defects[before:] = [defect for defect in self.reply.defects[before:] if defect not in known]
-
-    # --- statements --------------------------------------------------------------------------------------------------
+    def _labels(self, part: str, name: str, allowed: tuple[str, ...], ids: Collection[str]) -> dict[str, Any] | None:
+        found = self.labels(part, ids, {name: allowed})
+        return None if found is None else found[name]
 
     def _read_statements(self) -> None:
-        items = self._items("statements")
+        items = self.entries("statements")
         given = self._task.given or {}
         statements: dict[str, ExtractedStatement] | None = None if items is None or self._task.kind == "verify" else {}
         seen: dict[str, Verdict] = {}
-        for index, item in items or ():
+        for index, item in enumerate(items or ()):
             key, where = item.get("id"), f"statements[{index}]"
             if isinstance(key, str) and key in given:
                 self._add_given(seen, key, item, where)
             elif statements is None:
-                self._defect(f"{where}: unknown id {_shown(key)}")
+                self.defect(f"{where}: unknown id {shown(key)}")
             else:
                 self._add_stated(statements, key if isinstance(key, str) else where, self._stated(item, where), where)
         for key in given:
             if key not in seen:
-                self._defect(f"statements: {key} is missing")
+                self.defect(f"statements: {key} is missing")
         self.reply.given = {key: seen.get(key, UNJUDGED) for key in given}
         if statements is not None:
             self.reply.statements = list(statements.values())
@@ -269,7 +322,7 @@ class _Reader:
         if key in self._task.gold_checks:
             del self.reply.unproven[before:]
         if key in seen and seen[key].support != verdict.support:
-            self._defect(f"statements: two different labels support for {key}")
+            self.defect(f"statements: two different labels support for {key}")
             verdict = UNJUDGED
         seen[key] = verdict
 
@@ -281,39 +334,38 @@ class _Reader:
         if other is None:
             statements[key] = statement
         elif (other.text, other.sentences) != (statement.text, statement.sentences):
-            self._defect(f"{where}: id {_shown(key)} is used twice")
+            self.defect(f"{where}: id {shown(key)} is used twice")
             statements[f"{where} {key}"] = statement
-        elif _labels_of(other) != _labels_of(statement):
-            self._defect(f"{where}: two different labels for {_shown(key)}")
+        elif other.labels != statement.labels:
+            self.defect(f"{where}: two different labels for {shown(key)}")
             statements[key] = ExtractedStatement(statement.text, statement.sentences, checkable=True, relevant=None)
 
     def _stated(self, item: Mapping[str, object], where: str) -> ExtractedStatement:
-        text = item.get("text")
-        text = " ".join(without_invisible(text).split())[:_TEXT_CHARS] if isinstance(text, str) else ""
+        text = one_line(item.get("text"))
         if not text:
-            self._defect(f"{where}.text is missing or empty")
+            self.defect(f"{where}.text is missing or empty")
             return ExtractedStatement("", (), checkable=True, relevant=None)
         sentences = sorted({self._indices[name] for name in self._known(item, "sentence_ids", self._indices, where)})
         if not sentences:
-            self._defect(f"{where}.sentence_ids names no sentence")
+            self.defect(f"{where}.sentence_ids names no sentence")
             # Nothing shows that the answer says so.
             return ExtractedStatement(text, (), checkable=True, relevant=None)
-        checkable = self._label(item.get("checkable"), YES_NO, f"{where}.checkable")
-        relevant: Relevance | None = self._label(item.get("relevant"), RELEVANCES, f"{where}.relevant")
+        checkable = self.label(item.get("checkable"), YES_NO, f"{where}.checkable")
+        relevant: Relevance | None = self.label(item.get("relevant"), RELEVANCES, f"{where}.relevant")
         verdict = UNJUDGED
         if self._task.kind == "full" and checkable == "yes":
             verdict = self._verdict(item, where, text)
         return ExtractedStatement(text, tuple(sentences), checkable != "no", relevant, verdict)
 
     def _verdict(self, item: Mapping[str, object], where: str, text: str) -> Verdict:
-        support: Support | None = self._label(item.get("support"), SUPPORTS, f"{where}.support")
+        support: Support | None = self.label(item.get("support"), SUPPORTS, f"{where}.support")
         named = self._known(item, "evidence_chunk_ids", self._chunks, where)
         chunks = [self._chunks[name] for name in dict.fromkeys(named)]
         if support is None or support == "not_found":
             return Verdict(support)
         quote = item.get("quote")
         quote = without_invisible(quote[: 2 * _QUOTE_CHARS])[:_QUOTE_CHARS].strip() if isinstance(quote, str) else ""
-        source = _source(quote, chunks)
+        source = next((chunk for chunk in chunks if quote and occurs(quote, chunk.folded)), None)
         wrong = f"{support} needs an id in evidence_chunk_ids" if not chunks else ""
         if chunks and support == "supported":
             wrong = self._unproven(text, quote, source, chunks)
@@ -332,75 +384,27 @@ class _Reader:
             return "quote has no word of the statement: quote what supports it"
         evidence = [self._query_terms, *(chunk.terms for chunk in chunks)]
         absent = absent_terms(text, evidence, with_names=self._has_names and not self._translates)
-        return f"{_shown(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""
+        return f"{shown(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""
 
     def _check_coverage(self) -> None:
         labels = self.reply.sentences or {}
         relevance: dict[int, SentenceRelevance | None] = {i: labels.get(name) for name, i in self._indices.items()}
         statements = self.reply.statements or ()
         for index in uncovered(relevance, statements, self.reply.answer_label):
-            self._defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
+            self.defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
         for index, absent in omitted(self._task.sentences, labels, statements).items():
-            self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {_shown(absent[0])}")
-
-    # --- shapes ------------------------------------------------------------------------------------------------------
-
-    def _items(self, part: str) -> list[tuple[int, Mapping[str, object]]] | None:
-        """Return the entries of the list *part*, with their places; None if there is no such list, or it is endless.
-
-        An entry that is no object is a defect, and an empty object.
-        """
-        value = self._data.get(part)
-        if not isinstance(value, list):
-            self._defect(f"{part} is missing or no list")
-            return None
-        items = cast("list[object]", value)
-        if len(items) > MOST_STATEMENTS:
-            self._defect(f"{part} has {len(items)} items, more than {MOST_STATEMENTS}")
-            return None
-        for index, item in enumerate(items):
-            if not isinstance(item, dict):
-                self._defect(f"{part}[{index}] is no object")
-        objects = [cast("dict[str, object]", item) if isinstance(item, dict) else {} for item in items]
-        return list(enumerate(objects))
+            self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shown(absent[0])}")
 
     def _known(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:
         """Return the ids in the list called *name* that are among *ids*."""
         value = item.get(name)
         if not isinstance(value, list):
-            self._defect(f"{where}.{name} is missing or no list")
+            self.defect(f"{where}.{name} is missing or no list")
             return []
         found: list[str] = []
-        for one in cast("list[object]", value)[: len(ids) + MOST_STATEMENTS]:
+        for one in cast("list[object]", value)[: len(ids) + MOST_ENTRIES]:
             if isinstance(one, str) and one in ids:
                 found.append(one)
             else:
-                self._defect(f"{where}.{name}: unknown id {_shown(one)}")
+                self.defect(f"{where}.{name}: unknown id {shown(one)}")
         return found
-
-    def _label(self, value: object, allowed: tuple[L, ...], where: str) -> L | None:
-        if isinstance(value, str):
-            for label in allowed:
-                if value == label:
-                    return label
-        self._defect(f"{where}: {_shown(value)} is not one of {', '.join(map(str, allowed))}")
-        return None
-
-    def _defect(self, text: str) -> None:
-        self.reply.defects.append(text)
-
-
-def _labels_of(statement: ExtractedStatement) -> tuple[bool, Relevance | None, Support | None]:
-    return statement.checkable, statement.relevant, statement.verdict.support
-
-
-def _source(quote: str, chunks: Sequence[Chunk]) -> Chunk | None:
-    """Return the first of *chunks* in which *quote* occurs."""
-    return next((chunk for chunk in chunks if quote and occurs(quote, chunk.folded)), None)
-
-
-def _shown(value: object) -> str:
-    """Return *value* for a list of defects: short, and on one line."""
-    if not isinstance(value, str):
-        return "nothing" if value is None else f"a {type(value).__name__}"
-    return repr(without_invisible(value[:_SHOWN_CHARS]))

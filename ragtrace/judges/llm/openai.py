@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_judgement
-from ragtrace.judges.llm.chat import Chat
+from ragtrace.judges.llm.chat import Chat, JudgeSession, in_halves
 from ragtrace.judges.llm.families import FIELDS as EXTRA_FIELDS
 from ragtrace.judges.llm.families import add_extra_labels
-from ragtrace.judges.llm.interview import ROUNDS, Interview, Labels, Limits, Mode, Scope, packed
-from ragtrace.judges.llm.judge_session import JudgeSession, in_halves
-from ragtrace.judges.llm.main_prompt import LabelTask
-from ragtrace.judges.llm.main_reply import MainReply, main_prompt
+from ragtrace.judges.llm.interview import ROUNDS, Interview, Labels, Limits, Mode, Scope
+from ragtrace.judges.llm.main_reply import LabelTask, MainReply, main_prompt
+from ragtrace.judges.llm.prompt import packed
 from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, Chunk, PromptInput, prepare, reference_chunks
 from ragtrace.judges.llm.prompts import VERSION, system_message
 from ragtrace.judges.llm.server_connection import import_http_library

@@ -1,21 +1,26 @@
-"""`Prompt`: one request to the model, with the function that reads its reply."""
+"""`Prompt`: one request to the model, with the function that reads its reply; and JSON schemas of replies.
+
+Schemas are as strict servers want them: every field required, no other allowed, labels as strings. They are static,
+because servers cache what they compile from a schema; ids are checked when a reply is read.
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
-
-from ragtrace.judges.llm.schemas import Schema
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 MOST_TOKENS: Final = 16_000
 """Tokens of any reply: as many as most models can write."""
+YES_NO: Final = ("yes", "no")
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
+Schema: TypeAlias = Mapping[str, object]
 
-class ReadReply(Protocol):
+
+class HasDefects(Protocol):
     """Labels read from a reply of the model, and the defects of that reply."""
 
     @property
@@ -24,7 +29,15 @@ class ReadReply(Protocol):
         ...
 
 
-R = TypeVar("R", bound=ReadReply)
+class HasText(Protocol):
+    """Item of a prompt, such as a chunk or a sentence."""
+
+    @property
+    def text(self) -> str: ...
+
+
+R = TypeVar("R", bound=HasDefects)
+T = TypeVar("T", bound=HasText)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,49 @@ def listed(texts: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"id": name, "text": text} for name, text in texts.items()]
 
 
+def packed(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[list[T]]:
+    """Yield *items*, in order, in groups of at most *chars* characters of text and *most* items, or of one item."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        length = len(item.text)
+        if group and (total + length > chars or len(group) == most):
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += length
+    if group:
+        yield group
+
+
 def numbered(prefix: str, texts: Iterable[str]) -> dict[str, str]:
     """Return *texts* by id: prefix1, prefix2 ..."""
     return {f"{prefix}{number}": text for number, text in enumerate(texts, 1)}
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def text() -> Schema:
+    """Return the schema of a string."""
+    return {"type": "string"}
+
+
+def texts() -> Schema:
+    """Return the schema of a list of strings."""
+    return {"type": "array", "items": text()}
+
+
+def one_of(labels: Sequence[str]) -> Schema:
+    """Return the schema of a string that is one of *labels*."""
+    return {"type": "string", "enum": list(labels)}
+
+
+def record(**fields: Schema) -> Schema:
+    """Return the schema of an object with exactly these fields."""
+    return {"type": "object", "additionalProperties": False, "required": list(fields), "properties": fields}
+
+
+def list_of(**fields: Schema) -> Schema:
+    """Return the schema of a list of objects with exactly these fields."""
+    return {"type": "array", "items": record(**fields)}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from ragtrace.judges.llm.embedder import cosines
-from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily, note, one_line, shown
-from ragtrace.judges.llm.schemas import YES_NO, one_of, record, texts
+from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily
+from ragtrace.judges.llm.prompt import YES_NO, one_of, record, texts
+from ragtrace.judges.llm.reply_reader import ReplyReader, one_line
 
 WANTED: Final = 3
 _SCHEMA: Final = record(noncommittal=one_of(YES_NO), questions=texts())
@@ -25,26 +26,20 @@ class QuestionsReply(NamedTuple):
 
 def read_questions(data: Mapping[str, Any]) -> QuestionsReply:
     """Return the questions in a reply, which may be any JSON object."""
-    defects: list[str] = []
-    label: object = data.get("noncommittal")
-    noncommittal = label == "yes" if isinstance(label, str) and label in YES_NO else None
-    if noncommittal is None:
-        note(defects, f"noncommittal must be yes or no, got {shown(label)}")
-    given: object = data.get("questions")
-    items = cast("list[object]", given) if isinstance(given, list) else []
-    if not isinstance(given, list):
-        note(defects, "questions is missing or not a list")
-    elif len(items) > WANTED:
-        note(defects, f"questions has {len(items)} entries; give {WANTED} different ones")
-    questions = {_folded(text): text for text in map(one_line, items[:WANTED]) if text}
-    if not questions and not noncommittal:
-        note(defects, f"there is no question; give {WANTED} different ones")
-    return QuestionsReply(noncommittal, tuple(questions.values()), defects)
-
-
-def _folded(text: str) -> str:
-    """Return *text* so that questions are equal that differ in case, form of characters or the closing mark."""
-    return unicodedata.normalize("NFKC", text).casefold().rstrip("?.! ")
+    reader = ReplyReader(data)
+    label = reader.label(data.get("noncommittal"), YES_NO, "noncommittal")
+    written = reader.texts("questions")
+    if len(written) > WANTED:
+        reader.defect(f"questions has {len(written)} entries; give {WANTED} different ones")
+    # Questions are equal that differ in case, form of characters or the closing mark.
+    distinct = {
+        unicodedata.normalize("NFKC", text).casefold().rstrip("?.! "): text
+        for text in map(one_line, written[:WANTED])
+        if text
+    }
+    if not distinct and label != "yes":
+        reader.defect(f"there is no question; give {WANTED} different ones")
+    return QuestionsReply(None if label is None else label == "yes", tuple(distinct.values()), reader.defects)
 
 
 async def find_questions(extra: ExtraLabels) -> None:
@@ -79,5 +74,5 @@ async def find_reference_cosine(extra: ExtraLabels) -> None:
         extra.labels["reference_cosine"] = cosines(await extra.session.embed(embedder, [answer, reference]), 2)[0]
 
 
-FAMILY: Final = LabelFamily(frozenset({"questions", "question_cosines", "noncommittal"}), find_questions)
-REFERENCE_FAMILY: Final = LabelFamily(frozenset({"reference_cosine"}), find_reference_cosine)
+QUESTIONS: Final = LabelFamily(frozenset({"questions", "question_cosines", "noncommittal"}), find_questions)
+REFERENCE_COSINE: Final = LabelFamily(frozenset({"reference_cosine"}), find_reference_cosine)

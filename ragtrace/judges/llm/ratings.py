@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Rating, RatingMethod
 from ragtrace.core.types import RagCall
-from ragtrace.judges.llm.chat import Answer
-from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily, note, one_line, shown
-from ragtrace.judges.llm.prompt import listed
+from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily
+from ragtrace.judges.llm.prompt import listed, one_of, record, text, texts
 from ragtrace.judges.llm.prompts import extra_instructions
-from ragtrace.judges.llm.schemas import one_of, record, text, texts
+from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shown
 
 SAMPLING_TEMPERATURE: Final = 1.0
 LEAST_PROBABILITY: Final = 0.01
 """Probability below which a candidate for the rating's token is left out."""
 _ROUNDING: Final = 0.01
 """How far the probabilities of a server that rounds may sum to more than 1."""
-_DECODER: Final = json.JSONDecoder()
-_SPACE: Final = re.compile(r"[ \t\r\n]*")
-_MOST_STARTS: Final = 20
 _FEWEST_STEPS: Final = 2
 _MOST_STEPS: Final = 6
 _STEPS: Final = record(steps=texts())
@@ -78,12 +72,10 @@ class RatingReply(NamedTuple):
 
 def read_rating(data: Mapping[str, Any], low: int, high: int) -> RatingReply:
     """Return the rating in a reply, which may be any JSON object: only the strings "low".."high" are one."""
-    defects: list[str] = []
     given: object = data.get("score")
     scale = {str(number): number for number in range(low, high + 1)}
     score = scale.get(given) if isinstance(given, str) else None
-    if score is None:
-        note(defects, f'score must be a string from "{low}" to "{high}", got {shown(given)}')
+    defects = [] if score is not None else [f'score must be a string from "{low}" to "{high}", got {shown(given)}']
     return RatingReply(score, one_line(data.get("reason")), defects)
 
 
@@ -96,9 +88,8 @@ class StepsReply(NamedTuple):
 
 def read_steps(data: Mapping[str, Any]) -> StepsReply:
     """Return the steps in a reply, which may be any JSON object."""
-    given: object = data.get("steps")
-    items = cast("list[object]", given) if isinstance(given, list) else []
-    steps = tuple(step for step in map(one_line, items[:_MOST_STEPS]) if step)
+    written = ReplyReader(data).texts("steps")
+    steps = tuple(step for step in map(one_line, written[:_MOST_STEPS]) if step)
     return StepsReply(steps, [] if len(steps) >= _FEWEST_STEPS else ["steps must be a list of 3 or 4 sentences"])
 
 
@@ -176,18 +167,13 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
         return _mean(answer.samples, metric.samples)
     if answer.reply.score is None:
         raise JudgeError("unparsable", "; ".join(answer.reply.defects), retryable=False)
-    weighted = _weighted(answer, metric) if metric.method == "logprobs" else None
-    return weighted or Rating(float(answer.reply.score), "single", answer.reply.reason)
-
-
-def _weighted(answer: Answer[RatingReply], metric: Rated) -> Rating | None:
-    """Return the mean weighted by probability, where the server tells it for a single token."""
-    if not answer.tokens:
-        return None
+    rating = Rating(float(answer.reply.score), "single", answer.reply.reason)
+    if metric.method != "logprobs" or not answer.tokens:
+        return rating
     alternatives = [{token.text: token.logprob, **dict(token.top)} if token.top else {} for token in answer.tokens]
     tokens = [token.text for token in answer.tokens]
     value = expected(answer.text, tokens, alternatives, "score", metric.low, metric.high)
-    return None if value is None else Rating(value, "logprobs", answer.reply.reason)
+    return rating if value is None else Rating(value, "logprobs", answer.reply.reason)
 
 
 def _mean(replies: Sequence[RatingReply], wanted: int) -> Rating:
@@ -200,6 +186,7 @@ def _mean(replies: Sequence[RatingReply], wanted: int) -> Rating:
 
 
 def _fields(metric: Rated) -> list[str]:
+    """Return the lines of the instructions that describe the fields of the data."""
     return ["Fields of the data:", *(f"- {_DESCRIBED[field]}" for field in metric.fields)]
 
 
@@ -213,7 +200,7 @@ def _field(extra: ExtraLabels, field: str) -> object:
     return extra.shown(field, extra.call.answer if field == "answer" else extra.call.reference)
 
 
-FAMILY: Final = LabelFamily(frozenset({"ratings"}), find_ratings)
+RATINGS: Final = LabelFamily(frozenset({"ratings"}), find_ratings)
 
 
 # --- weighting by token probability ----------------------------------------------------------------------------------
@@ -250,10 +237,17 @@ def weighted(
     return math.fsum(score * p for score, p in scores.items()) / total if total else None
 
 
-def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str, str] | None:
-    """Return the token that holds the value of *field*, a top-level string of the JSON object that *text* ends with.
+def value_span(text: str, field: str) -> tuple[int, int] | None:
+    """Return the range of the last string value of *field* in the JSON *text*, without its quotes; None: none.
 
-    The place in the JSON decides, not equal text: a number in the reason before it is not taken.
+    The key decides, not equal text: quotation marks in another string are escaped, so that they begin no key.
+    """
+    found = [match.span(1) for match in re.finditer(rf'(?<!\\)"{field}"\s*:\s*"([^"\\]*)"', text)]
+    return found[-1] if found else None
+
+
+def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str, str] | None:
+    """Return the token that holds the value of *field*, a string of the JSON object that *text* ends with.
 
     Returns:
         Index of the token, and what it has before and after the value's own characters; None: the value is spread
@@ -270,39 +264,6 @@ def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str,
             return index, token[: first - at], token[last - at :]
         at += len(token)
     return None
-
-
-def value_span(text: str, field: str) -> tuple[int, int] | None:
-    """Return the range of the string value of *field* in *text*, without its quotes; None: there is none."""
-    for start in islice((match.start() for match in re.finditer(r"\{", text)), _MOST_STARTS):
-        span = _span_in_object(text, start, field)
-        if span is not None:
-            return span
-    return None
-
-
-def _span_in_object(text: str, start: int, field: str) -> tuple[int, int] | None:
-    """Return the range of the value in the object at *start*, which must end *text* but for a closing fence."""
-    try:
-        if text[_DECODER.raw_decode(text, start)[1] :].strip().strip("`"):
-            return None
-        at = _skip(text, start + 1)
-        while text[at] != "}":
-            name, at = _DECODER.raw_decode(text, at)
-            at = _skip(text, _skip(text, at) + 1)
-            value, end = _DECODER.raw_decode(text, at)
-            if name == field:
-                return (at + 1, end - 1) if isinstance(value, str) and text[at + 1 : end - 1] == value else None
-            at = _skip(text, end)
-            at = _skip(text, at + 1) if text[at] == "," else at
-    except (ValueError, IndexError, RecursionError):
-        pass
-    return None
-
-
-def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
 
 
 def expected(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from ragtrace.judges.llm.schemas import Schema
+from ragtrace.judges.llm.prompt import Schema
 from ragtrace.judges.llm.server_errors import ServerError, rejected
 
 SCHEMA: Final = 1
@@ -133,9 +133,3 @@ def response_format(name: str, schema: Schema, level: int) -> dict[str, object] 
     if level == SCHEMA:
         return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
     return {"type": "json_object"} if level == JSON else None
-
-
-def missing_keys(schema: Schema, data: Mapping[str, object]) -> list[str]:
-    """Return the keys that *schema* requires at the top and *data* lacks."""
-    required: Any = schema.get("required", ())
-    return [key for key in required if key not in data]

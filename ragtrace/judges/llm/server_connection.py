@@ -106,7 +106,8 @@ class ServerConnection:
             if not key and self.server == OPENAI:
                 todo = "set OPENAI_API_KEY, or pass api_key="
                 raise JudgeError("unavailable", f"no API key for {self.server}: {todo}", retryable=False)
-            return await asyncio.wait_for(self._post(path, body, key or _NO_KEY), self.timeout)
+            found = await self._loop_clients()  # before the time starts: it may import the HTTP library
+            return await asyncio.wait_for(self._post(found, path, body, key or _NO_KEY), self.timeout)
         except asyncio.TimeoutError:
             raise JudgeError("timeout", f"no full answer from {self.server} within {self.timeout:g} s") from None
         except Exception as error:
@@ -117,9 +118,8 @@ class ServerConnection:
                 failure.args = (f"{failure.reason}: {failure.detail}",)
             raise failure from (error.__cause__ if failure is error else error)
 
-    async def _post(self, path: str, body: Mapping[str, object], key: str) -> bytes:
+    async def _post(self, found: _LoopClients, path: str, body: Mapping[str, object], key: str) -> bytes:
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-        found = await self._loop_clients()
         client = found.shared or (found.idle.pop() if found.idle else _new_client(self.server, None))
         token = _in_request.set(True)
         try:

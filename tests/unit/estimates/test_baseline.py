@@ -167,7 +167,7 @@ def test_a_call_is_suspicious_or_not_in_every_process_alike() -> None:
 
 def test_whether_a_tied_call_is_suspicious_says_nothing_of_whether_it_is_judged() -> None:
     """Else the tied calls would be judged with another probability than is stored with their scores."""
-    from ragtrace.evaluation.sampler import included
+    from ragtrace.evaluation.sampling import included
 
     found = Distribution.of([1.0] * 500)
     rng = random.Random(6)

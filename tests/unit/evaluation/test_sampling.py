@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanContext
 
 import ragtrace
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, SamplingDecision, Score, Unscored
-from ragtrace.evaluation.sampler import Sampler, included
+from ragtrace.evaluation.sampling import Sampler, included
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 
@@ -70,7 +70,7 @@ def test_the_answer_does_not_depend_on_the_bits_that_a_head_sampler_looks_at() -
 def test_the_answer_is_the_same_in_every_process() -> None:
     """Hash randomisation of the interpreter has no part in it."""
     program = (
-        "import sys; from ragtrace.evaluation.sampler import included\n"
+        "import sys; from ragtrace.evaluation.sampling import included\n"
         "sys.stdout.write(''.join('01'[included(int(word), 0.5)] for word in sys.argv[1:]))"
     )
     chosen = TRACES[:40]

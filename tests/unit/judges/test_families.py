@@ -14,10 +14,9 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Judgement, RagCall, Score, Unscored
 from ragtrace.judges.llm.chat import Chat
-from ragtrace.judges.llm.facts import read_claims, read_facts, read_rows
+from ragtrace.judges.llm.facts import read_assignments, read_claims, read_facts, read_nuggets, read_rows
 from ragtrace.judges.llm.families import FIELDS
 from ragtrace.judges.llm.intentions import read_intentions
-from ragtrace.judges.llm.nuggets import read_assignments, read_nuggets
 from ragtrace.judges.llm.questions import read_questions
 from ragtrace.judges.llm.ratings import read_rating, read_steps
 from ragtrace.metrics import registry

@@ -14,8 +14,7 @@ from ragtrace.core.labels import ChunkLabel, Turn
 from ragtrace.core.types import Document, Judgement
 from ragtrace.judges.llm.chat import Cost
 from ragtrace.judges.llm.embedder import Embedder
-from ragtrace.judges.llm.facts import read_claims
-from ragtrace.judges.llm.nuggets import read_nuggets
+from ragtrace.judges.llm.facts import read_claims, read_nuggets
 from tests.support.scripted_chat import (
     CALL,
     CLAIMS,

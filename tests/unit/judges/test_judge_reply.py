@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
 from ragtrace.judges.llm.build_judgement import build_judgement
 from ragtrace.judges.llm.interview import Labels
-from ragtrace.judges.llm.main_prompt import SCHEMAS, LabelTask
-from ragtrace.judges.llm.main_reply import MOST_STATEMENTS, ExtractedStatement, MainReply, omitted
+from ragtrace.judges.llm.main_reply import MOST_ENTRIES, SCHEMAS, ExtractedStatement, LabelTask, MainReply, omitted
 from ragtrace.judges.llm.main_reply import read_main_reply as read
 from ragtrace.judges.llm.merging import Extraction, Verification, extraction, verification
 from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit, prepare
@@ -470,7 +469,7 @@ def test_a_part_that_is_no_list_is_missing(part: str, value: object) -> None:
 
 def test_an_endless_list_is_no_reply() -> None:
     """A thousand statements are not read out of one answer."""
-    found = read(reply(statements=[statement()] * (MOST_STATEMENTS + 1)), FULL)
+    found = read(reply(statements=[statement()] * (MOST_ENTRIES + 1)), FULL)
     assert found.statements is None
 
 

@@ -18,8 +18,7 @@ from ragtrace.core.types import Document, RagCall
 from ragtrace.judges.llm.citation_marks import citation_marks
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import remove_invisible
-from ragtrace.judges.llm.main_prompt import NAMES, SCHEMAS, LabelTask
-from ragtrace.judges.llm.main_reply import main_prompt
+from ragtrace.judges.llm.main_reply import NAMES, SCHEMAS, LabelTask, main_prompt
 from ragtrace.judges.llm.prompt import user_message
 from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, PromptInput, prepare
 from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, system_message

@@ -1,0 +1,389 @@
+"""Sampling of the calls that a judge scores: settings, rules and budgets, and the decision about each call."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import SystemRandom
+from time import monotonic
+from typing import Final, TypeAlias, cast
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.settings import amount, choose, flag, rate, replicas
+from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
+from ragtrace.system.faults import faults, say
+
+Predicate: TypeAlias = "Callable[[RagCall], bool]"
+Rule: TypeAlias = "str | Predicate"
+ABSTAINED: Final = "abstained"
+"""Name of a condition, and of the label and the reason of an abstention."""
+ANSWERED: Final = "answered"
+"""Metric of the screen that gives the label `abstained`."""
+SUSPICIOUS: Final = "suspicious"
+"""Metric of the screen that marks suspicious calls."""
+
+
+def _abstained(call: RagCall, screen: Evaluation | None) -> bool:
+    results = () if screen is None else screen.results.values()
+    return any((result.label if isinstance(result, Score) else result.reason) == ABSTAINED for result in results)
+
+
+CONDITIONS: Final[Mapping[str, Callable[[RagCall, Evaluation | None], bool]]] = {
+    "error": lambda call, screen: call.error is not None,
+    "no_contexts": lambda call, screen: call.contexts is not None and not any(d.text.strip() for d in call.contexts),
+    "contexts_missing": lambda call, screen: call.contexts is None,
+    ABSTAINED: _abstained,
+    "abandoned": lambda call, screen: call.abandoned,
+    "truncated": lambda call, screen: call.cut_chars > 0,
+}
+"""Conditions that a rule can name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling of the calls that a judge scores: rates, rules and budgets.
+
+    Every call has a probability with which the judge sees it, known before the judge is asked and stored with its
+    scores, so that 1 / probability calls stand behind each score and weighted means are unbiased. Two rates (ordinary
+    and suspicious) rather than a curve: all calls of a kind weigh the same.
+
+    A rule that matches decides: `never` gives probability 0 and goes before `always`, which gives 1. A rule is the
+    name of a condition or a function of the `RagCall` (run in the background; one that raises does not match):
+    `error` (it failed after some answer), `no_contexts` (retrieval found nothing), `contexts_missing` (none was seen),
+    `abstained` (as the screen reads it; never without a screen), `abandoned`, `truncated` (redaction cut its texts).
+
+    A budget holds in the mean of the random draws. It lowers all probabilities by one factor, which falls as traffic
+    outruns the budget and never reaches 0, rather than dropping calls or stopping. How far spending may run ahead
+    goes by its slack s: 5 seconds' worth of `per_minute`, 5 minutes' worth of `usd_per_day`, but at least 2 calls. In
+    full: over any time it is at most the budget of that time and s * (1 + ln(1 + 1.3 d / s)), where d is what the rates
+    alone would have asked for since the process started; the 1 falls away for the time since the start. What a quiet
+    time leaves over is kept up to s, not longer. Calls of an `always` rule keep 1 until they alone take more than nine
+    tenths of the budget; 4 s are kept for them, and the bound grows by s * (4 + ln(1 + 1.3 d / s)), d being their own.
+
+    Args:
+        rate: probability for an ordinary call, in [0, 1].
+        suspicious_rate: probability for a call that the screen's metric `suspicious` marks: one whose consistency is
+            among the lowest 5 % of the workflow's own baseline (the screen then computes that, whatever other metrics
+            are wanted). All others are ordinary: also one that the screen could not score, and every call until there
+            is a baseline. None: the same as `rate`.
+        per_minute: judge calls a minute, over all replicas; None: no limit.
+        usd_per_day: what the judge may cost in 24 hours, in US dollars, over all replicas; None: no limit. Counted
+            with the mean cost of recent judgements; before the first, $0.05 each.
+        replicas: how many processes share the budgets equally (forked workers count); None: `RAGTRACE_REPLICAS`, or 1.
+        always: rules for calls that the judge must see.
+        never: rules for calls that it must not see.
+        score_head_dropped: whether calls whose trace a head sampler dropped are scored all the same, by screen and
+            judge: their scores go out as events and metrics, though there is no span to look at. Then content is
+            captured for them too, which costs what it costs for any other call.
+
+    Raises:
+        SettingsError: if a value is wrong, or the suspicious rate below the ordinary one.
+    """
+
+    rate: float = 0.05
+    suspicious_rate: float | None = None
+    per_minute: float | None = None
+    usd_per_day: float | None = None
+    replicas: int | None = None
+    always: Sequence[Rule] = ()
+    never: Sequence[Rule] = ()
+    score_head_dropped: bool = False
+
+    def __post_init__(self) -> None:
+        self._set("rate", rate(self.rate, "rate"))
+        for name in ("per_minute", "usd_per_day"):
+            self._set(name, None if getattr(self, name) is None else amount(getattr(self, name), name))
+        self._set("replicas", replicas(self.replicas, os.environ))
+        self._set("score_head_dropped", flag(self.score_head_dropped, "score_head_dropped"))
+        self._set("always", _rules(self.always, "always"))
+        self._set("never", _rules(self.never, "never"))
+        if self.suspicious_rate is not None:
+            self._set("suspicious_rate", rate(self.suspicious_rate, "suspicious_rate"))
+            if self.suspicious_rate < self.rate:
+                raise SettingsError(
+                    f"suspicious_rate must be at least rate, got {self.suspicious_rate!r} and {self.rate!r}; "
+                    "leave suspicious_rate out to judge all calls alike"
+                )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def probability(self, *, suspicious: bool) -> float:
+        """Return the inclusion probability of a call, suspicious to the screen or not, before rules and budgets."""
+        return self.suspicious_rate if suspicious and self.suspicious_rate is not None else self.rate
+
+
+def sampling_metrics(sampling: Sampling) -> tuple[str, ...]:
+    """Return the names of the screen's metrics that *sampling* reads."""
+    suspicion = (SUSPICIOUS,) if sampling.suspicious_rate is not None else ()
+    return suspicion + ((ANSWERED,) if ABSTAINED in (*sampling.always, *sampling.never) else ())
+
+
+def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) -> None:
+    """Log which of the metrics *wanted* by sampling are not among those *screened*, so that a setting has no effect."""
+    for name in wanted:
+        if name not in screened:
+            say(
+                logging.WARNING,
+                "%s has no effect on sampling: it looks at the screen's metric %r, and no screen gives that; write for "
+                "instance screen=ragtrace.EmbeddedJudge()",
+                "suspicious_rate=" if name == SUSPICIOUS else f"the rule {ABSTAINED!r}",
+                name,
+            )
+
+
+def _rules(value: object, name: str) -> tuple[Rule, ...]:
+    """Return the rules given as *value* for the setting *name*; a single rule need not be in a list.
+
+    Raises:
+        SettingsError: a rule is neither the name of a condition nor a plain function.
+    """
+    example = f"{name}=['error', lambda call: call.workflow == 'checkout']"
+    advice = f"write for instance {example}; known: {', '.join(CONDITIONS)}"
+    if isinstance(value, str) or callable(value):
+        value = (value,)
+    if not isinstance(value, Sequence):
+        raise SettingsError(f"{name} must be a list of conditions, got {value!r}; {advice}")
+    found: list[Rule] = []
+    for item in cast("Sequence[object]", value):
+        if isinstance(item, str):
+            found.append(choose(item, tuple(CONDITIONS), "condition", f"{name}="))
+        elif not callable(item):
+            raise SettingsError(f"{name} got {item!r}, which is neither a condition nor a function; {advice}")
+        elif inspect.iscoroutinefunction(item) or inspect.isgeneratorfunction(item):
+            # A coroutine or generator counts as true, whatever its result would be.
+            raise SettingsError(f"{name} got {item!r}, which does not return its answer; write a plain function")
+        else:
+            found.append(cast("Predicate", item))
+    return tuple(found)
+
+
+def matches(rules: Iterable[Rule], call: RagCall, screen: Evaluation | None) -> bool:
+    """Return whether one of *rules* holds. A user's function that raises does not match, and counts as a fault."""
+    return any(_holds(rule, call, screen) for rule in rules)
+
+
+def _holds(rule: Rule, call: RagCall, screen: Evaluation | None) -> bool:
+    if isinstance(rule, str):
+        return CONDITIONS[rule](call, screen)
+    try:
+        return bool(rule(call))
+    except Exception as error:
+        faults.record("a sampling rule", error)
+        return False
+
+
+# --- budgets ---------------------------------------------------------------------------------------------------------
+
+_RULED_SHARE: Final = 0.9
+_LEAST_CALLS: Final = 2.0
+_KEPT: Final = 1.0
+"""Most slacks that a quiet time saves for a busy one."""
+_KEPT_FOR_RULES: Final = 4.0
+"""Most slacks saved for `always` rules: their calls come in clumps (an outage) that should be judged completely."""
+GUESS_USD: Final = 0.05
+"""Cost of a judgement before the first report: 10,000 tokens read and 1,000 written at the prices of a large model.
+High, so that the first calls do not spend the day's money."""
+_REMEMBERED: Final = 50
+_TRUST: Final = 0.1
+"""Share of the guess that each report leaves, so that one report of a cheap (cached) judgement does not raise rates."""
+_SILENT: Final = 3
+_MOST_USD: Final = 1e6
+"""Largest plausible cost of one judgement."""
+
+
+class Budget:
+    """Budget of one process, in judge calls or in US dollars.
+
+    It counts expected spending (probability times cost), not the outcome of the random draws: so a probability does not
+    depend on earlier draws (except through the mean cost they revealed), and is exact also where one draw decides about
+    several calls of a trace.
+
+    Its balance of income and spending is in units of the slack. Behind or level, calls keep their probability; ahead,
+    it falls by e for each slack. Under a burst the nth call so gets about slack / n, as in a reservoir: the sum grows
+    with the logarithm of the burst, while no call of it is out of reach. A factor in proportion to the remaining budget
+    would spend less, but fall exponentially: the end of a burst would in truth never be sampled, and estimates would be
+    unbiased on paper only.
+
+    Args:
+        per_second: income a second.
+        slack_seconds: seconds of income that spending may run ahead before probabilities fall.
+        ruled: whether there are `always` rules; they get a balance of their own, filled first with nine tenths of the
+            income. Income that one balance cannot hold goes to the other.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, per_second: float, slack_seconds: float, *, ruled: bool, clock: Callable[[], float]) -> None:
+        self._per_second, self._slack_seconds, self._clock = per_second, slack_seconds, clock
+        self._ruled_share = _RULED_SHARE if ruled else 0.0
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew with an even balance, and one slack saved for `always` rules."""
+        self._ordinary, self._ruled = 0.0, _KEPT
+        self._filled = self._clock()
+
+    def factor(self, cost: float, *, ruled: bool) -> float:
+        """Return the factor for the probability of a call at this moment, in (0, 1].
+
+        Args:
+            cost: cost of judging one call, in the unit of the budget.
+            ruled: whether an `always` rule matches the call.
+        """
+        # Income comes from the clock alone: a call that is not sampled returns nothing.
+        now = self._clock()
+        income = max(0.0, now - self._filled) * self._per_second / self._slack(cost)
+        self._filled = max(now, self._filled)
+        if self._ruled_share:
+            reserved = income * self._ruled_share
+            self._ruled, rest = _fill(self._ruled, reserved, _KEPT_FOR_RULES)
+            self._ordinary, rest = _fill(self._ordinary, income - reserved + rest, _KEPT)
+            self._ruled, _ = _fill(self._ruled, rest, _KEPT_FOR_RULES)
+        else:
+            self._ordinary, _ = _fill(self._ordinary, income, _KEPT)
+        return math.exp(min(0.0, self._ruled if ruled else self._ordinary))
+
+    def charge(self, probability: float, cost: float, *, ruled: bool) -> None:
+        """Charge the expected cost of a call that is judged with *probability* at *cost*."""
+        spent = probability * cost / self._slack(cost)
+        if ruled:
+            self._ruled -= spent
+        else:
+            self._ordinary -= spent
+
+    def _slack(self, cost: float) -> float:
+        return max(self._per_second * self._slack_seconds, _LEAST_CALLS * cost)
+
+
+def _fill(balance: float, income: float, most: float) -> tuple[float, float]:
+    """Return *balance* with *income* added up to *most*, and the rest of the income."""
+    taken = min(income, most - balance)
+    return balance + taken, income - taken
+
+
+class JudgementCosts:
+    """Mean cost of a judgement, from the judge's reports: of all reports at first, of about the last fifty later."""
+
+    def __init__(self) -> None:
+        self._known = self._silent = 0
+        self._recent = 0.0
+
+    @property
+    def mean_usd(self) -> float:
+        """Mean cost in US dollars."""
+        return max(self._recent, GUESS_USD * _TRUST**self._known)
+
+    def add(self, cost_usd: float | None) -> None:
+        """Add one report; None, or a value that is no amount of money, counts as no report."""
+        # A user's judge may report anything.
+        if isinstance(cost_usd, (int, float)) and not isinstance(cost_usd, bool) and 0 <= cost_usd < _MOST_USD:
+            self._known += 1
+            self._recent += (float(cost_usd) - self._recent) / min(self._known, _REMEMBERED)
+            return
+        self._silent += 1
+        if not self._known and self._silent == _SILENT:
+            faults.tell_once(
+                "judgements without a cost",
+                "usd_per_day= is set, but none of the first %d judgements said what it cost: each is counted as $%g. "
+                "Tell the judge its price, OpenAIJudge(..., price=ragtrace.Price(input=0.15, output=0.6)), in US "
+                "dollars for a million tokens, or limit per_minute= instead",
+                _SILENT,
+                GUESS_USD,
+            )
+
+
+# --- decisions ------------------------------------------------------------------------------------------------------
+
+_SALT: Final = b"ragtrace evaluation sampling"
+_DAY_SECONDS: Final = 86_400.0
+_CALLS_SLACK_SECONDS: Final = 5.0
+_USD_SLACK_SECONDS: Final = 300.0
+
+
+class Sampler:
+    """Sampler of the calls of one process. For one thread.
+
+    Args:
+        sampling: the sampling settings.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, sampling: Sampling, clock: Callable[[], float] = monotonic) -> None:
+        self._sampling, self._costs = sampling, JudgementCosts()
+        self._calls = self._usd = None
+        ruled, shares = bool(sampling.always), sampling.replicas or 1
+        if sampling.per_minute is not None:
+            per_second = sampling.per_minute / 60.0 / shares
+            self._calls = Budget(per_second, _CALLS_SLACK_SECONDS, ruled=ruled, clock=clock)
+        if sampling.usd_per_day is not None:
+            per_second = sampling.usd_per_day / _DAY_SECONDS / shares
+            self._usd = Budget(per_second, _USD_SLACK_SECONDS, ruled=ruled, clock=clock)
+
+    def decide(self, call: RagCall, screen: Evaluation | None) -> SamplingDecision:
+        """Return whether the judge sees *call*, and with what probability.
+
+        Args:
+            call: the call.
+            screen: the screen's evaluation; None: the call was not screened.
+        """
+        sampling = self._sampling
+        if matches(sampling.never, call, screen):
+            return SamplingDecision(False, 0.0, "never_rule")
+        ruled = matches(sampling.always, call, screen)
+        result = None if screen is None else screen.results.get(SUSPICIOUS)
+        suspicious = sampling.suspicious_rate is not None and isinstance(result, Score) and result.value > 0
+        if ruled:
+            wanted, reason = 1.0, "always_rule"
+        else:
+            wanted, reason = sampling.probability(suspicious=suspicious), "suspicious" if suspicious else "sampled"
+        ordinary = (sampling.rate or sampling.suspicious_rate or 0.0) * self._factor(ruled=False)
+        possible = [ordinary, self._factor(ruled=True)] if sampling.always else [ordinary]
+        least = min([probability for probability in possible if probability > 0.0], default=0.0)
+        probability = wanted * self._factor(ruled=ruled)
+        for budget, cost in self._budgets():
+            budget.charge(probability, cost, ruled=ruled)
+        # Without a trace no other process decides about the call; the system's random numbers differ after a fork.
+        has_trace = call.span is not None and call.span.is_valid
+        draw = _fraction(call.span.trace_id) if has_trace and call.span is not None else SystemRandom().random()
+        if draw < probability:
+            return SamplingDecision(True, probability, reason, least)
+        return SamplingDecision(False, probability, "budget" if draw < wanted else "not_sampled", least)
+
+    def _budgets(self) -> list[tuple[Budget, float]]:
+        """Return each budget with the cost of a call in its unit."""
+        budgets = ((self._calls, 1.0), (self._usd, self._costs.mean_usd))
+        return [(budget, cost) for budget, cost in budgets if budget is not None]
+
+    def _factor(self, *, ruled: bool) -> float:
+        """Return the factor of the budgets for a probability at this moment."""
+        return min((budget.factor(cost, ruled=ruled) for budget, cost in self._budgets()), default=1.0)
+
+    def spent(self, cost_usd: float | None) -> None:
+        """Record the cost of one judgement; None: the judge did not report it."""
+        if self._usd is not None:
+            self._costs.add(cost_usd)
+
+    def reset(self) -> None:
+        """Start the budgets anew, in a forked child with its own share; the known costs are kept."""
+        for budget in (self._calls, self._usd):
+            if budget is not None:
+                budget.reset()
+
+
+def included(trace_id: int, probability: float) -> bool:
+    """Return whether the call with that trace id is sampled at *probability*: the same answer in every process.
+
+    The hash is salted, so that it is independent of a head sampler that reads the bits of the trace id.
+    """
+    return _fraction(trace_id) < probability
+
+
+def _fraction(trace_id: int) -> float:
+    """Return a hash of *trace_id* in [0, 1): 53 bits, so that the division is exact and never rounds up to 1."""
+    digest = hashlib.blake2b(trace_id.to_bytes(16, "big"), digest_size=8, key=_SALT).digest()
+    return (int.from_bytes(digest, "big") >> 11) / 2**53

@@ -1,0 +1,121 @@
+"""`ReplyReader`: reads labels out of one reply of the model, which may be any JSON. Never fills in a default.
+
+Items that the request enumerates are looked up by id: an id without exactly one valid label is unjudged, an id that is
+not in the request is a defect and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from ragtrace.judges.llm.invisible_chars import without_invisible
+
+MOST_ENTRIES: Final = 1_000
+"""Entries of a list; a longer one is no reply to one call."""
+TEXT_CHARS: Final = 500
+_MOST_DEFECTS: Final = 1_000
+_SHOWN_CHARS: Final = 40
+
+L = TypeVar("L")
+
+
+class LabelsById(NamedTuple):
+    """The label of each item by its id (None: unjudged), and the defects of the reply they were read from."""
+
+    labels: dict[str, Any]
+    defects: list[str]
+
+
+class ReplyReader:
+    """Reader of one reply. `defects` grows with each rule that the reply breaks, in words for the model."""
+
+    def __init__(self, data: object) -> None:
+        self.data: Mapping[str, Any] = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        self.defects: list[str] = []
+
+    def defect(self, text: str) -> None:
+        """Note a defect, up to a limit: the number of defects decides which of two replies is better."""
+        if len(self.defects) < _MOST_DEFECTS:
+            self.defects.append(text)
+
+    def entries(self, part: str) -> list[Mapping[str, Any]] | None:
+        """Return the entries of the list *part*; None if there is no such list, or it is endless.
+
+        An entry that is no object is a defect, and an empty object: it counts as one that cannot be used.
+        """
+        if not isinstance(self.data.get(part), list):
+            self.defect(f"{part} is missing or no list")
+            return None
+        items: list[object] = self.data[part]
+        if len(items) > MOST_ENTRIES:
+            self.defect(f"{part} has {len(items)} items, more than {MOST_ENTRIES}")
+            return None
+        for index, item in enumerate(items):
+            if not isinstance(item, dict):
+                self.defect(f"{part}[{index}] is no object")
+        return [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in items]
+
+    def texts(self, part: str) -> list[object]:
+        """Return the entries of the list *part*, which should be texts; empty, and a defect, if there is no list."""
+        value: object = self.data.get(part)
+        if isinstance(value, list):
+            return cast("list[object]", value)
+        self.defect(f"{part} is missing or no list")
+        return []
+
+    def labels(
+        self, part: str, ids: Collection[str], allowed: Mapping[str, tuple[str, ...]]
+    ) -> dict[str, dict[str, Any]] | None:
+        """Return by name the labels of each of *ids*: None where there is none, an unknown one or two that differ.
+
+        Args:
+            part: key of the list of entries with an id and labels.
+            ids: ids that must be there.
+            allowed: valid labels by name.
+
+        Returns:
+            None if there is no such list.
+        """
+        entries = self.entries(part)
+        found: dict[str, dict[str, str | None]] = {name: {} for name in allowed}
+        seen: set[str] = set()
+        for index, entry in enumerate(entries or ()):
+            key = entry.get("id")
+            if not isinstance(key, str) or key not in ids:
+                self.defect(f"{part}[{index}]: unknown id {shown(key)}")
+                continue
+            for name, labels in found.items():
+                label = self.label(entry.get(name), allowed[name], f"{part}[{index}].{name}")
+                if key in seen and labels[key] != label:
+                    self.defect(f"{part}: two different labels {name} for {key}")
+                    label = None
+                labels[key] = label
+            seen.add(key)
+        for key in ids:
+            if key not in seen:
+                self.defect(f"{part}: {key} is missing")
+        if entries is None:
+            return None
+        return {name: {key: labels.get(key) for key in ids} for name, labels in found.items()}
+
+    def label(self, value: object, allowed: tuple[L, ...], where: str) -> L | None:
+        """Return the one of *allowed* that *value* equals; None, and a defect at *where*, if there is none."""
+        if isinstance(value, str):
+            for label in allowed:
+                if value == label:
+                    return label
+        self.defect(f"{where}: {shown(value)} is not one of {', '.join(map(str, allowed))}")
+        return None
+
+
+def one_line(value: object) -> str:
+    """Return a text that the model wrote, on one line, without invisible characters; "" if *value* is no text."""
+    return " ".join(without_invisible(value).split())[:TEXT_CHARS] if isinstance(value, str) else ""
+
+
+def shown(value: object) -> str:
+    """Return *value* for a list of defects: short, and on one line."""
+    if not isinstance(value, str):
+        return "nothing" if value is None else f"a {type(value).__name__}"
+    return repr(without_invisible(value[:_SHOWN_CHARS]))
