@@ -1,6 +1,10 @@
-"""Text that every backend can store."""
+"""Text that every backend can store, and regular expressions that are compiled at their first use."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 
 def encodable(text: str) -> str:
@@ -18,3 +22,27 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+class LazyPattern:
+    """Regular expression compiled at its first use.
+
+    Compiling the patterns of the embedded judge at import took a quarter of the CPU time of `configure`; now the
+    background thread compiles them when it scores the first call.
+    """
+
+    if TYPE_CHECKING:
+        match: Callable[..., re.Match[str] | None]
+        fullmatch: Callable[..., re.Match[str] | None]
+        search: Callable[..., re.Match[str] | None]
+        finditer: Callable[..., Iterator[re.Match[str]]]
+        findall: Callable[..., list[str]]
+
+    def __init__(self, pattern: str, flags: int = 0) -> None:
+        self._pattern, self._flags = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        # Set on the instance, so that `__getattr__` is not called for it again.
+        method = getattr(re.compile(self._pattern, self._flags), name)
+        setattr(self, name, method)
+        return method

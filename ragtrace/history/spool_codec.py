@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import fields
+from typing import Any, Final, NamedTuple
 
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
@@ -13,8 +13,7 @@ from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.types import Document, RagCall, Timing, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class UnscoredCall:
+class UnscoredCall(NamedTuple):
     """A redacted call and the evaluators that still have to score it."""
 
     call: RagCall
@@ -31,16 +30,14 @@ class UnscoredCall:
         return "" if span is None else f"{span.trace_id:032x}{span.span_id:016x}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedCall:
+class ClaimedCall(NamedTuple):
     """A call of the spool that this process has claimed, with its row number in the file."""
 
     number: int
     unscored: UnscoredCall
 
 
-@dataclass(frozen=True, slots=True)
-class SpoolContents:
+class SpoolContents(NamedTuple):
     """Counts of what is in the spool file at one moment."""
 
     calls: int

@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall
 from ragtrace.pipeline.shutdown import file_timeout
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.threads import run_bounded
 
 if TYPE_CHECKING:
     from ragtrace.history.spool import Spool
+    from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall
     from ragtrace.telemetry.export.providers import Telemetry
 
 _LOOK_SECONDS: Final = 2.0

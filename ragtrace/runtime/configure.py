@@ -28,7 +28,6 @@ from ragtrace.evaluation.metric_selection import (
 )
 from ragtrace.evaluation.sampling import Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, Stopwatch
-from ragtrace.history.source import Source
 from ragtrace.metrics import registry
 from ragtrace.metrics.consistency import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import current, final_stats, install
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 
     from ragtrace.alerts import Alert
     from ragtrace.history.history import History
+    from ragtrace.history.source import Source
     from ragtrace.history.spool import Spool
     from ragtrace.telemetry.export.providers import Telemetry
 
@@ -219,7 +219,7 @@ def _runtime(
     """
     preload.load(*_WHILE_SERVING)
     if settings.store:  # checked before anything is started
-        _history(settings, Source()).prepare(settings.origins["store"])
+        _history(settings).prepare(settings.origins["store"])
     if settings.baseline:
         learner.open(settings.baseline, settings.origins["baseline"])
     spool = _spool(settings) if settings.spool else None
@@ -227,6 +227,8 @@ def _runtime(
     telemetry = build(settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
     version = _resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION)
     if settings.store:
+        from ragtrace.history.source import Source
+
         service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
         telemetry.histories.append(_history(settings, Source.of(evaluators, service=service, release=version)))
     plan = Plan.of(evaluators.screen, evaluators.judge)
@@ -251,14 +253,15 @@ def _spool(settings: Settings) -> Spool:
     return spool
 
 
-def _history(settings: Settings, source: Source) -> History:
+def _history(settings: Settings, source: Source | None = None) -> History:
     try:
         from ragtrace.history.history import History
+        from ragtrace.history.source import Source
     except ImportError as error:
         raise _without_sqlite(settings, "store", error) from error
     return History(
         settings.store,
-        source,
+        source or Source(),
         days=settings.store_days,
         most_bytes=settings.store_bytes,
         texts=settings.capture_content != "NO_CONTENT",

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from ragtrace.core.text import LazyPattern
+
 MAX_SENTENCE_CHARS: Final = 600
 """Longer sentences are cut at white space, so that no step on a sentence can take long."""
 
@@ -17,28 +19,28 @@ MAX_SENTENCE_CHARS: Final = 600
 # The pattern begins with the set of all first characters, as the search is fast only then.
 _SPACED_STOPS: Final = ".!?\u2026"
 _UNSPACED_STOPS: Final = "\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965"
-_STOP = re.compile(
+_STOP = LazyPattern(
     rf"[{_SPACED_STOPS}{_UNSPACED_STOPS}\n](?:"
     rf"(?<=[{_SPACED_STOPS}])[{_SPACED_STOPS}]{{0,15}}[\"'\u201d\u2019)\]*_]{{0,4}}(?=\s|\Z)"
     rf"|(?<=[{_UNSPACED_STOPS}])[{_UNSPACED_STOPS}]{{0,15}}[\"'\u201d\u2019)\]\u300d\u300f\uff09]{{0,4}}|(?<=\n))"
 )
 # "J. Smith" is no list.
-_MARKER = re.compile(
+_MARKER = LazyPattern(
     r"[ \t]{0,32}(?:[-*+\u2022\u2023\u25cf\u25e6\u2013\u2014]|#{1,6}|\(?(?:\d{1,3}[.)]|[A-Za-z]\)|[a-z]\.))[ \t]{1,8}"
 )
-SOURCES: Final = re.compile(
+_SOURCES: Final = (
     r"\W{0,6}(?:sources?|references?|citations?|quellen?|quellenangaben?|fuentes?|referencias?|fontes?|referências?|fonti"
-    r"|références?|bron(?:nen)?|источники?|المصادر|المراجع|参考资料|参考文献|来源|出典|参照|स्रोत)\W{0,4}(?:[:\uff1a]|\Z)",
-    re.IGNORECASE,
+    r"|références?|bron(?:nen)?|источники?|المصادر|المراجع|参考资料|参考文献|来源|出典|参照|स्रोत)\W{0,4}(?:[:\uff1a]|\Z)"
 )
+SOURCES: Final = LazyPattern(_SOURCES, re.IGNORECASE)
 """The beginning of a list of sources, as a line or a sentence of its own."""
 # Only where one of these is found are lines looked at one by one.
-_LAID_OUT = re.compile(rf"```|~~~|^[ \t]{{0,8}}(?:\||#{{1,6}} |\*\*|{SOURCES.pattern})", re.MULTILINE | re.IGNORECASE)
-_HEADING = re.compile(r"#{1,6} .{1,200}|\*\*[^*]{1,80}[^*.!?]\*\*:?")
-_LIST_ITEM = re.compile(r"[ \t]{0,8}(?:[-*+\u2022]|\(?\[?\d{1,3}[.)\]]|https?://)")
+_LAID_OUT = LazyPattern(rf"```|~~~|^[ \t]{{0,8}}(?:\||#{{1,6}} |\*\*|{_SOURCES})", re.MULTILINE | re.IGNORECASE)
+_HEADING = LazyPattern(r"#{1,6} .{1,200}|\*\*[^*]{1,80}[^*.!?]\*\*:?")
+_LIST_ITEM = LazyPattern(r"[ \t]{0,8}(?:[-*+\u2022]|\(?\[?\d{1,3}[.)\]]|https?://)")
 _TEXT_FENCES: Final = frozenset("markdown md text txt".split())
-_SPACE = re.compile(r"\s{1,256}")
-_NEXT_WORD = re.compile(r"\s{0,64}[\"'(\[\u201c\u2018*_]{0,4}([^\s]{0,32})")
+_SPACE = LazyPattern(r"\s{1,256}")
+_NEXT_WORD = LazyPattern(r"\s{0,64}[\"'(\[\u201c\u2018*_]{0,4}([^\s]{0,32})")
 # Never the end of a sentence.
 _INNER: Final = frozenset(
     "mr mrs ms dr prof st mt vs cf fig figs nos vol pp eg e.g i.e ie approx ca gen col sgt rev hon".split()

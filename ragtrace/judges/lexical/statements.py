@@ -9,6 +9,7 @@ from functools import cache
 from itertools import islice
 from typing import Final
 
+from ragtrace.core.text import LazyPattern
 from ragtrace.judges.lexical.lexicon import Lexicon, Token, content_tokens, tokens
 from ragtrace.judges.lexical.sentences import SOURCES, prose_and_code, sentences
 from ragtrace.judges.lexical.text import IS_UNSPACED, fold_light, stem
@@ -34,17 +35,17 @@ _INFORMATION: Final = frozenset("information mention data details evidence indic
 _WRITTEN: Final = frozenset("mentioned specified stated discussed addressed covered described documented".split())
 _CONDITIONS: Final = frozenset("if when unless where whenever".split())
 _NEAR_WORDS: Final = 6
-_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][a-z]+)?")
+_WORD = LazyPattern(r"[^\W\d_]+(?:['\u2019][a-z]+)?")
 _FIRST_WORDS: Final = 24
 _FIRST_CHARS: Final = 400
 # The words behind one of these are an attempt at an answer, and may be false.
-_CONTRAST = re.compile(
+_CONTRAST = LazyPattern(
     r"\b(?:but|however|although|though|aber|jedoch|pero|sin embargo|mais|cependant|tuttavia|porém|maar|echter|однако)\b"
     r"|但|しかし|لكن|लेकिन",
     re.IGNORECASE,
 )
 # How an answer that declines goes on: where else to look.
-_REFERRAL = re.compile(
+_REFERRAL = LazyPattern(
     r"(?:please|kindly|you (?:may|might|can|could|should)|i(?:'d| would)? (?:recommend|suggest|advise)|if you|feel free"
     r"|try|for (?:more|further|additional)|it (?:may|might|would) be (?:best|helpful)|perhaps|consider)"
     r"\b[^\n]{0,120}?\b"
@@ -58,14 +59,14 @@ _SOURCE_WORD: Final = (
     r"(?:sources?|references?|citations?|docs?|documents?|refs?|chunks?|passages?|contexts?|quellen?|fuentes?|fontes?"
     r"|fonti|bron(?:nen)?|источник[аи]?)"
 )
-_CITATION = re.compile(
+_CITATION = LazyPattern(
     r"\[\^?[^\W_]{0,12} ?\d{1,3}(?:[,;\u2013-] ?\d{1,3}){0,8}\]|\u3010[^\u3011]{0,24}\u3011"
     rf"|[(\[](?:see |cf\.? )?{_SOURCE_WORD}\b[^()\[\]\n]{{0,80}}[)\]]|\]\([^()\s]{{1,200}}\)|https?://[^\s)\]]{{1,200}}",
     re.IGNORECASE,
 )
-_MAY_CITE = re.compile(r"[\[(\u3010]|://")
+_MAY_CITE = LazyPattern(r"[\[(\u3010]|://")
 # How other languages decline: the verb with its negation.
-_DECLINES_ELSEWHERE = re.compile(
+_DECLINES_ELSEWHERE = LazyPattern(
     r"没有(?:找到|提供|提到|提及|相关|足够|任何信息|说明)|未(?:提及|提供|提到|找到|说明)|无法(?:回答|确定|提供|找到)|不知道|找不到"
     r"|(?:わ|分)かりません|情報(?:が|は)(?:ありません|含まれていません|見つかりません)|見つかりませんでした|お答えできません"
     r"|(?:記載|言及)(?:が|は)?(?:ありません|されていません|見当たりません)|알 수 없|정보가 없"
@@ -92,19 +93,19 @@ _DECLINES_ELSEWHERE = re.compile(
     r"|(?:जानकारी|उल्लेख|सूचना) (?:\S+ ){0,3}नहीं|पता नहीं|नहीं मिल"
 )
 # These deny something of their subject, which is the context or the thing that was asked about.
-_DENIES_ELSEWHERE = re.compile(
+_DENIES_ELSEWHERE = LazyPattern(
     r"不包含|no (?:contiene|incluye|menciona|proporciona|especifica|cubre|aborda|trata)n?\b"
     r"|n[e'] ?(?:contien|mentionn|couvr|fourni|précis|trait|parl)|sag(?:t|en) (?:\w+ )?nichts"
     r"|enth(?:ält|alten) (?:\w+ )?nichts"
     r"|não (?:contém|contêm|menciona|fornece|aborda|cobre|inclu)|non (?:contien|contengono|menziona|forni|tratta|copr)"
     r"|bevat(?:ten)? (?:\w+ )?niets|не содерж|لا (?:تحتوي|يحتوي|تذكر|يذكر|تتضمن|يتضمن)"
 )
-_CONTEXT_ELSEWHERE = re.compile(
+_CONTEXT_ELSEWHERE = LazyPattern(
     r"文|资料|信息|document|context|texto?\b|textes?\b|testo\b|fragment|pasaj|passag|fuente|sources?\b|quell|unterlag|abschnitt"
     r"|fonte|fonti|trecho|bron|докум|контекст|текст|источник|مستند|وثائق|النص|السياق|المصادر|informac|informaç|informaz"
     r"|information|informatie"
 )
-_OTHER_SCRIPT = re.compile(r"[\u0400-\u1fff\u3040-\ud7ff]")
+_OTHER_SCRIPT = LazyPattern(r"[\u0400-\u1fff\u3040-\ud7ff]")
 _NOTHING: Final = frozenset[int]()
 _QUESTION_ENDS: Final = ("?", "\uff1f", "\u061f")
 _HEADING_WORDS: Final = 6

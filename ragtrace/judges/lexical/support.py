@@ -23,13 +23,13 @@ that memory grows with the answer and not with the chunks.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, repeat
 from typing import Final, NamedTuple
 
 from ragtrace.core.labels import Support
+from ragtrace.core.text import LazyPattern
 from ragtrace.judges.lexical.lexicon import NEGATION, Lexicon, Token, stems
 from ragtrace.judges.lexical.statements import Statement
 from ragtrace.judges.lexical.text import IS_UNSPACED, one_line, pieces
@@ -58,7 +58,7 @@ _SAMPLE_CHARS: Final = 400
 _SLACK: Final = 1e-9
 # The end of a sentence, read backwards from the white space behind it. The set of all first characters comes first,
 # what each of them needs later: only so are they found quickly.
-_BREAK_BACKWARDS = re.compile(
+_BREAK_BACKWARDS = LazyPattern(
     r"[\s\u3002\uff01\uff1f](?:(?<=[\n\u3002\uff01\uff1f])|[\"'\u201d\u2019)\]]{0,3}[.!?\u3002\uff01\uff1f])"
 )
 # Numbers for words of a chunk that are none of the answer's.

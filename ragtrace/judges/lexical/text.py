@@ -13,6 +13,7 @@ from functools import cache
 from itertools import filterfalse
 from typing import Final
 
+from ragtrace.core.text import LazyPattern
 from ragtrace.judges.lexical.words import ARABIC_ENDINGS, ARABIC_PREFIXES, ENGLISH, FUNCTION_WORDS, INFLECTION
 
 MAX_WORD_CHARS: Final = 64
@@ -32,22 +33,22 @@ _UNSPACED = (
 _TAIL = r"(?:['\u2019](?:[sStTdDmM]|re|ve|ll|RE|VE|LL)(?![^\W_]))?"
 _NUMBER = r"\d{1,32}(?:[.,]\d{1,32}){0,8}"
 _LAST = MAX_WORD_CHARS - 1
-ASCII_TOKEN: Final = re.compile(
+ASCII_TOKEN: Final = LazyPattern(
     rf"[A-Za-z][A-Za-z0-9]{{0,{_LAST}}}(?:'(?:[sStTdDmM]|re|ve|ll|RE|VE|LL)(?![A-Za-z0-9]))?|{_NUMBER}"
 )
 # Every part can only end where its class of characters ends, and nothing has to follow: no match is ever tried twice.
-TOKEN: Final = re.compile(
+TOKEN: Final = LazyPattern(
     rf"[{_UNSPACED}]{{1,{MAX_WORD_CHARS}}}|{_NUMBER}"
     rf"|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}]{{0,{_LAST}}}"
     rf"(?:[{_MARKED}{_HIDDEN}]{{1,8}}[^\W_{_UNSPACED}]{{0,{_LAST}}}){{0,16}}{_TAIL}"
 )
-IS_UNSPACED: Final = re.compile(f"[{_UNSPACED}]")
+IS_UNSPACED: Final = LazyPattern(f"[{_UNSPACED}]")
 # A dot, a comma and an apostrophe may stand inside a word or number.
 _SPACED: Final = bytes(code if chr(code).isalnum() or chr(code) in "'.," else 32 for code in range(256))
 # None of these is part of a word, but for the apostrophe, which is read as the straight one.
 _TYPOGRAPHY: Final = (("\u2019", "'"), *((mark, " ") for mark in "\u2018\u201c\u201d\u2013\u2014\u2022\u2026\u00a0"))
-_LETTER = re.compile(r"[^\W\d_]")
-_BEYOND_LATIN = re.compile(r"[\u0370-\u1dff\u1f00-\u1fff\u2c80-\ua71f\ua800-\ufaff\ufb1d-\U000fffff]")
+_LETTER = LazyPattern(r"[^\W\d_]")
+_BEYOND_LATIN = LazyPattern(r"[\u0370-\u1dff\u1f00-\u1fff\u2c80-\ua71f\ua800-\ufaff\ufb1d-\U000fffff]")
 _ENDINGS: Final = (
     ("ational", "ate", 9), ("ization", "ize", 9), ("isation", "ise", 9), ("ations", "", 8), ("ation", "", 7),
     ("ments", "", 8), ("ment", "", 7), ("ness", "", 7), ("ingly", "", 8), ("edly", "", 7), ("ities", "", 7),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import distribution
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -223,7 +223,7 @@ def build(
         own_meters = renewal.meters = OwnMeters(signals.metrics, resource, current or (lambda: resource))
 
     named_dialects = settings.origins.get("dialects", DEFAULT) != DEFAULT
-    release = version("ragtrace-otel")
+    release = _release()
     tracers, meters, loggers = tracers or own_tracers, meters or own_meters, loggers or own_loggers
     tracer = tracers.get_tracer(semconv.SCOPE, release)
     telemetry = Telemetry(
@@ -250,6 +250,12 @@ def build(
         shared = None if own_meters is None else SharedMeters(own_meters, renewal)
         _set_global({"tracer": None if signals.spans is None else own_tracers, "meter": shared, "logger": own_loggers})
     return telemetry
+
+
+def _release() -> str:
+    """Return the version of ragtrace; `importlib.metadata.version` parses the whole README for it, as an e-mail."""
+    lines = (distribution("ragtrace-otel").read_text("METADATA") or "").splitlines()
+    return next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
 
 
 def _flushes(tracers: object, meters: object, loggers: object) -> list[Callable[[int], object]]:
