@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,7 @@ class Endpoint:
     """gRPC without TLS."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(NamedTuple):
     """Metrics page that the processes of an application serve, as `page(environ)` in the exporter's module returns it.
 
     `ragtrace doctor` checks whether a process serves it.

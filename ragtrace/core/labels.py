@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 Support: TypeAlias = Literal["supported", "contradicted", "partial", "not_found"]
 """Relation of a statement to the retrieved chunks, from best to worst."""
@@ -47,8 +47,7 @@ class Claim:
     """The quote that should show the support does not occur in the chunks named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """Sentence of the answer, and whether it is relevant to the query."""
 
     text: str
@@ -57,8 +56,7 @@ class Sentence:
     relevant: SentenceRelevance | None
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkLabel:
+class ChunkLabel(NamedTuple):
     """Grade of the retrieved chunk at one rank; a duplicate chunk has the labels of the first."""
 
     grade: int | None
@@ -66,8 +64,7 @@ class ChunkLabel:
     contradicted: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Citation:
+class Citation(NamedTuple):
     """Distinct pair of a part of the answer and a passage it cites, and whether the passage supports the part."""
 
     part: int
@@ -88,8 +85,7 @@ class Nugget:
     support: NuggetSupport | None
 
 
-@dataclass(frozen=True, slots=True)
-class Intention:
+class Intention(NamedTuple):
     """Intention of the user in a conversation, and whether it was satisfied."""
 
     text: str
@@ -97,16 +93,14 @@ class Intention:
     turns: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """Claim of the answer (or the reference), and whether the reference (or the answer) entails it."""
 
     text: str
     label: FactLabel | None
 
 
-@dataclass(frozen=True, slots=True)
-class Entailments:
+class Entailments(NamedTuple):
     """Labels of whether each retrieved chunk entails each claim of answer and reference.
 
     One row for every distinct chunk that is not blank, in rank order.
@@ -118,8 +112,7 @@ class Entailments:
     """chunks x claims of the reference."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rating:
+class Rating(NamedTuple):
     """Rating by a judge on the scale of a `g_eval` metric, before it is brought to [0, 1]."""
 
     value: float

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from ragtrace.core.errors import SettingsError
 
@@ -78,8 +78,7 @@ class Settings:
     """Where each setting came from, by its name: `service=` (the keyword), a variable, or `default`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(NamedTuple):
     """Raw value of one setting and its origin."""
 
     raw: object

@@ -294,8 +294,7 @@ def _number(value: object, least: float, most: float) -> float:
 # --- learning --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MetricBaseline:
+class MetricBaseline(NamedTuple):
     """Baselines of one metric of one evaluator, by workflow."""
 
     learner: Learner

@@ -143,8 +143,7 @@ class Scorer(Protocol):
     def metrics(self) -> tuple[Metric, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Assignment of the metrics with range [0, 1], which are estimated, to the screen and the judge of this process."""
 
     screen: str | None = None

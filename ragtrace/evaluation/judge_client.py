@@ -14,9 +14,9 @@ import random
 import re
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from ragtrace.core.cost import Cost, metered
 from ragtrace.core.errors import JudgeError
@@ -38,8 +38,7 @@ _STATUS: Final = re.compile(r"HTTP \d+")
 """Start of the detail of an error that a server answered with, before the server's own words."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeStatus:
+class JudgeStatus(NamedTuple):
     """Snapshot of a judge's circuit breaker, queue and counters."""
 
     state: BreakerState

@@ -7,9 +7,8 @@ hashing come later, elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import perf_counter, time_ns
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from opentelemetry.context import Context, create_key, get_current
 from opentelemetry.trace import get_current_span
@@ -57,8 +56,7 @@ def mark_forked() -> None:
     _process = object()
 
 
-@dataclass(frozen=True, slots=True)
-class StepSpec:
+class StepSpec(NamedTuple):
     """Options of one decorator, and the finder of its function's arguments: known before the function is called."""
 
     kind: StepKind

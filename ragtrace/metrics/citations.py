@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import MAX_UNJUDGED, formula
@@ -60,8 +59,7 @@ def citation_f1(call: RagCall, judgement: Judgement, *, max_unjudged: float = MA
     return _measure(call, judgement, lambda found: f1(found.precision(), found.recall()), max_unjudged)
 
 
-@dataclass(frozen=True, slots=True)
-class _Citations:
+class _Citations(NamedTuple):
     """Worth of each distinct pair of a part of the answer and a passage it cites; None: unjudged.
 
     A passage is its rank, or, where there is no such passage, the marker that cites it.

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias, get_args
+from typing import Final, NamedTuple, TypeAlias, get_args
 
 from ragtrace.core.labels import Entailments, Fact, FactLabel
 from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Score, Unscored
@@ -122,8 +121,7 @@ def _entailed(judgement: Judgement, field: str, max_unjudged: float) -> Result:
     return share(counts["entailment"], len(facts) - judged, len(facts), max_unjudged, attributes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
+class _Origin(NamedTuple):
     """Origin of one claim of the answer: whether it is correct, and in which chunks it stands; None: unknown."""
 
     correct: Truth

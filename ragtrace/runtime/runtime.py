@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.ledger import Ledger, Posted, Stats
@@ -138,8 +138,7 @@ class DroppedSpans:
         return self._counted
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeSnapshot:
+class RuntimeSnapshot(NamedTuple):
     """The components of a runtime that `ragtrace.doctor()` examines, with the sizes of its queues at one moment."""
 
     settings: Settings
