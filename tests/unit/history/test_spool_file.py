@@ -240,7 +240,7 @@ def test_a_call_behind_five_crashes_is_tried_at_growing_intervals(path: str) -> 
         for call in spool.claim(1):
             spool.begin(call.number)
             tried_at.append(clock())
-        clock.advance(61)
+        clock.advance(61 if len(tried_at) < 6 else 601)
     intervals = [int(later - earlier) for earlier, later in pairwise(tried_at)]
     assert len(tried_at) == 16
     assert intervals[:4] == [61] * 4

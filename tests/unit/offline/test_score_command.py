@@ -433,11 +433,11 @@ def most_often(requests: Iterable[Request]) -> Counter[int]:
 @pytest.mark.parametrize("out", ["scores.jsonl", "scores.csv"])
 def test_killed_run_is_resumed(out: str) -> None:
     """A killed run that is started again gives the same bytes and judges at most the calls in flight twice."""
-    write(*(call(f"Answer {number % 900}.", id=number) for number in range(1_000)))
+    write(*(call(f"Answer {number % 360}.", id=number) for number in range(400)))
     with JudgeServer(Halting(1)) as server:
         undisturbed = finish(start(server, f"other-{out}"))
-        assert most_often(server.requests) == {1: 900}
-    halting = Halting(450)
+        assert most_often(server.requests) == {1: 360}
+    halting = Halting(180)
     with JudgeServer(halting) as server:
         process = start(server, out)
         assert halting.reached.wait(TIMEOUT)
@@ -451,9 +451,9 @@ def test_killed_run_is_resumed(out: str) -> None:
     assert not Path(f"{out}.part").exists()
     assert set(asked) <= {1, 2}
     assert asked[2] <= 16
-    assert resumed["resumed"] >= 400
+    assert resumed["resumed"] >= 140
     assert resumed["metrics"] == undisturbed["metrics"]
-    assert resumed["calls"] == 1_000
+    assert resumed["calls"] == 400
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process on Windows")
