@@ -5,7 +5,7 @@
 SHELL := /bin/sh
 VENV ?= .venv
 ARGS ?=
-JOBS ?= auto
+JOBS ?=
 BIN := $(VENV)/bin
 
 # Hundreds of the tests' processes import ragtrace and openai: compiled each time, that is two seconds a process.
@@ -70,15 +70,16 @@ demo-backends: $(VENV)/.backends
 	@$(BIN)/ragtrace demo --backends $(ARGS)
 
 # In parallel, then the tests that measure times, alone. Exit status 5: no such test was selected.
+# One process more than there are processors, as many of the tests wait for processes and servers.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --timing without $(ARGS); first=$$?; \
+	@$(BIN)/python -m pytest -n $(or $(JOBS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadgroup --timing without $(ARGS); first=$$?; \
 	$(BIN)/python -m pytest --timing only $(ARGS); second=$$?; \
 	[ $$first != 5 ] || [ $$second != 5 ] || { echo "no test was selected" >&2; exit 5; }; \
 	[ $$first = 0 ] || [ $$first = 5 ] || exit $$first; [ $$second = 0 ] || [ $$second = 5 ] || exit $$second
 
 # The everyday loop.
 unit: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --timing without tests/unit tests/contract $(ARGS)
+	@$(BIN)/python -m pytest -n $(or $(JOBS),auto) --dist loadgroup --timing without tests/unit tests/contract $(ARGS)
 
 check: lint types
 

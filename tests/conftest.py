@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--timing", choices=["with", "without", "only"], default="with", help="tests marked `timing` (default: with)"
     )
+
+
+def pytest_configure() -> None:
+    """Undo that a shell has its background jobs, and so the processes of the tests, ignore Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

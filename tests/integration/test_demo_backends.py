@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -94,7 +96,14 @@ def _check_phoenix(url: str) -> None:
 
 
 def _annotated(url: str) -> set[str]:
-    spans = _get(f"{url}/v1/projects/ragtrace-demo/spans?limit=50")["data"]
+    """The names of the newest calls' annotations; none while Phoenix has not made the project yet."""
+    try:
+        spans = _get(f"{url}/v1/projects/ragtrace-demo/spans?limit=50")["data"]
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code != HTTPStatus.NOT_FOUND:
+                raise
+        return set()
     roots = [each["context"]["trace_id"] for each in spans if each["parent_id"] is None]
     asked = "&".join(f"trace_ids={each}" for each in roots)
     scores = _get(f"{url}/v1/projects/ragtrace-demo/trace_annotations?{asked}")["data"]
