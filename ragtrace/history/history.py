@@ -100,6 +100,10 @@ class History:
         """Store every queued call within *timeout* seconds; return False if that was too short or calls were lost."""
         return self._outbox.flush(timeout)
 
+    def settled_until(self, moment: float) -> bool:
+        """Return whether every call offered until monotonic *moment* is stored or counted as lost."""
+        return self._outbox.settled_until(moment)
+
     def close(self, timeout: float) -> bool:
         """Flush and close the file; calls that are offered later are lost. Return False if calls were lost."""
         deadline = monotonic() + timeout

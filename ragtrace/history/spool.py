@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS calls (
 """
 _SUSPECT_TRIES: Final = 2
 """From so many crashes on a call is scored alone and after all others: its judge may be what crashes the process."""
-_QUARANTINE_TRIES: Final = 5
+QUARANTINE_TRIES: Final = 5
 """From so many crashes on a call is not tried again before its lease has expired, which doubles with each try."""
 _MOST_TRIES: Final = 16
 """With a lease of a minute the last tries are a day apart."""
@@ -168,7 +168,7 @@ class Spool:
         """Return the condition under which no process scores a call, and the values in it."""
         owners = database.execute("SELECT DISTINCT owner FROM calls WHERE owner IS NOT NULL").fetchall()
         dead = [owner for (owner,) in owners if _is_dead(owner)]
-        unowned = f"(owner IS NULL OR owner IN ({', '.join('?' * len(dead))})) AND tries < {_QUARANTINE_TRIES}"
+        unowned = f"(owner IS NULL OR owner IN ({', '.join('?' * len(dead))})) AND tries < {QUARANTINE_TRIES}"
         return f"(lease < ? OR {unowned})", (self._clock(), *dead)
 
     def _give_up(self, database: sqlite3.Connection, free: str, values: tuple[object, ...]) -> None:
@@ -188,7 +188,7 @@ class Spool:
             database.execute(
                 "UPDATE calls SET tries = tries + 1, lease = max(lease, ? + ? * (1 << max(0, tries - ?))) "
                 "WHERE number = ? AND owner = ?",
-                (self._clock(), self._lease, _QUARANTINE_TRIES - 1, number, self._owner),
+                (self._clock(), self._lease, QUARANTINE_TRIES - 1, number, self._owner),
             )
 
     def survived(self, number: int) -> None:
@@ -224,7 +224,7 @@ class Spool:
                 [(number, self._owner) for number in untried],
             )
             database.execute(
-                f"UPDATE calls SET owner = NULL, lease = lease * (tries >= {_QUARANTINE_TRIES}) WHERE owner = ?",
+                f"UPDATE calls SET owner = NULL, lease = lease * (tries >= {QUARANTINE_TRIES}) WHERE owner = ?",
                 (self._owner,),
             )
 

@@ -26,17 +26,19 @@ _CONFIRM_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 1.0
 """At least, for a thread to start and to write a few lines, on a machine that is busy."""
 _MOST_CLAIMED: Final = 64
+_CLAIM_SECONDS: Final = 0.2
+"""At least, for a claim to wait for other writers of the file."""
 
 
 class Spooling:
     """Traffic between one runtime and its spool file; no failure of the file raises.
 
-    Scores of a claimed call are sent like any others, and the call is deleted from the file after the next flush of all
-    telemetry that goes well. Until then another process may score it again if this one is killed.
+    Scores of a claimed call are sent like any others, and the call is deleted from the file when telemetry, score sinks
+    and the history have delivered them. Until then another process may score it again if this one is killed.
 
     Args:
         spool: the prepared file.
-        telemetry: flushed to confirm that scores have been delivered.
+        telemetry: tells whether scores have been delivered.
         clock: monotonic seconds.
     """
 
@@ -62,13 +64,15 @@ class Spooling:
         return self._clock() >= self._look_at
 
     def claim(self, room: int, timeout: float = 0.0) -> list[ClaimedCall]:
-        """Claim at most *room* calls; waits at most *timeout* seconds for another thread that does the same."""
+        """Claim at most *room* calls; waits about *timeout* seconds for others that use the file."""
         if room <= 0 or not self._claiming.acquire(timeout=max(0.0, timeout)):
             return []
         try:
             claimed: list[ClaimedCall] = []
             with guarded("spool"):
-                claimed = [] if self._closed else self._spool.claim(min(room, _MOST_CLAIMED))
+                claimed = (
+                    [] if self._closed else self._spool.claim(min(room, _MOST_CLAIMED), max(_CLAIM_SECONDS, timeout))
+                )
             self._has_claims = self._has_claims or bool(claimed)
             self._look_at = 0.0 if claimed else self._clock() + _LOOK_SECONDS
             return claimed
@@ -100,32 +104,47 @@ class Spooling:
                 threading.Thread(target=self._confirm, name="ragtrace-spool", daemon=True).start()
 
     def _confirm(self) -> None:
+        def deliver() -> bool:
+            began = monotonic()  # the scores of all calls in `_sent` have been queued by now
+            flushed = self._telemetry.flush(_FLUSH_SECONDS, release_held=False)
+            return flushed and self._telemetry.scores_settled_until(began)
+
         with guarded("spool"):
-            if self.confirm(lambda: self._telemetry.flush(_FLUSH_SECONDS, release_held=False)):
+            if self.confirm(deliver):
                 self._confirm_at = self._clock() + _CONFIRM_SECONDS
         self._confirming = False
 
-    def confirm(self, flush: Callable[[], bool]) -> bool:
-        """Return what *flush* of all telemetry returns; if True, delete the calls whose scores were sent before."""
+    def confirm(self, deliver: Callable[[], bool]) -> bool:
+        """Return what *deliver* returns; if that is True, delete the calls whose scores had been sent before.
+
+        Args:
+            deliver: exports all telemetry, and returns whether sinks and history have everything, too.
+        """
         sent = self._sent.copy()
-        flushed = flush()
-        if flushed:
-            self._delivered |= sent
-            self._sent -= sent
+        done = deliver()
+        if done:
+            self._note_delivered(sent)
         delivered = self._delivered.copy()
         if delivered:
             with guarded("spool"):
                 self._spool.delete(delivered)
                 self._delivered -= delivered
                 self._begun -= delivered
-        return flushed
+        return done
 
-    def close(self, deadline: float) -> None:
+    def _note_delivered(self, sent: set[int]) -> None:
+        self._delivered |= sent
+        self._sent -= sent
+
+    def close(self, deadline: float, *, delivered: bool) -> None:
         """Give all claims back at shutdown: what is not known to be delivered is scored by the next process.
 
         Args:
             deadline: monotonic seconds.
+            delivered: whether telemetry, sinks and history were closed with everything delivered.
         """
+        if delivered:
+            self._note_delivered(self._sent.copy())
         if self._has_claims:
             run_bounded(lambda: self._release(file_timeout(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
 

@@ -404,15 +404,13 @@ class Runtime:
             scored = self.worker.wait_idle(budget.deadline - monotonic())
         self.learner.flush(budget.left() / 4)  # a failure there is a fault of its own, and costs no call
         notified = self.alerts is None or self.alerts.flush(budget.left() / 2)
-        flushed = self._flush_telemetry(budget)
-        posted = self._telemetry.post_scores(budget.left())
-        return flushed and scored and posted and notified
 
-    def _flush_telemetry(self, budget: ShutdownBudget, reserved: float = 0.0) -> bool:
-        def flush() -> bool:
-            return self._telemetry.flush(budget.left(reserved=reserved))
+        def deliver() -> bool:
+            flushed = self._telemetry.flush(budget.left())
+            return self._telemetry.post_scores(budget.left()) and flushed
 
-        return flush() if self._spooling is None else self._spooling.confirm(flush)
+        delivered = deliver() if self._spooling is None else self._spooling.confirm(deliver)
+        return delivered and scored and notified
 
     def shutdown(self, timeout: float) -> bool:
         """Score and export for at most *timeout* seconds, log what is lost, and shut our providers down.
@@ -447,10 +445,10 @@ class Runtime:
             clear_before_flush(self._wait_idle)
             self.learner.close(budget.left() / 4)
             notified = self.alerts is None or self.alerts.close(budget.left() / 2)
-            flushed = self._flush_telemetry(budget, AT_LEAST_SECONDS)
+            flushed = self._telemetry.flush(budget.left(reserved=AT_LEAST_SECONDS))
             closed = self._telemetry.shutdown(budget.left())
             if self._spooling is not None:
-                self._spooling.close(budget.deadline)
+                self._spooling.close(budget.deadline, delivered=flushed and closed)
             delivered = scored and flushed and closed
             return log_losses(self.stats().dropped, self._telemetry.lost, delivered=delivered) and notified
 

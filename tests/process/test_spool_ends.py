@@ -12,16 +12,20 @@ import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
+from typing import Any, Final
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.history.spool import Spool
+from ragtrace.history.spool import QUARANTINE_TRIES, Spool
 from ragtrace.runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
+from tests.support.monitoring import wait_until
 from tests.support.otlp import HttpReceiver
+from tests.support.posting import ScriptedSink
 from tests.support.scored import EVERY
 from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask, watch
 
@@ -49,10 +53,13 @@ def sending(http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch) -> Htt
     return http_receiver
 
 
+SCORING: Final[dict[str, Any]] = {"screen": None, "sampling": EVERY, "metrics": ["faithfulness"]}
+
+
 def keep(path: str, calls: int) -> None:
     """A process whose judge does not answer before the end."""
     judge = WaitingJudge(name="judge")
-    watch(screen=None, judge=judge, sampling=EVERY, spool=path, metrics=["faithfulness"])
+    watch(**SCORING, judge=judge, spool=path)
     for number in range(calls):
         ask(f"question {number}?")
     assert judge.begun.wait(WAIT_S)
@@ -63,12 +70,18 @@ def keep(path: str, calls: int) -> None:
 def score(path: str) -> FakeJudge:
     """Another process, in so far as it knows nothing of the one before; returns its judge."""
     judge = FakeJudge(GOOD, name="judge")
-    ragtrace.configure(service="s", screen=None, judge=judge, sampling=EVERY, spool=path, metrics=["faithfulness"])
+    ragtrace.configure(**SCORING, service="s", judge=judge, spool=path)
     return judge
 
 
 def scores(receiver: HttpReceiver) -> Counter[str]:
     return Counter(str(log.attributes[SCORE_ID]) for log in receiver.logs)
+
+
+def in_history(path: str) -> int:
+    with closing(sqlite3.connect(path)) as database:
+        (calls,) = database.execute("SELECT count(DISTINCT number) FROM results").fetchone()
+    return int(calls)
 
 
 def test_scores_that_could_not_be_delivered_are_found_again_by_the_next_process(
@@ -103,6 +116,34 @@ def test_an_orderly_end_sends_nothing_twice(path: str, sending: HttpReceiver) ->
     assert (heir.calls, set(scores(sending).values())) == ([], {1})
 
 
+def test_calls_stay_in_the_spool_until_the_history_has_their_scores(path: str, tmp_path: Path) -> None:
+    """Telemetry alone is not enough: a kill would take what the history has not written yet."""
+    keep(path, 3)
+    store = str(tmp_path / "history.db")
+    watch(**SCORING, judge=FakeJudge(GOOD, name="judge"), spool=path, store=store)
+    with closing(sqlite3.connect(store, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert not ragtrace.flush(timeout=1.5)
+        assert (ragtrace.stats().scored, Spool(path).contents().calls) == (3, 3)
+        other.execute("ROLLBACK")
+    assert ragtrace.flush()
+    assert (in_history(store), Spool(path).contents().calls) == (3, 0)
+
+
+def test_calls_stay_in_the_spool_until_the_score_sink_has_their_scores(path: str) -> None:
+    """The thread that confirms deliveries sees when it has."""
+    keep(path, 3)
+    sink = ScriptedSink()
+    sink.gate.clear()
+    exporter = ragtrace.Signals(spans=InMemorySpanExporter(), scores=sink, immediate=True)
+    ragtrace.configure(**SCORING, judge=FakeJudge(GOOD, name="judge"), spool=path, exporter=exporter)
+    assert not ragtrace.flush(timeout=1.5)
+    assert (ragtrace.stats().scored, Spool(path).contents().calls) == (3, 3)
+    sink.gate.set()
+    wait_until(lambda: Spool(path).contents().calls == 0, WAIT_S, "the calls are deleted")
+    assert len(sink.taken) == 3
+
+
 def test_a_shutdown_without_any_time_loses_nothing(path: str, sending: HttpReceiver) -> None:
     """What did not go in the moment that it has is scored by the next process."""
     keep(path, 5)
@@ -118,7 +159,7 @@ def test_a_shutdown_without_any_time_loses_nothing(path: str, sending: HttpRecei
 def test_what_the_spool_cannot_take_in_time_is_lost_and_not_stored_later(path: str) -> None:
     """The accounts say so, at the end of the shutdown and for good."""
     judge = WaitingJudge(name="judge")
-    watch(screen=None, judge=judge, sampling=EVERY, spool=path, metrics=["faithfulness"])
+    watch(**SCORING, judge=judge, spool=path)
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -137,7 +178,7 @@ def test_what_the_spool_cannot_take_in_time_is_lost_and_not_stored_later(path: s
 def test_a_judge_that_answers_after_the_end_changes_nothing(path: str) -> None:
     """A call that it could not be torn away from is in the file by then, and is the next process's."""
     judge = WaitingJudge(name="judge", blocking=True)
-    captured = watch(screen=None, judge=judge, sampling=EVERY, spool=path, metrics=["faithfulness"])
+    captured = watch(**SCORING, judge=judge, spool=path)
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     runtime = current()
@@ -195,7 +236,9 @@ class Processes:
 
     def __init__(self, path: str, receiver: HttpReceiver) -> None:
         delay = {"OTEL_BLRP_SCHEDULE_DELAY": "100"}
-        self._environ = {**os.environ, **receiver.environ, **delay, "RAGTRACE_SPOOL": path}
+        self.store = path.replace("calls", "history")
+        stores = {"RAGTRACE_SPOOL": path, "RAGTRACE_STORE": self.store}
+        self._environ = {**os.environ, **receiver.environ, **delay, **stores}
 
     def run(self, kind: str, seed: int) -> None:
         """A process that comes to its end by *kind*: all (it scores everything), exit, shutdown, SIGTERM or SIGKILL."""
@@ -226,12 +269,15 @@ def test_no_call_is_lost_by_impatient_processes(path: str, processes: Processes,
 
 @pytest.mark.skipif(os.name != "posix", reason="kills a process")
 def test_no_call_is_lost_by_kills(path: str, processes: Processes, http_receiver: HttpReceiver) -> None:
-    """A score that is sent again has the same id: there are never more ids than calls."""
+    """A score that is sent again has the same id: there are never more ids than calls. The history has all of them."""
     keep(path, 20)
     for seed in range(KILLS):
         processes.run("SIGKILL", seed)
     processes.run("all", 0)
     assert len(scores(http_receiver)) == 20
     assert len({log.span_id for log in http_receiver.logs}) == 20
-    if KILLS <= 5:  # a call that was being scored at more kills waits in the file for its next try
-        assert Spool(path).contents().calls == 0
+    assert in_history(processes.store) == 20
+    with closing(sqlite3.connect(path)) as database:
+        left = database.execute("SELECT number, owner, lease - ?, tries FROM calls", (time(),)).fetchall()
+    # A call that was being scored at so many kills waits in the file for its next try.
+    assert [row for row in left if row[3] < QUARANTINE_TRIES] == []

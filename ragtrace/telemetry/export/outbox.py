@@ -183,6 +183,12 @@ class Outbox(Generic[T]):
         if reason == "queue_full":
             self._receiver.warn_lost(reason, "the receiver is slower than they come, or away", 1)
 
+    def settled_until(self, moment: float) -> bool:
+        """Return whether every item offered until *moment*, by the outbox's clock, is delivered or counted as lost."""
+        with self._changed:
+            pending = (*self._in_hand, *(entry for _, _, entry in self._queue))
+            return all(entry.settled or entry.offered_at > moment for entry in pending)
+
     def skip(self, reason: str) -> None:
         """Count an item that is dropped on purpose, before it is queued."""
         with self._changed:

@@ -66,6 +66,8 @@ class ScoreStore(Observer, Protocol):
 
     def reset(self) -> None: ...
 
+    def settled_until(self, moment: float) -> bool: ...
+
 
 @dataclass(slots=True)
 class Telemetry:
@@ -139,6 +141,11 @@ class Telemetry:
         # Side by side: as long as spans keep coming, the SDK's flush of spans goes on, and metrics must leave, too.
         done = run_all_bounded([partial(_flush, flush, deadline, release_held) for flush in self.flushes], deadline)
         return done and self.lost == lost
+
+    def scores_settled_until(self, moment: float) -> bool:
+        """Return whether sinks and stores have delivered, or counted as lost, what they had at monotonic *moment*."""
+        stored = all(history.settled_until(moment) for history in self.histories)
+        return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
 
     def post_scores(self, timeout: float) -> bool:
         """Post and store the queued scores within *timeout* seconds; return False if some were late or lost."""
