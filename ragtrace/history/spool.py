@@ -191,6 +191,11 @@ class Spool:
                 (self._clock(), self._lease, QUARANTINE_TRIES - 1, number, self._owner),
             )
 
+    @property
+    def has_suspect(self) -> bool:
+        """Whether a claimed call is one that was being scored at several crashes: it is the only one of these."""
+        return self._suspect is not None
+
     def survived(self, number: int) -> None:
         """Note that the claimed call *number* has been scored without a crash."""
         if self._suspect == number:

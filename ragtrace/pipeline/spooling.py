@@ -63,21 +63,27 @@ class Spooling:
         """Return whether it is time to look for calls in the file again."""
         return self._clock() >= self._look_at
 
-    def claim(self, room: int, timeout: float = 0.0) -> list[ClaimedCall]:
-        """Claim at most *room* calls; waits about *timeout* seconds for others that use the file."""
+    @contextmanager
+    def claim(self, room: int, timeout: float = 0.0) -> Generator[list[ClaimedCall], None, None]:
+        """Claim at most *room* calls, which the block queues; waits about *timeout* seconds for others that do this."""
         if room <= 0 or not self._claiming.acquire(timeout=max(0.0, timeout)):
-            return []
+            yield []
+            return
         try:
             claimed: list[ClaimedCall] = []
-            with guarded("spool"):
-                claimed = (
-                    [] if self._closed else self._spool.claim(min(room, _MOST_CLAIMED), max(_CLAIM_SECONDS, timeout))
-                )
+            if not self._closed:
+                with guarded("spool"):
+                    claimed = self._spool.claim(min(room, _MOST_CLAIMED), max(_CLAIM_SECONDS, timeout))
             self._has_claims = self._has_claims or bool(claimed)
             self._look_at = 0.0 if claimed else self._clock() + _LOOK_SECONDS
-            return claimed
+            yield claimed
         finally:
             self._claiming.release()
+
+    @property
+    def scores_a_suspect(self) -> bool:
+        """Whether a call that may have crashed processes is being scored; others like it are claimed after it."""
+        return self._spool.has_suspect
 
     def begin(self, number: int) -> None:
         """Note in the file that the claimed call *number* is being scored."""

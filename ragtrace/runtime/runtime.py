@@ -346,15 +346,16 @@ class Runtime:
         They have waited for long anyway: they get at most the half of the queue that is free.
         """
         queued = 0
-        for claimed in spooling.claim(self.settings.capacity // 2 - self.worker.size, timeout):
-            work = WorkItem.of_spooled(claimed)
-            self.ledger.offer_all(work.open, work.step.workflow)
-            for evaluator in work.open - set(self._evaluator_ids):
-                self._processor.settle(work, evaluator, "dropped", "not_configured")
-            if self.worker.offer(work):
-                queued += 1
-            else:
-                self._processor.settle_open(work, "dropped", "spooled")  # it is released at shutdown
+        with spooling.claim(self.settings.capacity // 2 - self.worker.size, timeout) as calls:
+            for claimed in calls:
+                work = WorkItem.of_spooled(claimed)
+                self.ledger.offer_all(work.open, work.step.workflow)
+                for evaluator in work.open - set(self._evaluator_ids):
+                    self._processor.settle(work, evaluator, "dropped", "not_configured")
+                if self.worker.offer(work):
+                    queued += 1
+                else:
+                    self._processor.settle_open(work, "dropped", "spooled")  # it is released at shutdown
         return queued
 
     # --- state -------------------------------------------------------------------------------------------------------
@@ -400,8 +401,11 @@ class Runtime:
         set_before_flush(self._wait_idle)
         self._renew_to_count()
         scored = self._wait_idle(timeout)
-        while self._spooling is not None and scored and self._score_spooled(self._spooling, budget.left()):
-            scored = self.worker.wait_idle(budget.deadline - monotonic())
+        more = self._spooling is not None
+        while more and scored and self._spooling is not None:
+            queued = self._score_spooled(self._spooling, budget.left())
+            more = queued > 0 or (self._spooling.scores_a_suspect and self.worker.size > 0)
+            scored = self.worker.wait_idle(budget.deadline - monotonic())  # also for what the worker itself has claimed
         self.learner.flush(budget.left() / 4)  # a failure there is a fault of its own, and costs no call
         notified = self.alerts is None or self.alerts.flush(budget.left() / 2)
 

@@ -445,8 +445,10 @@ def test_a_forked_child_takes_up_none_of_its_parents_claims(path: str) -> None:
     child = os.fork()
     if child == 0:
         runtime = current()
-        claimed = 9 if runtime is None or runtime.snapshot.spooling is None else len(runtime.snapshot.spooling.claim(9))
-        os._exit(claimed)
+        if runtime is None or runtime.snapshot.spooling is None:
+            os._exit(9)
+        with runtime.snapshot.spooling.claim(9) as claimed:
+            os._exit(len(claimed))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     judge.open()
     assert ragtrace.flush()
