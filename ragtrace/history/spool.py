@@ -145,7 +145,7 @@ class Spool:
 
     def claim(self, limit: int, timeout: float = 0.2) -> list[ClaimedCall]:
         """Claim at most *limit* calls that no process is scoring, oldest first, those with crashes behind them last."""
-        with self._connection(0.1) as database:  # without a lock: nearly always there is nothing
+        with self._connection(timeout) as database:  # without a lock: nearly always there is nothing
             free, values = self._free(database)
             if not database.execute(f"SELECT 1 FROM calls WHERE {free} LIMIT 1", values).fetchone():
                 return []

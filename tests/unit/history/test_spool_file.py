@@ -303,7 +303,7 @@ spool, mine = Spool(sys.argv[1]), []
 sys.stdin.readline()
 while taken := spool.claim(3, timeout=10):
     mine += [call.number for call in taken]
-    spool.delete([call.number for call in taken])
+    spool.delete([call.number for call in taken], timeout=10)
 print(*mine)
 """
 
