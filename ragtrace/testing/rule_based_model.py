@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from ragtrace.judges.lexical.sentences import sentences
+from ragtrace.judges.lexical.statements import sentences
 from ragtrace.judges.llm.quotes import TextTerms, absent_terms
 from ragtrace.testing.replies import Request
 

@@ -1,30 +1,28 @@
-"""`Lexicon`: what each spelling means to the embedded judge, worked out once; and the splitting of text into words.
+"""Words in any script: finds them in text, folds and stems them, and recognises their script and language.
 
-ASCII text is split into *runs*, the stretches between spaces after `spaced`: a run is nearly always one word, so that
-one look-up gives all about it. Other text is split by a pattern. Both find the same words.
+`Lexicon` caches what each spelling means to the embedded judge. ASCII text is split into *runs*, the stretches between
+spaces after `spaced`: a run is nearly always one word, so that one look-up gives all about it. Other text is split by a
+pattern; both find the same words.
+
+No function here looks at more than a bounded piece of text in one go, and no pattern can backtrack: the text is
+untrusted output of a user's application.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
-from itertools import chain
+from itertools import chain, filterfalse
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from ragtrace.judges.lexical.text import (
-    ASCII_TOKEN,
-    IS_UNSPACED,
-    MAX_WORD_CHARS,
-    TOKEN,
-    ascii_punctuation,
-    fold,
-    fold_light,
-    light_stem,
-    number,
-    spaced,
-    stem,
-)
+from ragtrace.core.text import LazyPattern
 from ragtrace.judges.lexical.words import (
+    ARABIC_ENDINGS,
+    ARABIC_PREFIXES,
     CHINESE_FUNCTION,
     CONTEXT_NOUNS,
     DENIALS,
@@ -32,6 +30,7 @@ from ragtrace.judges.lexical.words import (
     FRAMING,
     FUNCTION_WORDS,
     GENERIC,
+    INFLECTION,
     NEGATIONS,
     NUMBER_WORDS,
     UNITS,
@@ -39,6 +38,68 @@ from ragtrace.judges.lexical.words import (
 
 _T = TypeVar("_T")
 
+MAX_WORD_CHARS: Final = 64
+"""A longer run of letters is read as several words, so that one word can never cost more than this."""
+
+# Inside a word: soft hyphen and zero-width characters, which hide in copied text and are folded away.
+_HIDDEN = "\u00ad\u200b-\u200d\u2060\ufeff"
+# Letters and their vowel signs: `\w` leaves out combining marks, which would cut words of these scripts into pieces.
+_MARKED = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff"
+)
+# Scripts without spaces (and Hangul, whose particles stick to the noun): read as overlapping pairs of characters.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003134f"
+)
+_TAIL = r"(?:['\u2019](?:[sStTdDmM]|re|ve|ll|RE|VE|LL)(?![^\W_]))?"
+_NUMBER = r"\d{1,32}(?:[.,]\d{1,32}){0,8}"
+_LAST = MAX_WORD_CHARS - 1
+ASCII_TOKEN: Final = LazyPattern(
+    rf"[A-Za-z][A-Za-z0-9]{{0,{_LAST}}}(?:'(?:[sStTdDmM]|re|ve|ll|RE|VE|LL)(?![A-Za-z0-9]))?|{_NUMBER}"
+)
+# Every part can only end where its class of characters ends, and nothing has to follow: no match is ever tried twice.
+TOKEN: Final = LazyPattern(
+    rf"[{_UNSPACED}]{{1,{MAX_WORD_CHARS}}}|{_NUMBER}"
+    rf"|[^\W\d_{_UNSPACED}][^\W_{_UNSPACED}]{{0,{_LAST}}}"
+    rf"(?:[{_MARKED}{_HIDDEN}]{{1,8}}[^\W_{_UNSPACED}]{{0,{_LAST}}}){{0,16}}{_TAIL}"
+)
+IS_UNSPACED: Final = LazyPattern(f"[{_UNSPACED}]")
+# A dot, a comma and an apostrophe may stand inside a word or number.
+_SPACED: Final = bytes(code if chr(code).isalnum() or chr(code) in "'.," else 32 for code in range(256))
+# None of these is part of a word, but for the apostrophe, which is read as the straight one.
+_TYPOGRAPHY: Final = (("\u2019", "'"), *((mark, " ") for mark in "\u2018\u201c\u201d\u2013\u2014\u2022\u2026\u00a0"))
+_LETTER = LazyPattern(r"[^\W\d_]")
+_BEYOND_LATIN = LazyPattern(r"[\u0370-\u1dff\u1f00-\u1fff\u2c80-\ua71f\ua800-\ufaff\ufb1d-\U000fffff]")
+_ENDINGS: Final = (
+    ("ational", "ate", 9), ("ization", "ize", 9), ("isation", "ise", 9), ("ations", "", 8), ("ation", "", 7),
+    ("ments", "", 8), ("ment", "", 7), ("ness", "", 7), ("ingly", "", 8), ("edly", "", 7), ("ities", "", 7),
+    ("ity", "", 6), ("ings", "", 6), ("ing", "", 6), ("ies", "y", 5), ("ied", "y", 5), ("ers", "", 6), ("er", "", 5),
+    ("ed", "", 5), ("ions", "", 7), ("ion", "", 6), ("ally", "", 7), ("ly", "", 5), ("al", "", 6), ("es", "", 5),
+    ("s", "", 4),
+)  # fmt: skip
+# By the last two letters, which leaves one to four to try, in their order; "s" stands for all other words in -s.
+_SUFFIXES: Final = {
+    last: tuple(ending for ending in _ENDINGS if ending[0][-2:] == last or last.endswith(ending[0]))
+    for last in {ending[0][-2:] for ending in _ENDINGS}
+}
+_LEAST_STEM: Final = 3
+_CLEARLY_ENGLISH: Final = 0.25  # no other language here shares nearly so many function words with it
+# First code points of blocks; a letter belongs to the last block that starts at or before it.
+_SCRIPTS: Final = (
+    (0x0041, "latin"), (0x0370, "greek"), (0x0400, "cyrillic"), (0x0530, "armenian"), (0x0590, "hebrew"),
+    (0x0600, "arabic"), (0x0700, "syriac"), (0x0750, "arabic"), (0x0780, "other"), (0x08A0, "arabic"),
+    (0x0900, "devanagari"), (0x0980, "bengali"), (0x0A00, "gurmukhi"), (0x0A80, "gujarati"), (0x0B00, "oriya"),
+    (0x0B80, "tamil"), (0x0C00, "telugu"), (0x0C80, "kannada"), (0x0D00, "malayalam"), (0x0D80, "sinhala"),
+    (0x0E00, "thai"), (0x0E80, "lao"), (0x0F00, "tibetan"), (0x1000, "myanmar"), (0x10A0, "georgian"),
+    (0x1100, "hangul"), (0x1200, "ethiopic"), (0x13A0, "other"), (0x1780, "khmer"), (0x1800, "other"),
+    (0x1C80, "cyrillic"), (0x1D00, "latin"), (0x1F00, "greek"), (0x2000, "other"), (0x2C60, "latin"),
+    (0x2C80, "other"), (0x2DE0, "cyrillic"), (0x2E00, "other"), (0x3040, "kana"), (0x3100, "other"), (0x3400, "han"),
+    (0xA000, "other"), (0xA640, "cyrillic"), (0xA6A0, "other"), (0xA720, "latin"), (0xA800, "other"),
+    (0xAC00, "hangul"), (0xD7B0, "other"), (0xF900, "han"), (0xFB00, "latin"), (0xFB1D, "hebrew"), (0xFB50, "arabic"),
+    (0xFE00, "other"), (0xFE70, "arabic"), (0xFF00, "latin"), (0xFF66, "kana"), (0xFFA0, "other"), (0x20000, "han"),
+    (0x32000, "other"),
+)  # fmt: skip
 GENERIC_WEIGHT: Final = 0.25
 """Weight of a framing word ("certain", "process"), against 1 for any other content word."""
 NEGATION: Final = "\0"
@@ -53,7 +114,7 @@ _ARABIC_AND: Final = "\u0648"
 
 
 class Word(NamedTuple):
-    """Meaning of one spelling to the judge."""
+    """Stem, weight and kind of one spelling of a word."""
 
     stem: str
     weight: float
@@ -130,7 +191,7 @@ class Lexicon(dict[str, Word]):
 
 
 class _Runs(dict[str, _T]):
-    """Bounded cache of the result of *read* for the words of each run."""
+    """Bounded cache from a run, the text between two spaces, to the result of *read* for its words."""
 
     def __init__(self, lexicon: Lexicon, read: Callable[[Iterable[Token]], _T]) -> None:
         super().__init__()
@@ -204,3 +265,183 @@ def stems(text: str, lexicon: Lexicon, start: int, end: int) -> Iterable[str]:
         # The inner loop of the judge: all of it runs in C.
         return chain.from_iterable(map(lexicon.stems.__getitem__, spaced(part).split()))
     return _stems(tokens(part, lexicon))
+
+
+def ascii_punctuation(text: str) -> str:
+    """Return *text* with the commonest typographic punctuation in ASCII, of the same length and with the same words."""
+    for character, instead in _TYPOGRAPHY:
+        text = text.replace(character, instead)
+    return text
+
+
+def spaced(text: str) -> str:
+    """Return ASCII *text* with a space for every character that is in no word or number, and a space at its end.
+
+    A stretch between spaces is nearly always one word; tables and substrings are several times as fast as a pattern.
+    """
+    cleared = text.encode("ascii").translate(_SPACED).decode("ascii") + " "
+    return cleared.replace(", ", "  ").replace(". ", "  ")
+
+
+def one_line(text: str) -> str:
+    """Return ``" ".join(text.split())``, in half the time for common text: only " " is printable white space."""
+    line = text.replace("\n", " ")
+    if not line.isprintable():
+        return " ".join(text.split())
+    while "  " in line:
+        line = line.replace("  ", " ")
+    return line.strip(" ")
+
+
+def spellings(text: str) -> list[str]:
+    """Return the words of *text* as they are written, in any order."""
+    if not text.isascii():
+        return TOKEN.findall(text)
+    runs = spaced(text).split()
+    if max(map(len, runs), default=0) > MAX_WORD_CHARS:
+        return ASCII_TOKEN.findall(text)
+    return [*filter(str.isalpha, runs), *ASCII_TOKEN.findall(" ".join(filterfalse(str.isalpha, runs)))]
+
+
+def fold(word: str) -> str:
+    """Return *word* without case, accents, width variants and hidden characters.
+
+    Vowel signs are dropped only where they are optional (below U+0700: Latin, Greek, Cyrillic, Hebrew, Arabic).
+    """
+    if word.isascii():
+        return word.lower()
+    folded = unicodedata.normalize("NFKC", word).casefold().replace("\u2019", "'")
+    if folded[:1] < "\u0700":
+        folded = "".join(c for c in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(c))
+    return "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Lm"))
+
+
+def stem(word: str) -> str:
+    """Return a light English stem of a folded *word*: without one suffix, final e and doubled consonants."""
+    length = len(word)
+    for suffix, replacement, least in _SUFFIXES.get(word[-2:]) or _SUFFIXES.get(word[-1:], ()):
+        if length >= least and word.endswith(suffix) and not word.endswith("ss"):
+            word = word[: -len(suffix)] + replacement
+            break
+    if len(word) > 3 and word[-1] == "e":
+        word = word[:-1]
+    if len(word) > 3 and word[-1] == "y":
+        word = word[:-1] + "i"
+    if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "aeiou":
+        word = word[:-1]
+    return word
+
+
+def light_stem(word: str, language: str) -> str:
+    """Return a folded *word* of another language than English without one ending of its inflection."""
+    if "\u0600" <= word[:1] <= "\u06ff":
+        return _arabic_stem(word)
+    if "\u0400" <= word[:1] <= "\u04ff":
+        language = "ru"  # a short text may say its alphabet alone
+    for ending in INFLECTION.get(language, ()):
+        if word.endswith(ending) and len(word) - len(ending) >= _LEAST_STEM:
+            word = word[: -len(ending)]
+            break
+    if language == "de" and word.startswith("ge") and word.endswith("t") and len(word) > 6:
+        word = word[2:-1]  # a participle
+    return word
+
+
+def _arabic_stem(word: str) -> str:
+    """Return an Arabic *word* without article, conjunction and the commonest endings (as Larkey's light stemmer)."""
+    word = word.replace("\u0649", "\u064a")
+    if word[0] == "\u0648" and len(word) > 3:
+        word = word[1:]
+    for prefix in ARABIC_PREFIXES:
+        if word.startswith(prefix) and len(word) - len(prefix) >= 2:
+            word = word[len(prefix) :]
+            break
+    for ending in ARABIC_ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 2:
+            word = word[: -len(ending)]
+            break
+    return word
+
+
+def number(token: str, *, comma: bool = False) -> str:
+    """Return one spelling for each number: `1,000` and `1000`, `3.50` and `3.5`, `٣` and `3` are the same.
+
+    Args:
+        comma: the language writes decimals with a comma, so that a point before three digits groups thousands.
+    """
+    if not token.isascii():
+        token = "".join(str(unicodedata.decimal(c, c)) for c in token)
+    if comma and re.fullmatch(r"\d{1,3}(?:\.\d{3}){1,8}(?:,\d+)?", token):
+        token = token.replace(".", "")
+    if "," in token:
+        whole, *groups = token.split(",")
+        thousands = all(len(group.split(".")[0]) == 3 for group in groups)
+        token = whole + ("" if thousands else ".") + ("" if thousands else ".").join(groups)
+    if token.count(".") == 1:
+        token = token.rstrip("0").rstrip(".")
+    return token.lstrip("0") or "0"
+
+
+def scripts(text: str) -> dict[str, int]:
+    """Return the number of letters of each script in *text*, by its name; 1 for a text in Latin letters alone."""
+    if text.isascii() or not _BEYOND_LATIN.search(text):
+        return {"latin": 1} if _LETTER.search(text) else {}
+    counts: dict[str, int] = {}
+    for character in text:
+        if character.isalpha():
+            _, name = _SCRIPTS[bisect_right(_SCRIPTS, ord(character), key=itemgetter(0)) - 1]
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def language(text: str, least: int = 3) -> str:
+    """Return the code of the language whose function words dominate *text*; empty where that cannot be said surely.
+
+    Below three function words, at least *least* are needed, and none of any other language.
+    """
+    found = fold_light(" ".join(spellings(text))).split()
+    if sum(map(FUNCTION_WORDS["en"].__contains__, found)) >= max(3, _CLEARLY_ENGLISH * len(found)):
+        return "en"
+    hits = sorted(((sum(map(known.__contains__, found)), code) for code, known in FUNCTION_WORDS.items()), reverse=True)
+    (best, code), (second, _) = hits[0], hits[1]
+    if least <= best < 3 and not second:  # two of one language and none of any other do for one short sentence
+        return code
+    return code if best >= least and best >= 0.15 * len(found) and best >= 1.5 * second else ""
+
+
+def function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
+    """Return how many words *text* has, how many are function words of the languages *codes*, and how many of others.
+
+    Where *codes* is English alone, words with accents count among the last. Capitalised words are left out, but for the
+    first one: a list of names is the same in every language.
+    """
+    found = [word for at, word in enumerate(TOKEN.findall(text)) if word.islower() or (not at and word.istitle())]
+    folded = [fold_light(word) for word in found]
+    known = frozenset[str]().union(*(ENGLISH if code == "en" else FUNCTION_WORDS[code] for code in codes))
+    own = sum(word in known for word in folded)
+    accents = "en" in codes and len(codes) == 1
+    every = _all_function_words()
+    other = sum(word in every or (accents and not word.isascii()) for word in folded if word not in known)
+    return len(found), own, other
+
+
+@cache
+def _all_function_words() -> frozenset[str]:
+    """Return the function words of all languages, but for single letters."""
+    return frozenset(word for known in FUNCTION_WORDS.values() for word in known if len(word) > 1)
+
+
+def fold_light(text: str) -> str:
+    """Return *text* in lower case, with one kind of apostrophe; the accents, which distinguish function words, stay."""
+    return text.lower().replace("\u2019", "'")
+
+
+def pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield ranges of ``text[start:end]`` of about *size* characters, cut at white space where there is some near."""
+    while start < end:
+        stop = min(start + size, end)
+        if stop < end:
+            space = max(text.rfind(" ", start, stop), text.rfind("\n", start, stop))
+            stop = space + 1 if space > start + size // 2 else stop
+        yield start, stop
+        start = stop

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ragtrace.judges.lexical.sentences import sentences
-from ragtrace.judges.lexical.text import language
+from ragtrace.judges.lexical.lexicon import language
+from ragtrace.judges.lexical.statements import sentences
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.main_reply import Verdict
 from ragtrace.judges.llm.prompt_input import Chunk

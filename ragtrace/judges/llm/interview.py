@@ -15,9 +15,8 @@ from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Support
-from ragtrace.judges.lexical.lexicon import Lexicon
+from ragtrace.judges.lexical.lexicon import Lexicon, language
 from ragtrace.judges.lexical.statements import statements
-from ragtrace.judges.lexical.text import language
 from ragtrace.judges.llm.chat import JudgeSession, in_halves, together
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.json_reading import ReadingError, parse_verdict

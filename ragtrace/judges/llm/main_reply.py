@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 from ragtrace.core.labels import AnswerLabel, CitationSupport, Relevance, SentenceRelevance, Support
-from ragtrace.judges.lexical.text import language
+from ragtrace.judges.lexical.lexicon import language
 from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.prompt import (
     MOST_TOKENS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ragtrace.core.types import Document, Plain, RagCall
-from ragtrace.judges.lexical.sentences import sentences
+from ragtrace.judges.lexical.statements import sentences
 from ragtrace.judges.llm.citation_marks import MOST_MARKS, CitationMark, citation_marks, cited_rank, with_their_marks
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import Cleaned, remove_invisible, without_invisible

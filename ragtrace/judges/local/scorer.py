@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
-from ragtrace.judges.lexical.sentences import sentences
+from ragtrace.judges.lexical.statements import sentences
 from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.json_reading import parse_rating
 

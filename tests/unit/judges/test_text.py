@@ -8,9 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragtrace.judges.lexical.lexicon import NEGATION, Lexicon, content_tokens, stems, tokens
-from ragtrace.judges.lexical.sentences import MAX_SENTENCE_CHARS, sentences
-from ragtrace.judges.lexical.text import ASCII_TOKEN, fold, language, number, one_line, scripts, spellings
+from ragtrace.judges.lexical.lexicon import (
+    ASCII_TOKEN,
+    NEGATION,
+    Lexicon,
+    content_tokens,
+    fold,
+    language,
+    number,
+    one_line,
+    scripts,
+    spellings,
+    stems,
+    tokens,
+)
+from ragtrace.judges.lexical.statements import MAX_SENTENCE_CHARS, sentences
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=400)  # lone surrogates and controls included
 PROSE = st.text(st.sampled_from("aB1. !?,\n-*()[]\"'…。？今あ٣é\u200b"), max_size=400)
