@@ -216,7 +216,7 @@ class JudgeClient:
             self._slots.give()
 
     def _check(self, deadline: float) -> None:
-        """Raise a `JudgeError` rather than wait for a try that cannot come in time."""
+        """Raise a `JudgeError` if the judge cannot be asked before *deadline*."""
         if self._breaker.refuses:
             raise self._refused()
         if not self._gate.opens_before(deadline):
@@ -294,7 +294,7 @@ class JudgeClient:
 
 
 def _without_content(error: JudgeError, judge: Judge) -> str:
-    """Return the detail of *error* where no content may leave: servers repeat the request, and models the call.
+    """Return the detail of *error* without texts of the call, which servers and models may have repeated in it.
 
     The detail of ragtrace's own judges about a server that they did not reach, or that was late, holds no content.
     """
@@ -542,7 +542,7 @@ class JudgementCache:
 
 
 def _chars_in(value: object) -> int:
-    """Return the characters of the texts in *value*: plain values, and tuples, mappings and dataclasses of them."""
+    """Return the number of characters in *value*: a plain value, or a tuple, mapping or dataclass of such values."""
     if isinstance(value, str):
         return len(value)
     if value is None or isinstance(value, (int, float)):

@@ -66,10 +66,10 @@ def metric_name(metric: object) -> str:
 
 
 def requested_metrics(metrics: Iterable[str | Metric] | None) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-    """Return the metrics that *metrics* stands for, and those among them that it names.
+    """Return the metrics to compute for the setting *metrics*, and those of them that the setting names one by one.
 
-    None stands for the default metrics, "all" for every metric that costs no judge call of its own. A judge must offer
-    the named metrics; it need not offer the others.
+    None means the default metrics, "all" every metric that costs no judge call of its own. A judge must offer the
+    metrics named one by one; it need not offer the others.
 
     Raises:
         UnknownMetricError: no metric has that name.

@@ -114,7 +114,7 @@ class Sampling:
         object.__setattr__(self, name, value)
 
     def probability(self, *, suspicious: bool) -> float:
-        """Return the inclusion probability of a call, suspicious to the screen or not, before rules and budgets."""
+        """Return the probability with which an ordinary or a suspicious call is judged, before rules and budgets."""
         return self.suspicious_rate if suspicious and self.suspicious_rate is not None else self.rate
 
 
@@ -224,12 +224,12 @@ class Budget:
         self.reset()
 
     def reset(self) -> None:
-        """Start anew with an even balance, and one slack saved for `always` rules."""
+        """Forget all spending; `always` rules begin with one slack saved."""
         self._ordinary, self._ruled = 0.0, _KEPT
         self._filled = self._clock()
 
     def factor(self, cost: float, *, ruled: bool) -> float:
-        """Return the factor for the probability of a call at this moment, in (0, 1].
+        """Return what a call's sampling probability is multiplied by now to keep to the budget, in (0, 1].
 
         Args:
             cost: cost of judging one call, in the unit of the budget.
@@ -279,7 +279,7 @@ class JudgementCosts:
         return max(self._recent, GUESS_USD * _TRUST**self._known)
 
     def add(self, cost_usd: float | None) -> None:
-        """Add one report; None, or a value that is no amount of money, counts as no report."""
+        """Add the cost that a judge reported for one judgement; None, or no amount of money, counts as not reported."""
         # A user's judge may report anything.
         if isinstance(cost_usd, (int, float)) and not isinstance(cost_usd, bool) and 0 <= cost_usd < _MOST_USD:
             self._known += 1
@@ -360,7 +360,7 @@ class Sampler:
         return [(budget, cost) for budget, cost in budgets if budget is not None]
 
     def _factor(self, *, ruled: bool) -> float:
-        """Return the factor of the budgets for a probability at this moment."""
+        """Return what a sampling probability is multiplied by now to keep to all budgets, in (0, 1]."""
         return min((budget.factor(cost, ruled=ruled) for budget, cost in self._budgets()), default=1.0)
 
     def spent(self, cost_usd: float | None) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from ragtrace.core.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence, SentenceRelevance
 from ragtrace.core.types import Judgement, Plain
 from ragtrace.judges.llm.interview import Labels
-from ragtrace.judges.llm.main_reply import ExtractedStatement, Verdict, omitted, uncovered
-from ragtrace.judges.llm.merging import Extraction
-from ragtrace.judges.llm.prompt_input import Cited, PromptInput
+from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, Verdict, omitted, uncovered
+from ragtrace.judges.llm.prompt_input import PromptInput
 
 OF_ANSWER: Final = ("claims", "sentences", "citations", "parts", "answer_label", "answer_rating")
 """Fields with labels of the answer."""
-OF_CHUNKS: Final = ("chunks",)
-FIELDS: Final = frozenset((*OF_ANSWER, *OF_CHUNKS))
-"""Fields of the main reply."""
+FIELDS: Final = frozenset((*OF_ANSWER, "chunks"))
+"""Fields of a judgement that `build_judgement` can fill."""
 MOST_UNCOVERED: Final = 0.2
 _SLACK: Final = 1e-9
 
@@ -35,7 +33,13 @@ def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float =
         return Judgement(reasons=withheld, mode=labels.mode, attributes=attributes)
     reasons = _reasons(source, labels)
     claims = _claims(source, labels, reasons, attributes, most_uncovered)
-    sentences = _sentences(source, labels.extraction)
+    relevances = labels.extraction.sentences
+    sentences: tuple[Sentence, ...] | None = None
+    if relevances is not None and source.sentences:
+        sentences = tuple(
+            Sentence(source.answer[unit.start : unit.end], unit.start, unit.end, relevances.get(unit.id))
+            for unit in source.sentences
+        )
     parts = _parts(source, sentences)
     return Judgement(
         claims=claims,
@@ -43,7 +47,7 @@ def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float =
         reasons=reasons,
         sentences=sentences,
         chunks=_chunks(source, labels),
-        citations=None if parts is None else _citations(source, labels, parts),
+        citations=None if parts is None else _citations(source, labels.verification.citations or {}, parts),
         parts=None if parts is None else len(parts),
         answer_rating=labels.extraction.answer_rating,
         mode=labels.mode,
@@ -54,14 +58,14 @@ def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float =
 def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
     """Return the reasons why fields are, or may be, missing."""
     reasons: dict[str, str] = {}
-    extraction = labels.extraction
+    answer = labels.extraction
     if not source.sentences:
         reasons = dict.fromkeys(OF_ANSWER, "empty_answer")
     else:
-        missing = {"claims": extraction.statements, "sentences": extraction.sentences, "parts": extraction.sentences}
+        missing = {"claims": answer.statements, "sentences": answer.sentences, "parts": answer.sentences}
         reasons = {name: "unparsable" for name, value in missing.items() if value is None}
         # One item, not judged, is all of them.
-        single = {"answer_label": extraction.answer_label, "answer_rating": extraction.answer_rating}
+        single = {"answer_label": answer.answer_label, "answer_rating": answer.answer_rating}
         reasons |= {name: "too_many_unjudged" for name, value in single.items() if value is None}
     if "answer" in labels.failed:
         reasons |= dict.fromkeys(OF_ANSWER, labels.failed["answer"].reason)
@@ -75,9 +79,6 @@ def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
     return reasons
 
 
-# --- the answer ------------------------------------------------------------------------------------------------------
-
-
 def _claims(
     source: PromptInput, labels: Labels, reasons: dict[str, str], attributes: dict[str, Plain], most_uncovered: float
 ) -> tuple[Claim, ...] | None:
@@ -86,7 +87,7 @@ def _claims(
         return None
     relevances = labels.extraction.sentences or {}
     relevance: dict[int, SentenceRelevance | None] = {
-        i: relevances.get(unit.id) for i, unit in enumerate(source.sentences)
+        index: relevances.get(unit.id) for index, unit in enumerate(source.sentences)
     }
     lost = omitted(source.sentences, relevances, statements)
     left_out = len({*uncovered(relevance, statements, labels.extraction.answer_label), *lost})
@@ -98,12 +99,15 @@ def _claims(
     if left_out > most_uncovered * meant + _SLACK:
         reasons["claims"] = "coverage"
         return None
-    return tuple(_claim(source, statement, verdicts.get(index)) for index, statement in enumerate(statements))
+    return tuple(_claim(source, one, verdicts.get(index, UNJUDGED)) for index, one in enumerate(statements))
 
 
-def _claim(source: PromptInput, statement: ExtractedStatement, verdict: Verdict | None) -> Claim:
-    start, end = _place(source, statement)
-    verdict = verdict or Verdict(None)
+def _claim(source: PromptInput, statement: ExtractedStatement, verdict: Verdict) -> Claim:
+    start = end = 0
+    if statement.sentences:  # the statement's very words, or from its first sentence to its last
+        start, end = source.sentences[statement.sentences[0]].start, source.sentences[statement.sentences[-1]].end
+        at = source.answer.find(statement.text, start, end)
+        start, end = (start, end) if at < 0 else (at, at + len(statement.text))
     support = verdict.support if statement.checkable and statement.sentences else None
     if statement.checkable and source.same_as is not None and not source.chunks:
         support = "not_found"  # nothing was retrieved: no model needs to be asked
@@ -124,47 +128,20 @@ def _claim(source: PromptInput, statement: ExtractedStatement, verdict: Verdict 
     )
 
 
-def _place(source: PromptInput, statement: ExtractedStatement) -> tuple[int, int]:
-    """Return the range of *statement* in the answer: its very words, or from its first sentence to its last."""
-    if not statement.sentences:
-        return 0, 0
-    units = [source.sentences[index] for index in statement.sentences]
-    start, end = units[0].start, units[-1].end
-    at = source.answer.find(statement.text, start, end)
-    return (start, end) if at < 0 else (at, at + len(statement.text))
-
-
-def _sentences(source: PromptInput, extraction: Extraction) -> tuple[Sentence, ...] | None:
-    labels = extraction.sentences
-    if labels is None or not source.sentences:
-        return None
-    return tuple(
-        Sentence(source.answer[unit.start : unit.end], unit.start, unit.end, labels.get(unit.id))
-        for unit in source.sentences
-    )
-
-
-# --- chunks and citations --------------------------------------------------------------------------------------------
-
-
 def _chunks(source: PromptInput, labels: Labels) -> tuple[ChunkLabel, ...] | None:
-    if source.same_as is None:
-        return None
     grades, denied = labels.verification.grades, labels.verification.contradicted
-    if source.chunks and grades is None and denied is None:
+    if source.same_as is None or (source.chunks and grades is None and denied is None):
         return None
-    return tuple(_chunk(source, first, grades or {}, denied or {}) for first in source.same_as)
-
-
-def _chunk(
-    source: PromptInput, first: int | None, grades: Mapping[str, int | None], denied: Mapping[str, bool | None]
-) -> ChunkLabel:
-    if first is None:
-        return ChunkLabel(0, contradicted=False)
-    name = f"c{first + 1}"
-    # Without a query nothing is relevant to it, without an answer nothing contradicts it: whatever the model says.
-    grade = grades.get(name) if source.query else None
-    return ChunkLabel(grade, denied.get(name) if source.sentences else None)
+    found: list[ChunkLabel] = []
+    for first in source.same_as:
+        if first is None:
+            found.append(ChunkLabel(0, contradicted=False))
+            continue
+        name = f"c{first + 1}"
+        # Without a query nothing is relevant to it, without an answer nothing contradicts it: whatever the model says.
+        grade = (grades or {}).get(name) if source.query else None
+        found.append(ChunkLabel(grade, (denied or {}).get(name) if source.sentences else None))
+    return tuple(found)
 
 
 def _parts(source: PromptInput, sentences: tuple[Sentence, ...] | None) -> dict[int, int] | None:
@@ -177,20 +154,15 @@ def _parts(source: PromptInput, sentences: tuple[Sentence, ...] | None) -> dict[
     return {index: part for part, index in enumerate(meant)}
 
 
-def _citations(source: PromptInput, labels: Labels, parts: Mapping[int, int]) -> tuple[Citation, ...] | None:
+def _citations(
+    source: PromptInput, supports: Mapping[str, CitationSupport | None], parts: Mapping[int, int]
+) -> tuple[Citation, ...] | None:
     if source.same_as is None:
         return None
-    supports = labels.verification.citations or {}
-    return tuple(
-        Citation(parts[cited.part], cited.rank, _cited(source.same_as, cited, supports), cited.marker)
-        for cited in source.citations
-        if cited.part in parts
-    )
-
-
-def _cited(
-    same_as: Sequence[int | None], cited: Cited, supports: Mapping[str, CitationSupport | None]
-) -> CitationSupport | None:
-    if cited.rank is not None and same_as[cited.rank] is None:
-        return "none"  # it is blank
-    return supports.get(cited.id)
+    found: list[Citation] = []
+    for cited in source.citations:
+        if cited.part in parts:
+            blank = cited.rank is not None and source.same_as[cited.rank] is None
+            support = "none" if blank else supports.get(cited.id)
+            found.append(Citation(parts[cited.part], cited.rank, support, cited.marker))
+    return tuple(found)

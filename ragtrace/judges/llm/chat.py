@@ -130,7 +130,7 @@ class Chat:
 
     @property
     def habits(self) -> ServerHabits:
-        """What this process has learned of the model on its server."""
+        """Which parameters and levels of JSON the model's server accepts, as this process has seen."""
         return habits_of(self.server, self.model)
 
     async def ask(self, prompt: Prompt[R]) -> Answer[R]:
@@ -206,8 +206,8 @@ class JudgeSession:
             self.attributes["judge_input_truncated"] = True
         return answer
 
-    async def text(self, system: str, user: str) -> str:
-        """Return what the model writes in its own words; raises a `JudgeError` if it writes nothing."""
+    async def ask_in_words(self, system: str, user: str) -> str:
+        """Return the model's reply as text, for a model that writes no JSON; raises a `JudgeError` if it is none."""
         async with self._slots:
             text, cost = await self._charged(self._chat.text(system, user))
         self.cost += cost
@@ -372,7 +372,7 @@ class _Exchange(Generic[R]):
     async def complete(
         self, highest: int, *, samples: int | None = None, repair: _Reading[R] | None = None
     ) -> tuple[Completion, int]:
-        """Return the server's answer and the level of the request; retry while errors say what to leave out.
+        """Return the server's answer, and the level of JSON it was asked on; leave out what the server rejects.
 
         Args:
             highest: level to begin with, unless the server is known to need a lower one.

@@ -18,8 +18,6 @@ _CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _LONGEST_RANGE: Final = 50
 MOST_MARKS: Final = 1_000
 """Citations of an answer; those beyond are not read."""
-_MOST_DIGITS: Final = 3
-"""[1998] is a year."""
 
 
 class CitationMark(NamedTuple):
@@ -61,28 +59,23 @@ def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]
 
 
 def _cited(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[str, int | None]]:
-    if (
-        inside.isdecimal() and inside.isascii() and len(inside) <= _MOST_DIGITS and inside not in known
-    ):  # as nearly always
-        yield f"[{int(inside)}]", _rank(int(inside), count)
-        return
+    """Yield marker and rank of each citation in the brackets around *inside*."""
     if inside.strip() in known:
         yield f"[{inside.strip()}]", known[inside.strip()]
         return
-    pieces = _BETWEEN.split(inside)
-    read = [list(_piece(piece.strip(), known, count)) for piece in pieces]
-    if all(read):  # "[see 1]" and "[sic]" cite nothing
-        for one in read:
-            yield from one
-
-
-def _piece(piece: str, known: Mapping[str, int], count: int) -> Iterator[tuple[str, int | None]]:
-    if piece in known:
-        yield f"[{piece}]", known[piece]
-    elif number := _NUMBERED.fullmatch(piece):
-        first, last = int(number[1]), int(number[2] or number[1])
-        for one in range(first, min(last, first + _LONGEST_RANGE) + 1):
-            yield f"[{one}]", _rank(one, count)
+    found: list[tuple[str, int | None]] = []
+    for piece in map(str.strip, _BETWEEN.split(inside)):
+        if piece in known:
+            found.append((f"[{piece}]", known[piece]))
+        elif number := _NUMBERED.fullmatch(piece):
+            first, last = int(number[1]), int(number[2] or number[1])
+            numbers = range(first, min(last, first + _LONGEST_RANGE) + 1)
+            found += [(f"[{one}]", _rank(one, count)) for one in numbers]
+            if not numbers:
+                return
+        else:  # "[see 1]" and "[sic]" cite nothing
+            return
+    yield from found
 
 
 def _rank(number: int, count: int) -> int | None:
@@ -101,7 +94,7 @@ def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
 def with_their_marks(
     answer: str, ranges: Sequence[tuple[int, int]], found: Sequence[CitationMark]
 ) -> list[tuple[int, int]]:
-    """Return the *ranges* of sentences, moved so that marks after a full stop belong to the sentence before them.
+    """Return the *ranges* of sentences, moved so that citations after a full stop belong to the sentence before them.
 
     "It is high. [1] It is old.[2] It is brown." is three sentences, of which the first cites 1 and the second 2.
     """
@@ -122,10 +115,10 @@ def with_their_marks(
 def _parted(
     answer: str, start: int, end: int, ends: Mapping[int, int], inside: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the range from *start* to *end*, cut after marks that directly follow a full stop.
+    """Yield the range from *start* to *end*, cut after each citation that directly follows a full stop.
 
     Args:
-        inside: offsets where marks begin.
+        inside: offsets where citations begin.
     """
     for at in inside:
         if start < at and answer[at - 1] in ".!?\u3002":
@@ -138,7 +131,7 @@ def _parted(
 
 
 def _after_marks(answer: str, at: int, end: int, ends: Mapping[int, int]) -> int:
-    """Return the offset after the marks at *at* (one or more, with space between); *at* if there is none."""
+    """Return the offset after the citations that begin at *at*, with space between them; *at* if there are none."""
     after = at
     while at < end and at in ends:
         after = ends[at]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import TokenUsage, read_usage
 from ragtrace.judges.llm.json_reading import encodable
-from ragtrace.judges.llm.server_errors import server_error
+from ragtrace.judges.llm.server_errors import ServerError
 
 _SHOWN_CHARS: Final = 120
 _LEAST_LOGPROB: Final = -1e6
@@ -105,7 +105,7 @@ def check_error(answer: Mapping[str, Any]) -> None:
         fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
         code = fields.get("code", fields.get("status"))
         status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        raise server_error(status, {}, json.dumps(dict(answer)).encode("utf-8", "replace"))
+        raise ServerError(status, {}, json.dumps(dict(answer)).encode("utf-8", "replace"))
 
 
 def _choice(choice: dict[str, Any]) -> Choice:
@@ -134,28 +134,22 @@ def _text(value: object) -> str:
 
 def _tokens(content: object) -> tuple[TokenChoice, ...] | None:
     """Return the tokens with their log probabilities; None if there are none, or no valid ones."""
-    if not isinstance(content, list) or not content:
-        return None
-    read = [_token(_dict(token)) for token in cast("list[object]", content)]
-    return None if None in read else cast("tuple[TokenChoice, ...]", tuple(read))
-
-
-def _token(token: dict[str, Any]) -> TokenChoice | None:
-    text, logprob, top = token.get("token"), token.get("logprob"), token.get("top_logprobs")
-    if not isinstance(text, str) or not _is_logprob(logprob):
-        return None
-    others = [_dict(other) for other in cast("list[object]", top)] if isinstance(top, list) else []
-    likely = [(o["token"], min(0.0, o["logprob"])) for o in others] if all(map(_is_token, others)) else []
-    return TokenChoice(text, min(0.0, cast(float, logprob)), tuple(likely))
+    read: list[TokenChoice] = []
+    for token in map(_dict, cast("list[object]", content) if isinstance(content, list) else []):
+        if not _is_token(token):
+            return None
+        top = token.get("top_logprobs")
+        others = [_dict(other) for other in cast("list[object]", top)] if isinstance(top, list) else []
+        likely = [(o["token"], min(0.0, o["logprob"])) for o in others] if all(map(_is_token, others)) else []
+        read.append(TokenChoice(token["token"], min(0.0, token["logprob"]), tuple(likely)))
+    return tuple(read) or None
 
 
 def _is_token(token: dict[str, Any]) -> bool:
-    return isinstance(token.get("token"), str) and _is_logprob(token.get("logprob"))
-
-
-def _is_logprob(value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and _LEAST_LOGPROB <= cast(float, value) <= _MOST_LOGPROB
+    """Return whether *token* has a text and a valid log probability."""
+    logprob = token.get("logprob")
+    number = isinstance(logprob, (int, float)) and not isinstance(logprob, bool)
+    return isinstance(token.get("token"), str) and number and _LEAST_LOGPROB <= cast(float, logprob) <= _MOST_LOGPROB
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
@@ -163,36 +157,26 @@ def _is_logprob(value: object) -> bool:
 
 def _joined(text: str) -> dict[str, Any]:
     """Return the events of a stream joined to one body."""
-    joined: dict[str, Any] = {"choices": []}
-    whole: dict[int, dict[str, Any]] = {}
-    for chunk in _chunks(text):
-        check_error(chunk)
-        for key in ("model", "usage"):
-            if chunk.get(key):
-                joined[key] = chunk[key]
-        pieces = chunk.get("choices")
-        for piece in cast("list[object]", pieces) if isinstance(pieces, list) else []:
-            _add(whole, _dict(piece))
-    joined["choices"] = [whole[index] for index in sorted(whole)]
-    return joined
-
-
-def _chunks(text: str) -> Iterator[dict[str, Any]]:
+    joined: dict[str, Any] = {}
+    choices: dict[int, dict[str, Any]] = {}
     for line in text.split("\n"):  # not splitlines: U+2028 may stand in the JSON
         data = line[5:].strip() if line.startswith("data:") else ""
-        if data and data != "[DONE]":
-            yield read_json(data)
-
-
-def _add(whole: dict[int, dict[str, Any]], piece: dict[str, Any]) -> None:
-    index = piece.get("index", 0)
-    choice = whole.setdefault(
-        index if isinstance(index, int) else 0,
-        {"message": {"content": "", "refusal": ""}, "finish_reason": None, "logprobs": {"content": []}},
-    )
-    delta = _dict(piece.get("delta")) or _dict(piece.get("message"))
-    for key in ("content", "refusal"):
-        choice["message"][key] += _text(delta.get(key))
-    choice["finish_reason"] = piece.get("finish_reason") or choice["finish_reason"]
-    tokens = _dict(piece.get("logprobs")).get("content")
-    choice["logprobs"]["content"] += cast("list[object]", tokens) if isinstance(tokens, list) else []
+        if not data or data == "[DONE]":
+            continue
+        chunk = read_json(data)
+        check_error(chunk)
+        joined |= {key: chunk[key] for key in ("model", "usage") if chunk.get(key)}
+        pieces = chunk.get("choices")
+        for piece in map(_dict, cast("list[object]", pieces) if isinstance(pieces, list) else []):
+            index = piece.get("index", 0)
+            choice = choices.setdefault(
+                index if isinstance(index, int) else 0,
+                {"message": {"content": "", "refusal": ""}, "finish_reason": None, "logprobs": {"content": []}},
+            )
+            delta = _dict(piece.get("delta")) or _dict(piece.get("message"))
+            for key in ("content", "refusal"):
+                choice["message"][key] += _text(delta.get(key))
+            choice["finish_reason"] = piece.get("finish_reason") or choice["finish_reason"]
+            tokens = _dict(piece.get("logprobs")).get("content")
+            choice["logprobs"]["content"] += cast("list[object]", tokens) if isinstance(tokens, list) else []
+    return joined | {"choices": [choices[index] for index in sorted(choices)]}

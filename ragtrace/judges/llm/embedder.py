@@ -6,12 +6,10 @@ import asyncio
 import contextvars
 import inspect
 import math
-import sys
-from array import array
+import struct
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from ragtrace.core.cost import Cost, record_cost
@@ -117,12 +115,11 @@ class OpenAIEmbedder:
                 paid = cost_of_reply(read_usage(reply), price)
                 record_cost(replace(paid, n_calls=0))
                 return reply, rejected + paid
-            except ServerError as error:
-                rejected += cost_of_refusal(price)
-                if not habits.learn(error, body, TEXT):
-                    raise rejected.on_error(error) from error.__cause__
             except JudgeError as error:
-                raise (rejected + Cost(1)).on_error(error) from error.__cause__
+                learned = isinstance(error, ServerError) and habits.learn(error, body, TEXT)
+                rejected += cost_of_refusal(price) if isinstance(error, ServerError) else Cost(1)
+                if not learned:
+                    raise rejected.on_error(error) from error.__cause__
         raise rejected.on_error(JudgeError("unavailable", f"{server} rejects every request"))
 
 
@@ -147,27 +144,19 @@ def read_vectors(reply: dict[str, Any], count: int) -> list[list[float]]:
 
 def _vector(embedding: object) -> list[float]:
     """Return an embedding as numbers; it comes as a list of them, or as little-endian 32-bit floats in base64."""
-    if isinstance(embedding, str):
-        numbers = array("f")
-        try:
-            numbers.frombytes(b64decode(embedding, validate=True))
-        except ValueError as error:
-            raise JudgeError("unparsable", f"an embedding is not valid base64: {error}") from None
-        if sys.byteorder == "big":
-            numbers.byteswap()
-        vector = numbers.tolist()
-    elif isinstance(embedding, list):
-        items = cast("list[object]", embedding)
-        if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
-            raise JudgeError("unparsable", "an embedding with something that is no number")
-        try:
-            vector = [float(item) for item in cast("list[float]", items)]
-        except OverflowError:  # an integer of 400 digits
-            vector = [math.inf]
-    else:
-        raise JudgeError("unparsable", f"an embedding is {type(embedding).__name__}, neither base64 nor numbers")
+    items: list[Any] = embedding if isinstance(embedding, list) else []
+    if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
+        raise JudgeError("unparsable", "an embedding with something that is no number")
+    try:
+        if isinstance(embedding, str):
+            items = [value for (value,) in struct.iter_unpack("<f", b64decode(embedding, validate=True))]
+        vector = [float(item) for item in items]
+    except (ValueError, struct.error) as error:
+        raise JudgeError("unparsable", f"an embedding is not valid base64: {error}") from None
+    except OverflowError:  # an integer of 400 digits
+        vector = [math.inf]
     if not vector:
-        raise JudgeError("unparsable", "an embedding without numbers")
+        raise JudgeError("unparsable", "an embedding is neither base64 nor a list of numbers, or it is empty")
     if not all(map(math.isfinite, vector)):
         raise JudgeError("non_finite", "an embedding with NaN or infinity")
     return vector
@@ -188,30 +177,27 @@ async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]
     Raises:
         JudgeError: *embedder* raised an exception.
     """
+
+    def call() -> object:
+        try:
+            return cast("EmbeddingFunction", embedder)(texts)
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, StopIteration):
+                raise
+            raise RuntimeError(f"{type(error).__name__} in an embedder") from error  # it must not end the event loop
+
     try:
         if isinstance(embedder, EmbedderWithCost):
             return await embedder.embed(texts)
         if inspect.iscoroutinefunction(embedder) or inspect.iscoroutinefunction(getattr(embedder, "__call__", None)):
-            found: object = embedder(texts)
+            found = call()
         else:
-            calling = _threads.submit(contextvars.copy_context().run, partial(_outcome, embedder, texts))
-            found, failure = cast("tuple[object, Exception | None]", await asyncio.wrap_future(calling))
-            if failure is not None:
-                raise failure
+            found = await asyncio.wrap_future(_threads.submit(contextvars.copy_context().run, call))
         return (await cast("Awaitable[object]", found) if inspect.isawaitable(found) else found), Cost()
     except JudgeError:
         raise
     except Exception as error:
         raise JudgeError("unavailable", f"the embedder raised {type(error).__name__}", retryable=False) from error
-
-
-def _outcome(function: Callable[[Sequence[str]], object], texts: Sequence[str]) -> tuple[object, Exception | None]:
-    try:
-        return function(texts), None
-    except Exception as error:
-        return None, error
-    except BaseException as error:  # it must not end the event loop
-        return None, RuntimeError(f"{type(error).__name__} in an embedder")
 
 
 def cosines(found: object, texts: int) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""`ExtraLabels`: labels of a call beside those of the main reply, and the requests that they take.
+"""`ExtraLabels`: labels of a call that prompts of their own give, such as nuggets, questions and ratings.
 
 The texts that a prompt shows are hostile: they stand as data under a random key, without invisible characters;
 instructions stand in the system message alone.
@@ -28,13 +28,13 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ExtraLabels:
-    """Labels of one call beside those of the main reply: what they are found with, and those found so far."""
+    """Labels of one call that prompts of their own give, as far as they are found; and the means to ask for more."""
 
     session: JudgeSession
     call: RagCall
     input: PromptInput
     judgement: Judgement
-    """Labels of the main reply."""
+    """Labels of statements, chunks and citations."""
     metrics: Sequence[Metric]
     wanted: frozenset[str]
     """Fields of the judgement that the metrics need."""

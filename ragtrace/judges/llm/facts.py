@@ -38,7 +38,7 @@ Row: TypeAlias = tuple[tuple[bool | None, ...], tuple[bool | None, ...]]
 
 
 class ClaimsReply(NamedTuple):
-    """Claims of both texts, as the model listed them."""
+    """Claims of the answer and of the reference, as the model listed them."""
 
     texts: dict[str, tuple[str, ...] | None]
     """Distinct claims by side; None: they cannot be used."""
@@ -50,7 +50,7 @@ class ClaimsReply(NamedTuple):
 
 
 def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
-    """Return the claims of both texts in a reply, which may be any JSON object."""
+    """Return the claims of answer and reference in a reply, which may be any JSON object."""
     reader = ReplyReader(data)
     claims: dict[str, tuple[str, ...] | None] = {}
     reasons: dict[str, str] = {}
@@ -70,7 +70,7 @@ def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
 
 
 async def find_facts(extra: ExtraLabels) -> None:
-    """List the claims of both texts, then compare each with the other text and, if that is wanted, with the chunks."""
+    """List the claims of answer and reference; compare them with the other text and, if wanted, with the chunks."""
     answer, reference = extra.shown("answer", extra.call.answer), extra.shown("reference", extra.call.reference)
     if not answer or not reference:
         return
@@ -152,7 +152,7 @@ async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], refer
 def read_rows(
     data: Mapping[str, Any], ids: Sequence[str], answer: Mapping[str, str], reference: Mapping[str, str]
 ) -> LabelsById:
-    """Return one row a chunk out of a reply, which may be any JSON object; a missing or doubled row is unjudged."""
+    """Return for each chunk which claims it entails, out of any JSON object; a missing or doubled one is unjudged."""
     reader = ReplyReader(data)
     given: dict[str, list[Mapping[str, Any]]] = {name: [] for name in ids}
     for entry in reader.entries("chunks") or ():

@@ -1,4 +1,4 @@
-"""The families of labels beside the main reply; `add_extra_labels` asks for those that the metrics need."""
+"""`add_extra_labels` asks for the labels that prompts of their own give, as far as the metrics need them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FIELDS: Final = frozenset[str]().union(*(family.fields for family in FAMILIES))
 async def add_extra_labels(
     session: JudgeSession, call: RagCall, judgement: Judgement, metrics: Sequence[Metric]
 ) -> Judgement:
-    """Return *judgement* with the labels that *metrics* need beside those of the main reply.
+    """Return *judgement* with the labels that *metrics* need and that prompts of their own give.
 
     A family of labels that fails has its reason in `reasons`, under its fields; the others keep their labels.
 
     Args:
-        judgement: labels of the main reply; the nuggets need its grades.
+        judgement: labels of statements and chunks; the nuggets need its grades.
 
     Raises:
         JudgeError: every request of the session failed, so that the call can be tried again as a whole.
@@ -45,19 +45,19 @@ async def add_extra_labels(
         return judgement
     begun = session.cost.n_calls
     extra = ExtraLabels(session, call, prepare(call), judgement, metrics, wanted)
-    await asyncio.gather(*(_find(family, extra) for family in families))
+
+    async def find(family: LabelFamily) -> None:
+        try:
+            await family.find(extra)
+        except JudgeError as error:
+            extra.fail(error, family.fields & wanted)
+
+    await asyncio.gather(*map(find, families))
     failed = all(family.fields & extra.errors.keys() for family in families)
     if not begun and failed and not any(extra.labels.values()):
         errors = list(extra.errors.values())
         raise next((error for error in errors if error.retryable), errors[0])
     attributes = {**judgement.attributes, **extra.attributes}
-    if "injection_suspected" in extra.input.attributes:  # nobody looked, if the main reply was not asked for
+    if "injection_suspected" in extra.input.attributes:
         attributes["injection_suspected"] = True
     return replace(judgement, **extra.labels, reasons={**judgement.reasons, **extra.reasons}, attributes=attributes)
-
-
-async def _find(family: LabelFamily, extra: ExtraLabels) -> None:
-    try:
-        await family.find(extra)
-    except JudgeError as error:
-        extra.fail(error, family.fields & extra.wanted)

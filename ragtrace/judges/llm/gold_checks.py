@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ragtrace.judges.lexical.lexicon import language
 from ragtrace.judges.lexical.statements import sentences
 from ragtrace.judges.llm.injection_signals import has_injection_signal
-from ragtrace.judges.llm.main_reply import Verdict
+from ragtrace.judges.llm.label_reply import Verdict
 from ragtrace.judges.llm.prompt_input import Chunk
 from ragtrace.judges.llm.quotes import absent_terms, names, numbers
 
@@ -29,14 +29,11 @@ _INVENTED: Final = (
     "All of this was moved to {} at the request of the owner.",
     "{} is responsible for the final approval.",
 )
-
 _LEANING: Final = re.compile(
     r"(?:it|its|he|she|his|her|they|their|them|this|that|these|those|such|there|here|who|which|what|and|but|or|so|yet"
     r"|then|thus|however|also|both|another|other|instead|therefore|moreover|according)\b",
     re.IGNORECASE,
 )
-
-
 _TRIES: Final = 5
 """Attempts to find a number that no chunk has."""
 _SAMPLE_CHARS: Final = 500
@@ -74,7 +71,10 @@ def gold_checks(chunks: Sequence[Chunk], chance: random.Random) -> tuple[GoldChe
 
 
 def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> str | None:
-    """Return a sentence of *chunks* with a number, or else a name, that no chunk has; not *copied* if it can."""
+    """Return a sentence of *chunks* with one number, or else one name, replaced by another that no chunk has.
+
+    The sentence *copied* is only taken if there is no other.
+    """
     evidence = [chunk.terms for chunk in chunks]
     for text in _firm(chunks, copied, chance):
         places = list(numbers(text))
@@ -92,7 +92,7 @@ def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random)
 
 
 def _firm(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> Iterator[str]:
-    """Yield the sentences of *chunks* that another number or name makes false; the last of a chunk is *copied*."""
+    """Yield the sentences of *chunks* that are false with another number or name; of a chunk's, *copied* comes last."""
     for chunk in chance.sample(chunks, len(chunks)):
         fit = list(_fit(chunk.text))
         chance.shuffle(fit)
@@ -107,7 +107,7 @@ def _number(old: str, chance: random.Random) -> str:
 
 
 def _copied(chunks: Sequence[Chunk], chance: random.Random) -> str | None:
-    """Return a whole, plain sentence of *chunks*; one that gives orders may be true and yet be a trap.
+    """Return a sentence of *chunks*, without a signal of an injection; None if there is none.
 
     A sentence that refers to the one before it is only taken if there is no other: a careful judge might not know who
     "she" is.
@@ -122,7 +122,8 @@ def _copied(chunks: Sequence[Chunk], chance: random.Random) -> str | None:
     return leaning
 
 
-def _fit(text: str) -> Iterable[str]:
+def _fit(text: str) -> Iterator[str]:
+    """Yield the sentences of *text* that are long and plain enough for a gold check."""
     for start, end in sentences(text):
         sentence = " ".join(text[start:end].split())
         if _SHORTEST <= len(sentence) <= _LONGEST and sentence[-1] in ".\u3002" and " " in sentence:

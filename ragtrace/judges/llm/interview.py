@@ -1,4 +1,4 @@
-"""The requests of the main reply: all labels in one request (`fast`), or in steps that resist attacks.
+"""Requests for the labels of one call: all labels in one request (`fast`), or in steps that resist attacks.
 
 `fast`: one request for every twelve sentences. `careful`: a first request extracts the statements of the answer without
 showing a chunk, so that no chunk can hide a statement; then the statements are verified, ten at a time, with gold
@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 from ragtrace.core.errors import JudgeError
@@ -20,8 +21,15 @@ from ragtrace.judges.lexical.statements import statements
 from ragtrace.judges.llm.chat import JudgeSession, in_halves, together
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.json_reading import ReadingError, parse_verdict
-from ragtrace.judges.llm.main_reply import UNJUDGED, ExtractedStatement, LabelTask, MainReply, Verdict, main_prompt
-from ragtrace.judges.llm.merging import Extraction, Verification, extraction, verification, vote
+from ragtrace.judges.llm.label_reply import (
+    UNJUDGED,
+    ExtractedStatement,
+    LabelReply,
+    LabelTask,
+    Verdict,
+    label_prompt,
+)
+from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications, vote
 from ragtrace.judges.llm.prompt import packed, user_message
 from ragtrace.judges.llm.prompt_input import Chunk, PromptInput, Unit
 from ragtrace.judges.llm.prompts import system_message
@@ -32,29 +40,10 @@ MOST_SENTENCES: Final = 12
 """Sentences in one request: of more, models leave out some."""
 _SAMPLE_CHARS: Final = 400
 _VERDICT_REPAIR: Final = "\nYour last reply had no such line. Write that line and nothing else."
+_UNREADABLE: Final = frozenset({"unparsable", "ambiguous"})
+"""Reasons why the JSON reply of a model that writes no JSON fails."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Most items and characters of one request."""
-
-    statements: int = 10
-    chars: int = 48_000
-    """Characters of query, answer and chunks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Which labels the metrics need."""
-
-    answer: bool
-    """Sentences, statements, rating and label of the answer."""
-    chunks: bool
-    """Statements, chunks and citations held against each other."""
-    statements_only: bool = False
-    """Of `chunks`, only the support of the statements."""
 
 
 @dataclass(slots=True)
@@ -62,45 +51,93 @@ class Labels:
     """Labels of one call, from all its requests."""
 
     mode: Mode | Literal["single"]
-    extraction: Extraction = field(default_factory=Extraction)
+    extraction: LabelReply = field(default_factory=LabelReply)
+    """Labels of the answer, from all requests that showed a part of it."""
     verification: Verification = field(default_factory=Verification)
     failed: dict[Literal["answer", "chunks"], JudgeError] = field(
         default_factory=dict[Literal["answer", "chunks"], JudgeError]
     )
-    """Parts of the scope that failed for a reason that asking again does not change."""
+    """Steps that failed for a reason that asking again does not change."""
     suspect: bool = False
     """A gold check got a wrong label."""
     disagreement: float | None = None
     """Share of items on which the rounds were not unanimous; None: there was one round."""
 
 
+@dataclass(slots=True)
+class JsonHabit:
+    """Whether a model was seen to write JSON; None: neither seen to, nor seen to fail."""
+
+    writes_json: bool | None = None
+
+
 class Interview:
-    """Requests of the main reply about one call, and their labels.
+    """Interview of a model about one call: the requests that its mode makes, and the labels in their replies.
 
     Args:
-        prove: ask for a repair, too, when evidence is missing or a quote does not occur where it should.
-        with_gold_checks: mix statements with known labels in.
+        session: sends the requests.
+        source: the call as the model is shown it.
+        needs: fields of the judgement that the metrics read.
+        mode: how the labels are asked for.
+        statements_per_call: most statements verified in one request.
+        max_chars: most characters of query, answer and chunks in one request; a longer call is asked about in steps.
+        controls: mix in statements with known labels; None: when asking in steps.
         chance: source of the orders and of the gold checks.
     """
 
     def __init__(
         self,
         session: JudgeSession,
-        prompt_input: PromptInput,
-        scope: Scope,
-        limits: Limits,
+        source: PromptInput,
+        needs: frozenset[str],
         *,
-        prove: bool,
-        with_gold_checks: bool,
+        mode: Mode,
+        statements_per_call: int,
+        max_chars: int,
+        controls: bool | None,
         chance: random.Random,
     ) -> None:
-        self._session, self._input, self._scope, self._limits = session, prompt_input, scope, limits
-        self._prove, self._with_gold_checks, self._chance = prove, with_gold_checks, chance
+        self._session, self._source, self._mode, self._chance = session, source, mode, chance
+        self._statements_per_call, self._max_chars = statements_per_call, max_chars
+        of_chunks = needs & {"claims", "chunks", "citations"}
+        self._asks_answer = bool(source.sentences and needs - {"chunks"})
+        self._asks_chunks = bool(source.chunks and of_chunks and (source.sentences or "chunks" in needs))
+        self._statements_only = of_chunks == {"claims"}
+        # In steps, missing evidence and a quote that does not occur where it should are worth a repair, too.
+        self._in_steps = mode != "fast" or source.chars > max_chars
+        self._with_gold_checks = self._in_steps if controls is None else controls
         self._planned: dict[Hashable, tuple[GoldCheck, ...]] = {}
         self._failures: dict[Hashable, list[bool]] = {}
 
-    async def _ask(self, task: LabelTask) -> MainReply:
-        return (await self._session.ask(main_prompt(task, prove=self._prove))).reply
+    async def labels(self, habit: JsonHabit | None = None) -> Labels:
+        """Return the labels of the call.
+
+        Args:
+            habit: for a model that may write no JSON, which is then asked in words; None: JSON is required.
+
+        Raises:
+            JudgeError: asking again may help, or no label was found at all.
+        """
+        if not (self._asks_answer or self._asks_chunks):
+            return Labels(self._mode)
+        if not (self._asks_answer and self._asks_chunks):
+            habit = None
+        if habit and habit.writes_json is False:
+            return await self._ask_one_by_one()
+        try:
+            labels = await (self._ask_in_steps() if self._in_steps else self._ask_at_once())
+        except JudgeError as error:
+            if habit is None or error.reason not in _UNREADABLE:
+                raise
+            labels = await self._ask_one_by_one()
+            habit.writes_json = bool(habit.writes_json)
+        else:
+            if habit:
+                habit.writes_json = True
+        return labels
+
+    async def _ask(self, task: LabelTask) -> LabelReply:
+        return (await self._session.ask(label_prompt(task, prove=self._in_steps))).reply
 
     @property
     def _suspect(self) -> bool:
@@ -109,24 +146,23 @@ class Interview:
 
     # --- fast --------------------------------------------------------------------------------------------------------
 
-    async def whole(self) -> Labels:
-        """Ask for everything in one request for every twelve sentences; in two halves if its reply was cut off.
-
-        Raises:
-            JudgeError: there is no reply that can be read.
-        """
-        source, scope = self._input, self._scope
-        if not scope.answer:
-            replies = [await self._ask(LabelTask("verify", source.query, chunks=source.chunks, parts=source.sentences))]
+    async def _ask_at_once(self) -> Labels:
+        """Ask for everything in one request for every twelve sentences; in two halves if its reply was cut off."""
+        source = self._source
+        if not self._asks_answer:
+            task = LabelTask("verify", source.query, chunks=source.chunks, parts=source.sentences)
+            replies = [await self._ask(task)]
         else:
-            replies = await self._in_groups(self._judge if scope.chunks else self._extract, [source.sentences])
-        extracted = extraction(replies)
+            ask = self._label if self._asks_chunks else self._extract
+            replies = await self._ask_in_groups(ask, [source.sentences])
+        extracted = merge_extractions(replies)
         # The verdicts of a full reply stand with its statements, which are numbered over all replies.
         verdicts = [(index, statement.verdict) for index, statement in enumerate(extracted.statements or ())]
-        return Labels("fast", extracted, verification(replies, verdicts), suspect=self._suspect)
+        return Labels("fast", extracted, merge_verifications(replies, verdicts), suspect=self._suspect)
 
-    async def _judge(self, units: Sequence[Unit]) -> MainReply:
-        source = self._input
+    async def _label(self, units: Sequence[Unit]) -> LabelReply:
+        """Ask for all labels of some sentences."""
+        source = self._source
         shown = {unit.id for unit in units} | {part.id for part in source.parts or ()}
         checks = {f"g{number}": check for number, check in enumerate(self._gold_checks(source.chunks), 1)}
         reply = await self._ask(
@@ -144,94 +180,83 @@ class Interview:
         self._note_checks(units[0].id, checks, reply)
         return reply
 
-    # --- careful, strict ---------------------------------------------------------------------------------------------
-
-    async def in_steps(self, rounds: int = 1) -> Labels:
-        """Extract the statements, then verify them, *rounds* times.
-
-        Raises:
-            JudgeError: asking again may help, or no label was found at all.
-        """
-        labels = Labels("strict" if rounds > 1 else "careful")
-        if self._scope.answer:
-            packs = list(packed(self._input.sentences, self._limits.chars))
-            try:
-                labels.extraction = extraction(await self._in_groups(self._extract, packs))
-            except JudgeError as error:
-                self._note_failure(labels, "answer", error)
-        extracted = labels.extraction.statements or []
-        checkable = {index: one.text for index, one in enumerate(extracted) if one.checkable and one.text}
-        if self._scope.chunks and (checkable or not self._scope.statements_only):
-            try:
-                done = await together([self._round(checkable, turn) for turn in range(rounds)])
-                labels.verification, disagreement = vote(done) if rounds > 1 else (done[0], None)
-                labels.disagreement = disagreement
-            except JudgeError as error:
-                self._note_failure(labels, "chunks", error)
-        labels.suspect = self._suspect
-        return labels
-
-    def _note_failure(self, labels: Labels, part: Literal["answer", "chunks"], error: JudgeError) -> None:
-        """Keep the rest of the call if *part* failed for good; else raise *error*."""
-        labels.failed[part] = error
-        if error.retryable or len(labels.failed) == self._scope.answer + self._scope.chunks:
-            raise error
-
-    async def _in_groups(
-        self, ask: Callable[[Sequence[Unit]], Awaitable[MainReply]], packs: Sequence[Sequence[Unit]]
-    ) -> list[MainReply]:
+    async def _ask_in_groups(
+        self, ask: Callable[[Sequence[Unit]], Awaitable[LabelReply]], packs: Sequence[Sequence[Unit]]
+    ) -> list[LabelReply]:
         """Return the replies about all sentences, in their order; each is about at most `MOST_SENTENCES` of them."""
         groups = [group for pack in packs for group in evenly(pack, MOST_SENTENCES)]
         replies = await together([in_halves(ask, group) for group in groups])
         return [reply for group in replies for reply in group]
 
-    async def _extract(self, units: Sequence[Unit]) -> MainReply:
-        return await self._ask(LabelTask("extract", self._input.query, sentences=tuple(units)))
+    # --- careful, strict ---------------------------------------------------------------------------------------------
 
-    async def _round(self, checkable: dict[int, str], turn: int) -> Verification:
+    async def _ask_in_steps(self) -> Labels:
+        """Extract the statements, then verify them, in strict mode three times."""
+        rounds = ROUNDS if self._mode == "strict" else 1
+        labels = Labels("strict" if rounds > 1 else "careful")
+        if self._asks_answer:
+            packs = list(packed(self._source.sentences, self._max_chars))
+            try:
+                labels.extraction = merge_extractions(await self._ask_in_groups(self._extract, packs))
+            except JudgeError as error:
+                self._note_failure(labels, "answer", error)
+        extracted = labels.extraction.statements or []
+        checkable = {index: one.text for index, one in enumerate(extracted) if one.checkable and one.text}
+        if self._asks_chunks and (checkable or not self._statements_only):
+            try:
+                done = await together([self._verify_all(checkable, turn) for turn in range(rounds)])
+                labels.verification, labels.disagreement = vote(done) if rounds > 1 else (done[0], None)
+            except JudgeError as error:
+                self._note_failure(labels, "chunks", error)
+        labels.suspect = self._suspect
+        return labels
+
+    def _note_failure(self, labels: Labels, step: Literal["answer", "chunks"], error: JudgeError) -> None:
+        """Note the failure of *step* in *labels*; raise *error* if asking again may help or no other step is left."""
+        labels.failed[step] = error
+        if error.retryable or len(labels.failed) == self._asks_answer + self._asks_chunks:
+            raise error
+
+    async def _extract(self, units: Sequence[Unit]) -> LabelReply:
+        return await self._ask(LabelTask("extract", self._source.query, sentences=tuple(units)))
+
+    async def _verify_all(self, texts: Mapping[int, str], turn: int) -> Verification:
         """Verify every statement with every chunk, once; the first round keeps their order.
 
         The same chunks are in a request together in every round: their gold checks are voted on, too.
         """
-        groups = [(number, list(group)) for number, group in enumerate(packed(self._input.chunks, self._limits.chars))]
-        order = list(checkable)
+        groups = [(number, list(group)) for number, group in enumerate(packed(self._source.chunks, self._max_chars))]
+        order = list(texts)
         if turn:
             for _, group in groups:
                 self._chance.shuffle(group)
             self._chance.shuffle(groups)
             self._chance.shuffle(order)
-        most = self._limits.statements
+        most = self._statements_per_call
         batches = [order[at : at + most] for at in range(0, len(order), most)] or [[]]
         works = [
-            self._batch(group, batch, checkable, (group_number, number))
+            in_halves(partial(self._verify, group, texts, (group_number, number), batches[0][:1]), batch)
             for group_number, group in groups
             for number, batch in enumerate(batches)
         ]
         done = [result for results in await together(works) for result in results]
-        verdicts = [pair for _, pairs in done for pair in pairs]
-        return verification([reply for reply, _ in done], verdicts)
-
-    async def _batch(
-        self, chunks: Sequence[Chunk], batch: Sequence[int], texts: dict[int, str], where: tuple[int, int]
-    ) -> list[tuple[MainReply, list[tuple[int, Verdict]]]]:
-        """Verify the statements of *batch* with *chunks*; the citations of these chunks go with the first batch."""
-
-        async def verify(part: Sequence[int]) -> tuple[MainReply, list[tuple[int, Verdict]]]:
-            cites = where[1] == 0 and part[:1] == batch[:1]
-            return await self._verify(chunks, part, texts, where, cites=cites)
-
-        return await in_halves(verify, batch)
+        return merge_verifications([reply for reply, _ in done], [pair for _, pairs in done for pair in pairs])
 
     async def _verify(
         self,
         chunks: Sequence[Chunk],
-        batch: Sequence[int],
-        texts: dict[int, str],
+        texts: Mapping[int, str],
         where: tuple[int, int],
-        *,
-        cites: bool,
-    ) -> tuple[MainReply, list[tuple[int, Verdict]]]:
-        source = self._input
+        first: Sequence[int],
+        batch: Sequence[int],
+    ) -> tuple[LabelReply, list[tuple[int, Verdict]]]:
+        """Verify the statements of *batch* with *chunks*, whose citations go with the batch that begins with *first*.
+
+        Args:
+            texts: statements by their index.
+            where: numbers of the group of chunks and of the batch: gold checks are the same in every round.
+        """
+        source = self._source
         mixed: list[int | GoldCheck] = list(batch)
         if where not in self._planned:
             self._planned[where] = self._gold_checks(chunks)
@@ -240,6 +265,7 @@ class Interview:
         given = {f"g{number}": item for number, item in enumerate(mixed, 1)}
         checks = {key: item for key, item in given.items() if isinstance(item, GoldCheck)}
         known = {chunk.id for chunk in chunks}
+        cites = list(batch[:1]) == list(first)
         citations = tuple(cited for cited in source.citations if cites and cited.chunk_id in known)
         citing = {cited.unit_id for cited in citations}
         reply = await self._ask(
@@ -257,9 +283,16 @@ class Interview:
             )
         )
         self._note_checks(where, checks, reply)
-        return reply, [(item, _proven(reply.given[key])) for key, item in given.items() if isinstance(item, int)]
+        verdicts: list[tuple[int, Verdict]] = []
+        for key, item in given.items():
+            verdict = reply.given[key]
+            if not isinstance(item, GoldCheck):
+                # A label without evidence after a repair is not believed.
+                proven = replace(verdict, support="not_found", evidence=()) if verdict.unverified else verdict
+                verdicts.append((item, proven))
+        return reply, verdicts
 
-    def _note_checks(self, where: Hashable, checks: Mapping[str, GoldCheck], reply: MainReply) -> None:
+    def _note_checks(self, where: Hashable, checks: Mapping[str, GoldCheck], reply: LabelReply) -> None:
         for key, check in checks.items():
             self._failures.setdefault((where, check.text), []).append(check.failed(reply.given[key]))
 
@@ -268,31 +301,33 @@ class Interview:
 
     # --- models that write no JSON -----------------------------------------------------------------------------------
 
-    async def one_by_one(self) -> Labels:
+    async def _ask_one_by_one(self) -> Labels:
         """Ask for every statement in a request of its own; the sentences of the answer are the statements.
 
         A rule decides which of them state a fact. The model gives the support and no evidence for it: support counts as
-        unverified.
-
-        Raises:
-            JudgeError: a request failed, or no reply had a verdict.
+        unverified. Raises a `JudgeError` if no reply has a verdict.
         """
-        source = self._input
+        source = self._source
         lexicon = Lexicon(language(source.answer[:_SAMPLE_CHARS]))
         labels = Labels("single")
         labels.extraction.statements = [
-            ExtractedStatement(unit.text, (index,), _states_fact(unit.text, lexicon), None)
+            ExtractedStatement(
+                unit.text,
+                (index,),
+                any(statement.checkable for statement in statements(unit.text, len(unit.text), lexicon)),
+                None,
+            )
             for index, unit in enumerate(source.sentences)
         ]
         texts = {index: one.text for index, one in enumerate(labels.extraction.statements) if one.checkable}
         checks = {len(source.sentences) + n: check for n, check in enumerate(self._gold_checks(source.chunks))}
         texts |= {index: check.text for index, check in checks.items()}
-        groups = list(packed(source.chunks, self._limits.chars))
+        groups = list(packed(source.chunks, self._max_chars))
         pairs = [(index, group) for index in texts for group in groups]
         found = await together([self._verdict(texts[index], group) for index, group in pairs])
         if found and all(verdict.support is None for verdict in found):
             raise JudgeError("unparsable", "no reply had a line with VERDICT: and one of its labels", retryable=False)
-        labels.verification = verification((), zip((index for index, _ in pairs), found, strict=True))
+        labels.verification = merge_verifications((), zip((index for index, _ in pairs), found, strict=True))
         verdicts = labels.verification.verdicts
         labels.suspect = any(check.failed(verdicts.pop(index)) for index, check in checks.items())
         return labels
@@ -300,7 +335,7 @@ class Interview:
     async def _verdict(self, text: str, chunks: Sequence[Chunk]) -> Verdict:
         task = LabelTask("verdict", chunks=tuple(chunks), given={"g1": text})
         for repair in ("", _VERDICT_REPAIR):
-            reply = await self._session.text(system_message("verdict") + repair, user_message(task.data()))
+            reply = await self._session.ask_in_words(system_message("verdict") + repair, user_message(task.data()))
             try:
                 label = parse_verdict(reply)
             except ReadingError:
@@ -311,15 +346,6 @@ class Interview:
             evidence = (chunks[0].rank,) if len(chunks) == 1 else ()
             return Verdict(cast("Support", label), evidence, unverified=True)
         return UNJUDGED
-
-
-def _states_fact(text: str, lexicon: Lexicon) -> bool:
-    return any(statement.checkable for statement in statements(text, len(text), lexicon))
-
-
-def _proven(verdict: Verdict) -> Verdict:
-    """Return *verdict*, or `not_found` in place of a label that nothing shows after a repair."""
-    return replace(verdict, support="not_found", evidence=()) if verdict.unverified else verdict
 
 
 def evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:

@@ -29,7 +29,10 @@ class Cleaned(NamedTuple):
     """(offset in `text`, characters removed before it), ascending, the counts cumulative."""
 
     def original(self, offset: int, *, end: bool = False) -> int:
-        """Return the original offset of *offset* in `text`; as the *end* of a range, it excludes a gap right at it."""
+        """Return the offset in the original text of *offset* in `text`.
+
+        Removed characters right at *offset* lie before it, or after it if it is the *end* of a range.
+        """
         before = bisect_left(self.gaps, (offset,)) if end else bisect_right(self.gaps, (offset, math.inf))
         return offset + (self.gaps[before - 1][1] if before else 0)
 

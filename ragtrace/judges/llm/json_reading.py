@@ -63,12 +63,9 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def _unwrapped(text: str) -> str:
-    for block in _BLOCKS:
-        found = block.match(text)
-        if found:
-            text = text[found.end() :]
-            break
-    return _unfenced(text.strip())
+    """Return *text* without a leading reasoning block, and without a code fence around the rest."""
+    found = next(filter(None, (block.match(text) for block in _BLOCKS)), None)
+    return _unfenced(text[found.end() :].strip() if found else text)
 
 
 def _unfenced(text: str) -> str:
@@ -107,7 +104,7 @@ def _next(text: str, at: int) -> tuple[dict[str, Any], int]:
     while end < len(text) and text[end] in " \t\r\n":
         end += 1
     if "\\ud" in text or "\\uD" in text:
-        value = _encodable(value)
+        value = json.loads(encodable(json.dumps(value, ensure_ascii=False)))
     return cast("dict[str, Any]", value), end
 
 
@@ -144,18 +141,6 @@ _DECODER: Final = json.JSONDecoder(
 )
 
 
-def _encodable(value: Any) -> Any:
-    """Return *value* without lone surrogates, which no encoding can write."""
-    if isinstance(value, str):
-        return encodable(value)
-    inside: Any = value  # of which isinstance would make a list of unknowns
-    if isinstance(value, list):
-        return [_encodable(item) for item in inside]
-    if isinstance(value, dict):
-        return {encodable(k): _encodable(v) for k, v in inside.items()}
-    return value
-
-
 def encodable(text: str) -> str:
     """Return *text* with lone surrogates replaced, which no encoding can write."""
     return _SURROGATE.sub("\ufffd", text)
@@ -170,7 +155,10 @@ def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
         ReadingError: "unparsable": no such line, or its value is not exactly one of *labels*; "ambiguous": two lines
             disagree.
     """
-    own = _QUOTED.sub(_kept, _unfenced(text.strip()))
+    # A quotation within one line can only be a part of the label's line.
+    own = _QUOTED.sub(
+        lambda found: found[0] if found[0][0] in '"\u201c' and "\n" not in found[0] else "", _unfenced(text.strip())
+    )
     values = {_label(found) for found in _VERDICT.findall(own)}
     if not values:
         raise ReadingError("unparsable", f"no line with VERDICT: in {text[:_SHOWN_CHARS]!r}")
@@ -180,12 +168,6 @@ def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
     if len(values) > 1:
         raise ReadingError("ambiguous", f"several verdicts: {', '.join(sorted(values))}")
     return values.pop()
-
-
-def _kept(quotation: re.Match[str]) -> str:
-    """Return a quotation within one line, which can only be part of a label's line; "" for any other."""
-    found = quotation[0]
-    return found if found[0] in '"\u201c' and "\n" not in found else ""
 
 
 def _label(value: str) -> str:

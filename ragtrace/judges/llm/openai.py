@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, get_args
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, RagCall
@@ -14,10 +14,10 @@ from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_ju
 from ragtrace.judges.llm.chat import Chat, JudgeSession, in_halves
 from ragtrace.judges.llm.families import FIELDS as EXTRA_FIELDS
 from ragtrace.judges.llm.families import add_extra_labels
-from ragtrace.judges.llm.interview import ROUNDS, Interview, Labels, Limits, Mode, Scope
-from ragtrace.judges.llm.main_reply import LabelTask, MainReply, main_prompt
+from ragtrace.judges.llm.interview import Interview, JsonHabit, Mode
+from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, label_prompt
 from ragtrace.judges.llm.prompt import packed
-from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, Chunk, PromptInput, prepare, reference_chunks
+from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, Chunk, prepare, reference_chunks
 from ragtrace.judges.llm.prompts import VERSION, system_message
 from ragtrace.judges.llm.server_connection import import_http_library
 
@@ -26,17 +26,7 @@ if TYPE_CHECKING:
     from ragtrace.judges.llm.embedder import Embedder
 
 REFERENCE: Final = "reference_contexts_contradicted"
-_MODES: Final = ("fast", "careful", "strict")
 _JSON_LEVELS: Final = 3
-_UNREADABLE: Final = frozenset({"unparsable", "ambiguous"})
-"""Reasons why the JSON reply of a model that writes no JSON fails."""
-
-
-@dataclass(slots=True)
-class _JsonHabit:
-    """Whether a model was seen to write JSON; None: neither seen to, nor seen to fail."""
-
-    writes_json: bool | None = None
 
 
 class OpenAIJudge:
@@ -105,14 +95,10 @@ class OpenAIJudge:
         chat: Chat | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        if mode not in _MODES:
-            raise SettingsError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
-        numbers = {
-            "statements_per_call": statements_per_call,
-            "max_chunk_chars": max_chunk_chars,
-            "max_input_chars": max_input_chars,
-        }
-        for argument, value in numbers.items():
+        if mode not in get_args(Mode):
+            raise SettingsError(f"mode must be one of {', '.join(get_args(Mode))}, got {mode!r}")
+        most = {"statements_per_call": statements_per_call, "max_input_chars": max_input_chars}
+        for argument, value in {**most, "max_chunk_chars": max_chunk_chars}.items():
             if value < 1:
                 raise SettingsError(f"{argument} must be at least 1, got {value!r}")
         if lowest_rung not in (1, 2, 3, 4):
@@ -122,7 +108,7 @@ class OpenAIJudge:
         self._mode: Mode = mode
         self._model, self._name = model, name
         self._embedder, self._controls = embedder, controls
-        self._limits = Limits(statements_per_call, max_input_chars)
+        self._statements_per_call, self._max_input_chars = statements_per_call, max_input_chars
         self._max_chunk_chars, self._max_uncovered = max_chunk_chars, max_uncovered
         self._chat = chat or Chat(
             model,
@@ -134,7 +120,7 @@ class OpenAIJudge:
             max_tokens=max_tokens,
             extra_body=extra_body,
         )
-        self._habit = _JsonHabit() if lowest_rung > _JSON_LEVELS else None
+        self._habit = JsonHabit() if lowest_rung > _JSON_LEVELS else None
         self._chance = chance or random.SystemRandom()
         self._metrics: tuple[Metric, ...] | None = None
 
@@ -217,38 +203,17 @@ class OpenAIJudge:
         if not needs:
             return Judgement(mode=self._mode)
         source = prepare(call, self._max_chunk_chars)
-        labels = await self._interview(source, needs, session)
-        return build_judgement(source, labels, self._max_uncovered)
-
-    async def _interview(self, source: PromptInput, needs: frozenset[str], session: JudgeSession) -> Labels:
-        of_chunks = needs & {"claims", "chunks", "citations"}
-        scope = Scope(
-            answer=bool(source.sentences and needs - {"chunks"}),
-            chunks=bool(source.chunks and of_chunks and (source.sentences or "chunks" in needs)),
-            statements_only=of_chunks == frozenset({"claims"}),
-        )
-        if not (scope.answer or scope.chunks):
-            return Labels(self._mode)
-        in_steps = self._mode != "fast" or source.chars > self._limits.chars
-        checked = in_steps if self._controls is None else self._controls
         interview = Interview(
-            session, source, scope, self._limits, prove=in_steps, with_gold_checks=checked, chance=self._chance
+            session,
+            source,
+            needs,
+            mode=self._mode,
+            statements_per_call=self._statements_per_call,
+            max_chars=self._max_input_chars,
+            controls=self._controls,
+            chance=self._chance,
         )
-        habit = self._habit if scope.answer and scope.chunks else None
-        if habit and habit.writes_json is False:
-            return await interview.one_by_one()
-        try:
-            rounds = ROUNDS if self._mode == "strict" else 1
-            labels = await (interview.in_steps(rounds) if in_steps else interview.whole())
-        except JudgeError as error:
-            if habit is None or error.reason not in _UNREADABLE:
-                raise
-            labels = await interview.one_by_one()
-            habit.writes_json = bool(habit.writes_json)
-        else:
-            if habit:
-                habit.writes_json = True
-        return labels
+        return build_judgement(source, await interview.labels(self._habit), self._max_uncovered)
 
     async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
         """Return *judgement* with the label of each reference context: whether the answer contradicts it."""
@@ -257,13 +222,13 @@ class OpenAIJudge:
         if not source.sentences or not chunks:
             return judgement
 
-        async def ask(group: Sequence[Chunk]) -> MainReply:
+        async def ask(group: Sequence[Chunk]) -> LabelReply:
             task = LabelTask("contradicted", source.query, sentences=source.sentences, chunks=tuple(group))
-            return (await session.ask(main_prompt(task))).reply
+            return (await session.ask(label_prompt(task))).reply
 
         contradicted: dict[str, bool | None] = {}
         try:
-            for group in packed(chunks, self._limits.chars):
+            for group in packed(chunks, self._max_input_chars):
                 for reply in await in_halves(ask, group):
                     contradicted |= reply.contradicted or {}
         except JudgeError as error:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from ragtrace.core.types import Document, Plain, RagCall
@@ -32,29 +33,21 @@ class Unit(NamedTuple):
 class Chunk:
     """Distinct retrieved passage that is not blank."""
 
-    __slots__ = ("_folded", "_terms", "id", "rank", "text")
-
     def __init__(self, rank: int, text: str) -> None:
         self.id = f"c{rank + 1}"
         self.rank = rank
         """Rank of its first occurrence, from 0."""
         self.text = text
-        self._folded: str | None = None
-        self._terms: TextTerms | None = None
 
-    @property
+    @cached_property
     def folded(self) -> str:
-        """Text as quotes are compared with it; made on first use, once."""
-        if self._folded is None:
-            self._folded = fold(self.text)
-        return self._folded
+        """Chunk's text without case, markup and typography, for the search of quotes."""
+        return fold(self.text)
 
-    @property
+    @cached_property
     def terms(self) -> TextTerms:
-        """Numbers and words of the text; found on first use, once."""
-        if self._terms is None:
-            self._terms = TextTerms(self.text)
-        return self._terms
+        """Numbers and words of the chunk's text."""
+        return TextTerms(self.text)
 
 
 class Cited(NamedTuple):
@@ -97,72 +90,61 @@ def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInpu
     """Return *call* without invisible characters, with ids; longer passages and queries are cut, and counted."""
     answer = remove_invisible(call.answer or "")
     query = remove_invisible(call.query or "")
-    documents = call.contexts or ()
-    ids = [document.id for document in documents]
-    found = citation_marks(answer.text, ids)
-    units = tuple(_units(answer, found))
-    shown = _ChunkList(max_chunk_chars)
-    same_as = None if call.contexts is None else shown.add(documents)
+    marks = citation_marks(answer.text, [document.id for document in call.contexts or ()])
+    ranges = list(sentences(answer.text))
+    if marks:
+        ranges = with_their_marks(answer.text, ranges, marks)
+    units = tuple(
+        Unit(f"s{number}", answer.text[start:end], answer.original(start), answer.original(end, end=True))
+        for number, (start, end) in enumerate(ranges, 1)
+    )
+    shown = _ChunkList(call.contexts or (), max_chunk_chars)
     parts = None if call.parts is None else tuple(_parts(call, max_chunk_chars))
     return PromptInput(
         query=query.text[:max_chunk_chars].strip(),
         answer=call.answer or "",
         sentences=units,
         chunks=tuple(shown.chunks),
-        same_as=same_as,
+        same_as=None if call.contexts is None else shown.same_as,
         parts=parts,
-        citations=tuple(_cited(_pairs(call, units, found, answer), parts or units, same_as or ())),
-        attributes=_attributes(call, shown, answer, query, max_chunk_chars, found),
+        citations=tuple(_cited(_pairs(call, units, marks, answer), parts or units, shown.same_as)),
+        attributes=_attributes(call, shown, answer, query, max_chunk_chars, marks),
     )
 
 
 def reference_chunks(
     documents: Sequence[Document], max_chunk_chars: int = MAX_CHUNK_CHARS
 ) -> tuple[tuple[Chunk, ...], tuple[str | None, ...]]:
-    """Return the chunks to show for *documents*; and the id of the chunk of each distinct one that is not blank.
+    """Return the chunks to show for *documents*; and for each distinct document that is not blank, its chunk's id.
 
     An id is None if all characters of the document are invisible.
     """
     distinct = {key: document for document in reversed(documents) if (key := " ".join(document.text.split()))}
-    shown = _ChunkList(max_chunk_chars)
-    firsts = shown.add(list(reversed(distinct.values())))
-    return tuple(shown.chunks), tuple(None if first is None else f"c{first + 1}" for first in firsts)
+    shown = _ChunkList(list(reversed(distinct.values())), max_chunk_chars)
+    return tuple(shown.chunks), tuple(None if first is None else f"c{first + 1}" for first in shown.same_as)
 
 
 class _ChunkList:
-    """Chunks to show, and counts of those that were cut or left out."""
+    """Chunks to show for some documents, and counts of the documents that were cut or left out."""
 
-    def __init__(self, max_chars: int) -> None:
-        self._max_chars = max_chars
+    def __init__(self, documents: Iterable[Document], max_chars: int) -> None:
         self.chunks: list[Chunk] = []
         self.truncated = self.duplicates = self.hidden = 0
-
-    def add(self, documents: Sequence[Document]) -> tuple[int | None, ...]:
-        """Add *documents*; return for each the rank of the first that equals it, None if it is blank."""
-        first: dict[str, int] = {}
-        return tuple(self._add(rank, document, first) for rank, document in enumerate(documents))
-
-    def _add(self, rank: int, document: Document, first: dict[str, int]) -> int | None:
-        cleaned = remove_invisible(document.text)
-        self.hidden += cleaned.removed
-        key = " ".join(cleaned.text.split())
-        if not key:
-            return None
-        if key in first:
-            self.duplicates += 1
-            return first[key]
-        first[key] = rank
-        self.truncated += len(cleaned.text) > self._max_chars
-        self.chunks.append(Chunk(rank, cleaned.text[: self._max_chars]))
-        return rank
-
-
-def _units(answer: Cleaned, found: Sequence[CitationMark]) -> Iterator[Unit]:
-    ranges = list(sentences(answer.text))
-    if found:
-        ranges = with_their_marks(answer.text, ranges, found)
-    for number, (start, end) in enumerate(ranges, 1):
-        yield Unit(f"s{number}", answer.text[start:end], answer.original(start), answer.original(end, end=True))
+        ranks: dict[str, int] = {}
+        same_as: list[int | None] = []
+        for rank, document in enumerate(documents):
+            cleaned = remove_invisible(document.text)
+            self.hidden += cleaned.removed
+            key = " ".join(cleaned.text.split())
+            if key in ranks:
+                self.duplicates += 1
+            elif key:
+                ranks[key] = rank
+                self.truncated += len(cleaned.text) > max_chars
+                self.chunks.append(Chunk(rank, cleaned.text[:max_chars]))
+            same_as.append(ranks.get(key))
+        self.same_as = tuple(same_as)
+        """For each document, the rank of the first that equals it; None: it is blank."""
 
 
 def _parts(call: RagCall, max_chars: int) -> Iterator[Unit]:
@@ -175,7 +157,7 @@ def _parts(call: RagCall, max_chars: int) -> Iterator[Unit]:
 
 
 def _pairs(
-    call: RagCall, units: Sequence[Unit], found: Sequence[CitationMark], answer: Cleaned
+    call: RagCall, units: Sequence[Unit], marks: Sequence[CitationMark], answer: Cleaned
 ) -> Iterator[tuple[int, str, int | None]]:
     """Yield (index of the part, marker, rank of the passage) of everything that is cited."""
     if call.parts is not None:
@@ -185,7 +167,7 @@ def _pairs(
                 yield index, without_invisible(name)[:80], cited_rank(name, ids)
         return
     starts = [unit.start for unit in units]
-    for mark in found:
+    for mark in marks:
         start = answer.original(mark.start)
         index = bisect_right(starts, start) - 1
         if index >= 0 and start < units[index].end:
@@ -195,38 +177,34 @@ def _pairs(
 def _cited(
     pairs: Iterator[tuple[int, str, int | None]], units: Sequence[Unit], same_as: Sequence[int | None]
 ) -> Iterator[Cited]:
+    """Yield the distinct citations of *pairs*, with ids for those that a request asks about."""
     seen: set[tuple[int, int | str]] = set()
     for part, marker, rank in pairs:
         first = None if rank is None else same_as[rank]
         passage = first if first is not None else rank
-        if (part, marker if passage is None else passage) in seen:
+        pair = (part, marker if passage is None else passage)
+        if pair in seen:
             continue
-        seen.add((part, marker if passage is None else passage))
+        seen.add(pair)
         asked = first is not None and len(seen) <= MOST_CITATIONS
-        yield Cited(
-            id=f"r{len(seen)}" if asked else "",
-            part=part,
-            unit_id=units[part].id,
-            rank=passage,
-            chunk_id=f"c{passage + 1}" if asked and passage is not None else "",
-            marker=marker,
-        )
+        name, chunk_id = (f"r{len(seen)}", f"c{first + 1}") if asked and first is not None else ("", "")
+        yield Cited(name, part, units[part].id, passage, chunk_id, marker)
 
 
 def _attributes(
-    call: RagCall, shown: _ChunkList, answer: Cleaned, query: Cleaned, max_chars: int, found: Sequence[CitationMark]
+    call: RagCall, shown: _ChunkList, answer: Cleaned, query: Cleaned, max_chars: int, marks: Sequence[CitationMark]
 ) -> dict[str, Plain]:
     hidden = shown.hidden + answer.removed + query.removed
-    counts = {
+    counts: dict[str, Plain] = {
         "duplicate_chunks": shown.duplicates,
         "truncated_chunks": shown.truncated,
         "hidden_chars": hidden,
         "truncated_query": len(query.text) > max_chars,
-        "truncated_citations": len(found) >= MOST_MARKS,
+        "truncated_citations": len(marks) >= MOST_MARKS,
     }
     texts = [query.text, answer.text, *(chunk.text for chunk in shown.chunks)]
     # Shown to a judge by the metrics that read them.
     others = [call.reference or "", *(turn.text for turn in call.turns or ())]
     texts += map(without_invisible, [*others, *(document.text for document in call.reference_contexts or ())])
-    noticed: dict[str, Plain] = {name: count for name, count in counts.items() if count}
+    noticed = {name: count for name, count in counts.items() if count}
     return noticed | ({"injection_suspected": True} if has_injection_signal(texts, hidden) else {})

@@ -43,7 +43,7 @@ def read_questions(data: Mapping[str, Any]) -> QuestionsReply:
 
 
 async def find_questions(extra: ExtraLabels) -> None:
-    """Ask for the questions with the answer alone, then embed them with the query."""
+    """Ask the model which questions the answer would answer, without the query; then embed questions and query."""
     embedder = extra.session.embedder
     if embedder is None:
         extra.reasons["question_cosines"] = "no_embedder"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence, Set
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 _QUOTES: Final = '"\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u00ab\u00bb\u2032\u2033'
@@ -39,7 +39,7 @@ _NAME: Final = re.compile(r"(?:(?<=[\w,;)] )|(?<= \())[^\W\d_a-z][^\W\d_]{3,}")
 
 
 def fold(text: str) -> str:
-    """Return *text* as quotes are compared: NFKC, no case, single spaces, one quotation mark and dash, no markup."""
+    """Return *text* without case, markup and typography (NFKC, single spaces, one quotation mark and dash)."""
     # A quote is held against every chunk named, and a statement against others.
     return _folded_before(text) if len(text) <= _QUOTE_CHARS else _folded(text)
 
@@ -57,7 +57,7 @@ _folded_before = lru_cache(maxsize=128)(_folded)
 
 
 def occurs(quote: str, folded: str) -> bool:
-    """Return whether *quote* occurs in a chunk, of which *folded* is the fold.
+    """Return whether *quote* occurs in a chunk, whose text went through `fold` to give *folded*.
 
     Parts around an ellipsis must do so in order. Punctuation at the ends of a part does not count. A quote without any
     letter or digit occurs nowhere.
@@ -73,7 +73,7 @@ def occurs(quote: str, folded: str) -> bool:
 
 
 def too_short(quote: str, folded: str) -> bool:
-    """Return whether *quote* has fewer than three words and is not all of the chunk, of which *folded* is the fold."""
+    """Return whether *quote* has fewer than three words and is not the whole chunk, given as *folded*."""
     return len(_WORDS.findall(quote)) < _FEWEST_WORDS and fold(quote).strip(_EDGES) != folded.strip(_EDGES)
 
 
@@ -89,28 +89,20 @@ def _stems(text: str) -> set[str]:
 
 
 class TextTerms:
-    """Numbers and beginnings of words of a text, against which a statement is checked; each found on first use."""
-
-    __slots__ = ("_names", "_numbers", "_text")
+    """Numbers and words of a text, against which a statement is checked; each found on first use."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._numbers: frozenset[str] | None = None
-        self._names: frozenset[str] | None = None
 
-    @property
+    @cached_property
     def numbers(self) -> frozenset[str]:
-        """Digits of each number."""
-        if self._numbers is None:
-            self._numbers = frozenset([key for found in set(_NUMBER.findall(self._text)) for key in _digits(found)])
-        return self._numbers
+        """Numbers in the text, as digits without separators."""
+        return frozenset([key for found in set(_NUMBER.findall(self._text)) for key in _digits(found)])
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Beginnings of all words."""
-        if self._names is None:
-            self._names = frozenset([word[:_NAME_CHARS] for word in _WORDS.findall(self._text.casefold())])
-        return self._names
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """First letters of every word in the text, in small letters: a name in another form has the same."""
+        return frozenset([word[:_NAME_CHARS] for word in _WORDS.findall(self._text.casefold())])
 
 
 def absent_terms(text: str, evidence: Sequence[TextTerms], *, with_names: bool = True) -> list[str]:
@@ -127,10 +119,10 @@ def absent_terms(text: str, evidence: Sequence[TextTerms], *, with_names: bool =
     absent: list[str] = _NUMBER.findall(text)
     if absent:
         known = frozenset[str]().union(*(terms.numbers for terms in evidence))
-        absent = [found for found in absent if not _is_known(found, known)]
+        absent = [found for found in absent if not _occurs_in(known, _digits(found))]
     if with_names and not text.istitle():
         keys = {name: name.casefold()[:_NAME_CHARS] for name in names(text)}
-        absent += [name for name, key in keys.items() if not any(key in terms.names for terms in evidence)]
+        absent += [name for name, key in keys.items() if not any(key in terms.stems for terms in evidence)]
     return list(dict.fromkeys(absent))
 
 
@@ -139,13 +131,15 @@ def names(text: str) -> list[str]:
     return [name for name in _NAME.findall(text) if name[0].isupper() and not name.isupper()]
 
 
-def _is_known(number: str, known: Set[str]) -> bool:
-    whole, *parts = _digits(number) or [""]
-    return not whole or whole in known or (bool(parts) and known >= set(parts))
+def _occurs_in(known: Set[str], digits: Sequence[str]) -> bool:
+    return not digits or digits[0] in known or (len(digits) > 1 and known >= set(digits[1:]))
 
 
 def _digits(number: str) -> list[str]:
-    """Return *number* and, if it has separators, its parts: those with two digits, without zeros at their ends."""
+    """Return the digits of *number* and, if it has separators, those of each part; zeros at the ends are dropped.
+
+    What has only one digit is left out.
+    """
     if number.isascii() and number.isdigit():  # as nearly always
         whole = [number]
     else:

@@ -93,36 +93,27 @@ def read_steps(data: Mapping[str, Any]) -> StepsReply:
     return StepsReply(steps, [] if len(steps) >= _FEWEST_STEPS else ["steps must be a list of 3 or 4 sentences"])
 
 
-class StepCache:
-    """Evaluation steps written for criteria, kept so that all calls are rated along the same ones."""
-
-    def __init__(self) -> None:
-        self._steps: OrderedDict[tuple[object, ...], tuple[str, ...]] = OrderedDict()
-        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-
-    async def steps_of(self, extra: ExtraLabels, metric: Rated) -> tuple[str, ...]:
-        """Return the steps of *metric*; they are written at its first call, for which others wait."""
-        if metric.steps:
-            return metric.steps
-        key = (extra.session.model, metric.criteria, metric.fields)
-        async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            if key not in self._steps:
-                # Another event loop may have been faster: the first steps stay.
-                self._steps.setdefault(key, await self._write(extra, metric))
-                while len(self._steps) > _MOST_REMEMBERED:
-                    self._steps.popitem(last=False)
-            return self._steps[key]
-
-    async def _write(self, extra: ExtraLabels, metric: Rated) -> tuple[str, ...]:
-        # The criteria are the developer's own words, not a stranger's: they are instruction, and stand with it.
-        system = "\n".join([extra_instructions("steps"), "Criteria:", metric.criteria or "", *_fields(metric)])
-        steps, defects = (await extra.ask("steps", {}, _STEPS, read_steps, system=system)).reply
-        if defects:
-            raise JudgeError("unparsable", "no steps were written for the criteria", retryable=False)
-        return steps
+_written_steps: Final[OrderedDict[tuple[object, ...], tuple[str, ...]]] = OrderedDict()
+"""Evaluation steps by model, criteria and fields, kept so that all calls are rated along the same steps."""
+_locks: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
 
 
-_step_cache: Final = StepCache()
+async def _evaluation_steps(extra: ExtraLabels, metric: Rated) -> tuple[str, ...]:
+    """Return the evaluation steps of *metric*; the model writes them from the criteria at the metric's first call."""
+    if metric.steps:
+        return metric.steps
+    key = (extra.session.model, metric.criteria, metric.fields)
+    async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        if key not in _written_steps:
+            # The criteria are the developer's own words, not a stranger's: they are instruction, and stand with it.
+            system = "\n".join([extra_instructions("steps"), "Criteria:", metric.criteria or "", *_fields(metric)])
+            steps, defects = (await extra.ask("steps", {}, _STEPS, read_steps, system=system)).reply
+            if defects:
+                raise JudgeError("unparsable", "no steps were written for the criteria", retryable=False)
+            _written_steps.setdefault(key, steps)  # another event loop may have been faster: the first steps stay
+            while len(_written_steps) > _MOST_REMEMBERED:
+                _written_steps.popitem(last=False)
+        return _written_steps[key]
 
 
 async def find_ratings(extra: ExtraLabels) -> None:
@@ -145,10 +136,9 @@ async def find_ratings(extra: ExtraLabels) -> None:
 
 
 async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
-    steps = await _step_cache.steps_of(extra, metric)
-    scale = [str(number) for number in range(metric.low, metric.high + 1)]
+    steps = await _evaluation_steps(extra, metric)
     lines = [extra_instructions("rating"), *_fields(metric), "Steps:"]
-    lines += [*(f"{number}. {step}" for number, step in enumerate(steps, 1))]
+    lines += [f"{number}. {step}" for number, step in enumerate(steps, 1)]
     if metric.criteria:
         lines += ["Criteria:", metric.criteria]
     lines.append(f"Scale: whole numbers from {metric.low} to {metric.high}.")
@@ -156,7 +146,7 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
     answer = await extra.ask(
         "rating",
         {field: _field(extra, field) for field in metric.fields},
-        record(reason=text(), score=one_of(scale)),
+        record(reason=text(), score=one_of([str(number) for number in range(metric.low, metric.high + 1)])),
         partial(read_rating, low=metric.low, high=metric.high),
         system="\n".join(lines),
         logprobs=metric.method == "logprobs",
@@ -164,7 +154,11 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
         samples=metric.samples if sampled else 1,
     )
     if sampled:
-        return _mean(answer.samples, metric.samples)
+        scores = [reply.score for reply in answer.samples if reply.score is not None]
+        if not scores or metric.samples - len(scores) > MOST_UNJUDGED * metric.samples:
+            seen = f"{len(scores)} of {metric.samples} replies have a rating"
+            raise JudgeError("too_many_unjudged", seen, retryable=False)
+        return Rating(math.fsum(scores) / len(scores), "samples", answer.samples[0].reason, len(scores))
     if answer.reply.score is None:
         raise JudgeError("unparsable", "; ".join(answer.reply.defects), retryable=False)
     rating = Rating(float(answer.reply.score), "single", answer.reply.reason)
@@ -176,21 +170,13 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
     return rating if value is None else Rating(value, "logprobs", answer.reply.reason)
 
 
-def _mean(replies: Sequence[RatingReply], wanted: int) -> Rating:
-    """Return the mean over the replies that have a rating, as long as few of *wanted* have none."""
-    scores = [reply.score for reply in replies if reply.score is not None]
-    if not scores or wanted - len(scores) > MOST_UNJUDGED * wanted:
-        seen = f"{len(scores)} of {wanted} replies have a rating"
-        raise JudgeError("too_many_unjudged", seen, retryable=False)
-    return Rating(math.fsum(scores) / len(scores), "samples", replies[0].reason, len(scores))
-
-
 def _fields(metric: Rated) -> list[str]:
     """Return the lines of the instructions that describe the fields of the data."""
     return ["Fields of the data:", *(f"- {_DESCRIBED[field]}" for field in metric.fields)]
 
 
 def _field(extra: ExtraLabels, field: str) -> object:
+    """Return the data of *field*, as the model is shown it."""
     if field == "query":
         return extra.input.query
     if field == "contexts":
@@ -253,11 +239,11 @@ def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str,
         Index of the token, and what it has before and after the value's own characters; None: the value is spread
         over several tokens, or the tokens are not those of *text*.
     """
-    start = "".join(tokens).find(text) if text else -1
+    at = "".join(tokens).find(text) if text else -1
     span = value_span(text, field)
-    if start < 0 or span is None:
+    if at < 0 or span is None:
         return None
-    first, last = span[0] + start, span[1] + start
+    first, last = span[0] + at, span[1] + at
     at = 0
     for index, token in enumerate(tokens):
         if at <= first and last <= at + len(token):

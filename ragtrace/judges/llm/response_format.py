@@ -110,7 +110,7 @@ def forget_habits() -> None:
 
 
 def request_messages(system: str, user: str, schema: Schema, level: int) -> list[Message]:
-    """Return the two messages of a request; from level 2 on, the system message says what the schema is."""
+    """Return the two messages of a request; the system message quotes the schema unless `response_format` has it."""
     if level > SCHEMA and schema:
         system = f"{system}\n\n{SCHEMA_FOLLOWS}\n{json.dumps(schema, ensure_ascii=False, separators=(',', ':'))}"
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]
@@ -129,7 +129,7 @@ def repair_messages(sent: Sequence[Message], reply: str, defects: Sequence[str])
 
 
 def response_format(name: str, schema: Schema, level: int) -> dict[str, object] | None:
-    """Return the parameter `response_format` of a request on *level*; None: it has none."""
+    """Return the parameter `response_format` that asks for JSON in the way of *level* (1 to 3); None on level 3."""
     if level == SCHEMA:
         return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
     return {"type": "json_object"} if level == JSON else None

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ragtrace.core.errors import JudgeError, SettingsError
-from ragtrace.judges.llm.server_errors import server_error
+from ragtrace.judges.llm.server_errors import ServerError
 
 Transport = Literal["auto", "aiohttp", "httpx"]
 """HTTP library: aiohttp takes half the CPU time, and comes with `pip install openai[aiohttp]`."""
@@ -181,7 +181,7 @@ async def _answer(client: Any, request: Any, server: str) -> bytes:
     except Exception as error:
         raise JudgeError("unavailable", f"{server}: {str(error)[:_SHOWN_CHARS]}") from error
     if not response.is_success:
-        raise server_error(response.status_code, response.headers, body)
+        raise ServerError(response.status_code, response.headers, body)
     return body
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.system.retry_after import seconds_until_retry
@@ -41,74 +40,44 @@ _TOO_LONG: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorBody:
-    """Parts of an error body, whichever of the known shapes it has."""
-
-    message: str
-    param: str
-    """Parameter of the request that the server names as the culprit; "" if none."""
-    code: str
-    text: str
-    """The whole body in lower case."""
-
-
 class ServerError(JudgeError):
-    """Error that a server answered with."""
+    """Error that a server answered with: its reason, whether and when to retry, and what it says of the request.
 
-    def __init__(
-        self, reason: str, status: int, parts: ErrorBody, *, retry_after: float | None = None, retryable: bool = False
-    ) -> None:
-        shown = " ".join(parts.message.split())[:_SHOWN_CHARS]
-        super().__init__(reason, f"HTTP {status}: {shown}", retry_after=retry_after, retryable=retryable)
-        self.status, self.parts = status, parts
+    Args:
+        status: HTTP status.
+        headers: of the response; a Retry-After is read.
+        body: in any of the known shapes, or in none.
+    """
 
-
-def server_error(status: int, headers: Mapping[str, str], body: bytes) -> ServerError:
-    """Return the error that a response with *status* stands for."""
-    parts = read_error_body(body)
-    after = seconds_until_retry(headers.get("retry-after"))
-    milliseconds = seconds_until_retry(headers.get("retry-after-ms"))  # sent by Azure and OpenAI
-    if milliseconds is not None:
-        after = milliseconds / 1_000
-    if any(word in parts.text for word in _FILTERED) and status < 500:
-        return ServerError("content_filter", status, parts)
-    if _TOO_LONG.search(parts.text) and status in (400, 413, 422, 500):
-        return ServerError("truncated", status, parts)
-    if status == 429:
-        for_good = parts.code in _STAY_AWAY or any(word in parts.text for word in _STAY_AWAY)
-        return ServerError(
-            "unavailable", status, parts, retry_after=None if for_good else after, retryable=not for_good
-        )
-    if status in (408, 409, 425) or status >= 500:
-        return ServerError("unavailable", status, parts, retry_after=after, retryable=status != 501)
-    return ServerError("unavailable", status, parts)
-
-
-def read_error_body(body: bytes) -> ErrorBody:
-    """Return the parts of an error body."""
-    text = body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS]
-    try:
-        parsed: Any = json.loads(body[: 64 * _READ_CHARS])
-    except (ValueError, RecursionError):
-        return ErrorBody(text, "", "", text.lower())
-    outer = _first(parsed)
-    inner: Any = outer.get("error", outer.get("detail", outer))
-    fields = cast("dict[str, Any]", inner) if isinstance(inner, dict) else outer
-    message = inner if isinstance(inner, str) else fields.get("message") or text
-    return ErrorBody(str(message)[:_READ_CHARS], _word(fields.get("param")), _word(fields.get("code")), text.lower())
-
-
-def _first(parsed: object) -> dict[str, Any]:
-    """Return the object itself, or the first of a list, as Google's server sends it."""
-    items = cast("list[object]", parsed) if isinstance(parsed, list) else [parsed]
-    return cast("dict[str, Any]", items[0]) if items and isinstance(items[0], dict) else {}
-
-
-def _word(value: object) -> str:
-    """Return a field in lower case; "" if it is missing, null or the word "None"."""
-    word = str(value)[:_SHOWN_CHARS].lower() if isinstance(value, (str, int)) else ""
-    return "" if word in ("none", "null") else word
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        text = body[: 4 * _READ_CHARS].decode("utf-8", "replace")[:_READ_CHARS]
+        try:
+            parsed: Any = json.loads(body[: 64 * _READ_CHARS])
+        except (ValueError, RecursionError):
+            parsed = None
+        first = parsed[0] if isinstance(parsed, list) and parsed else parsed  # Google's server sends a list
+        outer: dict[str, Any] = first if isinstance(first, dict) else {}
+        inner = outer.get("error", outer.get("detail", outer))
+        fields: dict[str, Any] = inner if isinstance(inner, dict) else outer
+        message = str(inner if isinstance(inner, str) else fields.get("message") or text)[:_READ_CHARS]
+        self.status, self.text = status, text.lower()
+        param = str(fields.get("param"))[:_SHOWN_CHARS].lower() if isinstance(fields.get("param"), (str, int)) else ""
+        self.param = "" if param in ("none", "null") else param
+        """Parameter of the request that the server names as the culprit; "" if none."""
+        reason, retryable, after = "unavailable", False, None
+        if status < 500 and any(word in self.text for word in _FILTERED):
+            reason = "content_filter"
+        elif status in (400, 413, 422, 500) and _TOO_LONG.search(self.text):
+            reason = "truncated"
+        elif status in (408, 409, 425, 429) or status >= 500:
+            for_good = status == 429 and any(word in self.text for word in _STAY_AWAY)
+            retryable = not for_good and status != 501
+            after = None if for_good else seconds_until_retry(headers.get("retry-after"))
+            milliseconds = seconds_until_retry(headers.get("retry-after-ms"))  # sent by Azure and OpenAI
+            if milliseconds is not None and not for_good:
+                after = milliseconds / 1_000
+        shown = " ".join(message.split())[:_SHOWN_CHARS]
+        super().__init__(reason, f"HTTP {status}: {shown}", retry_after=after, retryable=retryable)
 
 
 def rejected(error: ServerError, sent: Collection[str]) -> str | None:
@@ -118,23 +87,22 @@ def rejected(error: ServerError, sent: Collection[str]) -> str | None:
     """
     if error.status not in _REJECTING | _PERHAPS_REJECTING or error.reason != "unavailable":
         return None
-    if "stream" not in sent and _STREAM_ONLY.search(error.parts.text):
+    if "stream" not in sent and _STREAM_ONLY.search(error.text):
         return "stream"
-    culprit = re.split(r"[.\[]", error.parts.param.removeprefix("body."))[0]
+    culprit = re.split(r"[.\[]", error.param.removeprefix("body."))[0]
     if culprit in sent and error.status in _REJECTING:
         return culprit
     if culprit and culprit not in ("json_schema", "json_object"):
         return None
-    return _first_named(error.parts.text, sent) if _UNSUPPORTED.search(error.parts.text) else None
-
-
-def _first_named(text: str, sent: Collection[str]) -> str | None:
-    """Return the parameter named first: the request, which some servers append, names all of them."""
-    found = {name: place for name in sent if (place := _place(text, name)) is not None}
+    if not _UNSUPPORTED.search(error.text):
+        return None
+    # The parameter that is named first: some servers append the whole request, which names all of them.
+    found = {name: place for name in sent if (place := _place(error.text, name)) is not None}
     return min(found, key=found.__getitem__) if found else None
 
 
 def _place(text: str, name: str) -> int | None:
+    """Return the offset at which *text* names the parameter *name*; None if it does not."""
     words = _FORMAT_WORDS if name == "response_format" else re.escape(name.lower())
     if len(name) < 3:  # "n" is a parameter only in quotation marks
         words = rf"['\"`]{words}['\"`]"

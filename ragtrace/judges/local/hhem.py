@@ -93,7 +93,7 @@ class HHEM:
         return "model"
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* needs nothing but the consistency."""
+        """Return whether *metric* can be computed from the consistency of the answer with the contexts alone."""
         return metric.needs == OFFERED
 
     def load(self) -> None:
@@ -145,7 +145,7 @@ class _Loaded:
         return len(tokens) <= self.max_tokens
 
     def scores(self, pairs: Sequence[Pair]) -> list[float | str]:
-        """Return the probability of each pair."""
+        """Return for each pair of texts the probability that the premise supports the hypothesis."""
         found: list[float | str] = []
         for start in range(0, len(pairs), _BATCH):
             texts = self.texts(pairs[start : start + _BATCH])

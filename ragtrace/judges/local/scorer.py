@@ -67,7 +67,7 @@ class ScorerJudge:
         return "model"
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* needs nothing but the consistency."""
+        """Return whether *metric* can be computed from the consistency of the answer with the contexts alone."""
         return metric.needs == OFFERED
 
     def judge(self, call: RagCall) -> Judgement:
@@ -186,7 +186,11 @@ def _split(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
 
 
 def _parts(text: str, at: int, fits: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
-    """Yield offset and text of the parts of a sentence that fit; the sentence stands at offset *at*."""
+    """Yield offset and text of the parts into which *text* is cut so that the model can read each.
+
+    Args:
+        at: offset of *text*.
+    """
     if fits(text):
         yield at, text
         return

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ragtrace.core.labels import Support
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
-from ragtrace.judges.llm.main_reply import MainReply, Verdict
-from ragtrace.judges.llm.merging import BEST_FIRST, Verification, extraction, verification, vote
+from ragtrace.judges.llm.label_reply import LabelReply, Verdict
+from ragtrace.judges.llm.merging import BEST_FIRST, Verification, merge_extractions, merge_verifications, vote
 from ragtrace.judges.llm.prompt_input import Chunk
 
 SUPPORTS: tuple[Support | None, ...] = ("supported", "contradicted", "partial", "not_found", None)
@@ -21,37 +21,37 @@ SUPPORTS: tuple[Support | None, ...] = ("supported", "contradicted", "partial", 
 @given(st.lists(st.sampled_from(BEST_FIRST), min_size=1, max_size=5))
 def test_the_best_label_of_several_groups_counts(labels: list[Support]) -> None:
     """A statement that one group of chunks supports is supported, whatever the others say."""
-    merged = verification((), [(0, Verdict(label)) for label in labels])
+    merged = merge_verifications((), [(0, Verdict(label)) for label in labels])
     assert merged.verdicts[0].support == min(labels, key=BEST_FIRST.index)
 
 
 @pytest.mark.parametrize(("other", "merged"), [("supported", "supported"), ("not_found", None), ("contradicted", None)])
 def test_what_one_group_did_not_judge_only_support_makes_up_for(other: Support, merged: Support | None) -> None:
     """Of all other labels the missing one could have been better."""
-    found = verification((), [(0, Verdict(None)), (0, Verdict(other))])
+    found = merge_verifications((), [(0, Verdict(None)), (0, Verdict(other))])
     assert found.verdicts[0].support == merged
 
 
 def test_a_chunk_is_contradicted_if_any_batch_says_so() -> None:
     """Each batch held other statements against it; its grade is that of the first."""
-    replies = [MainReply(contradicted={"c1": said}, grades={"c1": grade}) for said, grade in ((False, 2), (True, 0))]
-    found = verification(replies, ())
+    replies = [LabelReply(contradicted={"c1": said}, grades={"c1": grade}) for said, grade in ((False, 2), (True, 0))]
+    found = merge_verifications(replies, ())
     assert found.contradicted == {"c1": True}
     assert found.grades == {"c1": 2}
 
 
 def test_parts_of_an_answer_add_up() -> None:
     """It is answered if any part answers, and as good as its best part."""
-    first = MainReply({"s1": "no"}, [], answer_rating=0, answer_label="abstained")
-    second = MainReply({"s2": "yes"}, [], answer_rating=2, answer_label="answered")
-    found = extraction([first, second])
+    first = LabelReply({"s1": "no"}, [], answer_rating=0, answer_label="abstained")
+    second = LabelReply({"s2": "yes"}, [], answer_rating=2, answer_label="answered")
+    found = merge_extractions([first, second])
     assert found.sentences == {"s1": "no", "s2": "yes"}
     assert (found.answer_rating, found.answer_label) == (2, "answered")
 
 
 def test_a_part_that_could_not_be_read_is_not_made_up_for() -> None:
     """The statements of half an answer are not those of the answer."""
-    found = extraction([MainReply({"s1": "no"}, [], answer_label="answered"), MainReply()])
+    found = merge_extractions([LabelReply({"s1": "no"}, [], answer_label="answered"), LabelReply()])
     assert found.statements is found.sentences is found.answer_label is None
 
 

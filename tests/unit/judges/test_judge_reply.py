@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
 from ragtrace.judges.llm.build_judgement import build_judgement
 from ragtrace.judges.llm.interview import Labels
-from ragtrace.judges.llm.main_reply import MOST_ENTRIES, SCHEMAS, ExtractedStatement, LabelTask, MainReply, omitted
-from ragtrace.judges.llm.main_reply import read_main_reply as read
-from ragtrace.judges.llm.merging import Extraction, Verification, extraction, verification
+from ragtrace.judges.llm.label_reply import MOST_ENTRIES, SCHEMAS, ExtractedStatement, LabelReply, LabelTask, omitted
+from ragtrace.judges.llm.label_reply import read_label_reply as read
+from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications
 from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit, prepare
 from ragtrace.judges.llm.prompts import Kind
 from ragtrace.judges.llm.quotes import TextTerms, absent_terms, fold, occurs, overlaps
@@ -540,14 +540,14 @@ def whole(kind: Kind) -> LabelTask:
     return LabelTask(kind, SHEET.query, SHEET.sentences, SHEET.chunks, SHEET.citations, given=controls)
 
 
-def concluded(found: MainReply) -> Judgement:
+def concluded(found: LabelReply) -> Judgement:
     """The judgement that one reply to everything amounts to."""
-    extracted = extraction([found])
+    extracted = merge_extractions([found])
     verdicts = [(index, one.verdict) for index, one in enumerate(extracted.statements or ())]
-    return build_judgement(SHEET, Labels("fast", extracted, verification([found], verdicts)))
+    return build_judgement(SHEET, Labels("fast", extracted, merge_verifications([found], verdicts)))
 
 
-def check(found: MainReply, kind: Kind) -> None:
+def check(found: LabelReply, kind: Kind) -> None:
     """Whatever was found is a label of the right set, for an id that exists; every metric's number is in its range."""
     assert set(found.grades or ()) in (set(), {"c1", "c2"})
     assert set((found.grades or {}).values()) <= {None, 0, 1, 2, 3}
@@ -606,6 +606,6 @@ def test_nothing_at_all_is_no_labels() -> None:
 
 def test_empty_labels_are_no_judgement() -> None:
     """What was never asked is not there."""
-    judgement = build_judgement(SHEET, Labels("fast", Extraction(), Verification()))
+    judgement = build_judgement(SHEET, Labels("fast", LabelReply(), Verification()))
     assert judgement.claims is None
     assert judgement.chunks is None

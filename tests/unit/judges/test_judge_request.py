@@ -18,7 +18,7 @@ from ragtrace.core.types import Document, RagCall
 from ragtrace.judges.llm.citation_marks import citation_marks
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import remove_invisible
-from ragtrace.judges.llm.main_reply import NAMES, SCHEMAS, LabelTask, main_prompt
+from ragtrace.judges.llm.label_reply import NAMES, SCHEMAS, LabelTask, label_prompt
 from ragtrace.judges.llm.prompt import user_message
 from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, PromptInput, prepare
 from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, system_message
@@ -120,7 +120,7 @@ def test_evidence_comes_before_the_label() -> None:
 def test_extraction_speaks_of_no_chunk() -> None:
     """A request that takes the answer apart neither shows chunks nor asks about them."""
     sheet = prepare(call("It is high.", "A secret chunk."))
-    ask = main_prompt(LabelTask("extract", sheet.query, sheet.sentences))
+    ask = label_prompt(LabelTask("extract", sheet.query, sheet.sentences))
     assert "secret" not in ask.user
     assert '"chunks"' not in ask.user
     assert "evidence_chunk_ids" not in json.dumps(ask.schema)
@@ -138,7 +138,7 @@ def test_a_fast_request_is_short(sentences: int, chunks: int, cited: int) -> Non
     """At most 6,000 characters beyond query, chunks and answer, the schema as it is sent included."""
     answer = " ".join(f"Fact number {n} holds{f' [{n}]' if n <= cited else ''}." for n in range(1, sentences + 1))
     sheet = prepare(call(answer, *(f"Chunk {n} says what it says." for n in range(chunks))))
-    ask = main_prompt(whole(sheet))
+    ask = label_prompt(whole(sheet))
     schema = {"type": "json_schema", "json_schema": {"name": ask.name, "strict": True, "schema": ask.schema}}
     sent = len(ask.system) + len(ask.user) + len(json.dumps(schema, separators=(",", ":")))
     own = len(sheet.query) + sum(len(c.text) for c in sheet.chunks) + len(answer)
@@ -172,12 +172,12 @@ def test_any_text_survives_as_data(query: str, chunk: str, answer: str) -> None:
 def test_the_key_is_random() -> None:
     """No text can have known it."""
     asked = whole(prepare(call("It is high.", "It is high.")))
-    assert len({next(iter(json.loads(main_prompt(asked).user))) for _ in range(5)}) == 5
+    assert len({next(iter(json.loads(label_prompt(asked).user))) for _ in range(5)}) == 5
 
 
 def test_instructions_stand_in_the_system_message_alone() -> None:
     """It is the same for every call."""
-    first, second = (main_prompt(whole(prepare(call(text, text)))) for text in ("One.", "Two."))
+    first, second = (label_prompt(whole(prepare(call(text, text)))) for text in ("One.", "Two."))
     assert first.system == second.system
     assert "One." not in first.system
 

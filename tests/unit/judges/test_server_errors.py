@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragtrace.core.unscored_reasons import JUDGE_ERROR
-from ragtrace.judges.llm.server_errors import ServerError, rejected, server_error
+from ragtrace.judges.llm.server_errors import ServerError, rejected
 
 SENT = ("model", "messages", "temperature", "response_format", "max_tokens", "logprobs", "top_logprobs", "n")
 WANTED = SENT[2:]
@@ -32,7 +32,7 @@ def openai(message: str, param: str | None = None, code: Any = None, kind: str =
 
 def seen(status: int, body: Any, headers: Mapping[str, str] | None = None) -> ServerError:
     text = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return server_error(status, headers or {}, text)
+    return ServerError(status, headers or {}, text)
 
 
 UNSUPPORTED: list[tuple[str, int, Any, str]] = [
@@ -311,7 +311,7 @@ def test_a_wait_that_makes_no_sense_is_none(value: str) -> None:
 @given(st.integers(400, 599), st.binary(max_size=300), st.dictionaries(st.just("retry-after"), st.text()))
 def test_no_answer_gives_another_error(status: int, body: bytes, headers: dict[str, str]) -> None:
     """Whatever the bytes, there is a reason of ours."""
-    error = server_error(status, headers, body)
+    error = ServerError(status, headers, body)
     assert error.reason in JUDGE_ERROR
     assert rejected(error, WANTED) in (None, "stream", *WANTED)
 

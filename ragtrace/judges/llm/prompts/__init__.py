@@ -1,6 +1,6 @@
 """Instructions of the prompts: text files of one subject each, joined for each kind of request.
 
-`VERSION` is part of every judge's version, and so of every score: it changes with any file of the main reply.
+`VERSION` is part of every judge's version, and so of every score: it changes with any file outside `own`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ PARTS: Final[dict[Kind, str]] = {
 
 @cache
 def system_message(kind: Kind) -> str:
-    """Return the instructions for one kind of request of the main reply: equal for all calls, so servers cache them."""
+    """Return the instructions for one kind of request of a `LabelTask`: equal for all calls, so servers cache them."""
     return "\n".join(f"{_read(name)}\n" for name in PARTS[kind].split())
 
 
 @cache
 def extra_instructions(name: str) -> str:
-    """Return the instructions for labels beside the main reply: `own/<name>.txt` below the common frame."""
+    """Return the instructions of the prompt *name*: `own/frame.txt`, which all of them share, and `own/<name>.txt`."""
     return f"{_read('own/frame')}\n{_read(f'own/{name}')}"
 
 

@@ -1,4 +1,4 @@
-"""The main reply: what one request shows the model and asks it to label, and the labels in any JSON that comes back.
+"""`LabelTask`: what one request asks the model to label of a call, and `LabelReply`: the labels in the JSON it returns.
 
 Statements that the model wrote are numbered by their place; an entry that is no statement is an unjudged statement
 without a text.
@@ -161,8 +161,8 @@ class ExtractedStatement:
 
 
 @dataclass(slots=True)
-class MainReply:
-    """Labels in one main reply. A part that is None was missing or no list."""
+class LabelReply:
+    """Labels in the reply to one `LabelTask`. A part that is None was missing or no list."""
 
     sentences: dict[str, SentenceRelevance | None] | None = None
     statements: list[ExtractedStatement] | None = None
@@ -178,15 +178,15 @@ class MainReply:
     """Evidence that is missing or does not occur where it should, which makes statements unverified."""
 
 
-def main_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[MainReply]:
+def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
     """Return the prompt of *task*.
 
     Args:
         prove: whether missing evidence, or a quote that does not occur where it should, is a defect of the reply.
     """
 
-    def read_reply(data: dict[str, object]) -> MainReply:
-        reply = read_main_reply(data, task)
+    def read_reply(data: dict[str, object]) -> LabelReply:
+        reply = read_label_reply(data, task)
         if prove:
             reply.defects += reply.unproven
         return reply
@@ -196,9 +196,9 @@ def main_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[MainReply]:
     return Prompt(NAMES[task.kind], system_message(task.kind), message, schema, read_reply, task.ample_tokens)
 
 
-def read_main_reply(data: object, task: LabelTask) -> MainReply:
+def read_label_reply(data: object, task: LabelTask) -> LabelReply:
     """Return the labels in *data*, which may be anything that JSON can say."""
-    return _MainReplyReader(data, task).reply
+    return _LabelReplyReader(data, task).reply
 
 
 def uncovered(
@@ -219,7 +219,7 @@ def uncovered(
 def omitted(
     units: Sequence[Unit], sentences: Mapping[str, SentenceRelevance | None], statements: Sequence[ExtractedStatement]
 ) -> dict[int, list[str]]:
-    """Return the numbers and names of the answer's sentences that no statement of the sentence has, by its index.
+    """Return, for each sentence's index, the numbers and names in the sentence that none of its statements contains.
 
     A sentence that is filler or in no statement is left out.
     """
@@ -254,8 +254,8 @@ def _sample(parts: Iterable[str]) -> str:
 _language_of = lru_cache(maxsize=64)(language)
 
 
-class _MainReplyReader(ReplyReader):
-    """Reader of one main reply, of which `reply` has the labels."""
+class _LabelReplyReader(ReplyReader):
+    """Reader of the reply to a `LabelTask`; its `reply` has the labels."""
 
     def __init__(self, data: object, task: LabelTask) -> None:
         super().__init__(data)
@@ -270,7 +270,7 @@ class _MainReplyReader(ReplyReader):
             # Other words, and other forms of names, than the statements: only quotes and numbers can be compared.
             self._translates = bool(written and read and written != read)
             self._has_names = written != "de"
-        self.reply = reply = MainReply(defects=self.defects)
+        self.reply = reply = LabelReply(defects=self.defects)
         if "sentences" in task.fields:
             reply.sentences = self._labels("sentences", "relevant", SENTENCE_RELEVANCES, self._indices)
         if "citations" in task.fields:
@@ -329,7 +329,10 @@ class _MainReplyReader(ReplyReader):
     def _add_stated(
         self, statements: dict[str, ExtractedStatement], key: str, statement: ExtractedStatement, where: str
     ) -> None:
-        """Add *statement*; an equal one counts once, with other labels it is unjudged; an id used twice numbers two."""
+        """Add *statement* under *key*.
+
+        A repeated statement counts once, and is unjudged if its labels differ. Two statements with one id count as two.
+        """
         other = statements.get(key)
         if other is None:
             statements[key] = statement
