@@ -1,4 +1,4 @@
-"""`with ragtrace.call(...)`, for code that no decorator fits; and what a call in progress is told from inside."""
+"""`ragtrace.call`, for code that no decorator fits; `usage` and `reference`, which add facts to the current call."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
 
 
 def _read_components(value: object, answer: Answer, depth: int) -> bool:
-    """Read the results of a pipeline, component by component: the last one that answers."""
+    """Read the results of a pipeline's components; the answer is that of the last component that has one."""
     understood = False
     for component in values_of(value, _MAX_COMPONENTS):
         get = getter(component) if shape_of(type(component)).kind == "dict" else None
@@ -234,7 +234,7 @@ def _read_components(value: object, answer: Answer, depth: int) -> bool:
 
 
 def _read_list(value: object, answer: Answer, depth: int) -> bool:
-    """Read a conversation, the parts of one message, or the results of a component; plain documents are none."""
+    """Read a list: a conversation, the parts of one message, or results of a component; never a list of documents."""
     message = last_message(value, field_names.ASSISTANT)
     if message is not None:
         return _read(message, answer, depth + 1)

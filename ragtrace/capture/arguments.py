@@ -132,7 +132,7 @@ def find_prompt(value: object) -> Prompt | None:
 
 
 def _prompt(items: list[object]) -> Prompt | None:
-    """Return the prompt of *items*, which are its messages, last first; None if one of them is no message."""
+    """Return the prompt made of the messages *items*, given newest first; None if an item is no message."""
     found: list[Message] = []
     for item in items:
         get = getter(item)
@@ -276,7 +276,7 @@ class FunctionArguments:
             return ExtractedArguments()
 
     def _source(self, argument: str, selector: object, well_known: Iterable[str]) -> ArgumentSource:
-        """Return where *argument* is."""
+        """Return the source of *argument*: what the user named, else the first parameter with a well-known name."""
         known = self._parameters
         if selector is None:
             found = next((known[name] for name in well_known if name in known), None)
@@ -348,7 +348,7 @@ class FunctionArguments:
     def _find_prompt(
         self, args: Sequence[object], kwargs: Mapping[str, object], shift: int, query: str | None
     ) -> Prompt | None:
-        """Return the messages among the arguments, with the question; None if it is not plain where that belongs."""
+        """Return the messages among the arguments, the question included; None if their order cannot be known."""
         found: Prompt | None = None
         is_history = False
         for parameter in self._prompts:

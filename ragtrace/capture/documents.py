@@ -108,7 +108,7 @@ def document(text: str, id_: str | None = None, score: float | None = None) -> D
 
 
 def _simple_documents(value: object) -> tuple[Document, ...] | None:
-    """Return the documents of a list of texts, flat records and simple pairs; None if *value* takes a search."""
+    """Return the documents of a list of texts, flat records and (document, score) pairs; None for any other value."""
     kind = type(value)
     if kind is not list and kind is not tuple:
         return None
@@ -133,7 +133,7 @@ def _simple_documents(value: object) -> tuple[Document, ...] | None:
 
 
 def _simple_passage(item: object) -> Document | None:
-    """Return the document of a text, a flat record or a (document, score) pair; None if *item* takes a search."""
+    """Return the document of a text, a flat record or a (document, score) pair; None for any other value."""
     kind = type(item)
     if kind is str:
         return document(cast(str, item))
@@ -182,7 +182,7 @@ _keys_of: Any = lru_cache(maxsize=1_024)(_find_keys)
 
 
 def _flat_record(value: object) -> Document | None:
-    """Return the document in a dict or object whose text is one of its own fields; None if *value* takes a search."""
+    """Return the document in a dict or object whose text is one of its own fields; None for any other value."""
     kind = type(value)
     fields: Any = value if kind is dict else plain_fields(value)
     if fields is None or len(fields) > _MAX_KEYS:
@@ -264,7 +264,7 @@ class _Search:
         return self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
 
     def _read_list(self, value: object, depth: int) -> bool:
-        """Read the items of a list; an empty one is understood."""
+        """Read the items of a list; return False if it has items and none of them is a document."""
         items = items_of(value, MAX_DOCUMENTS + 1)
         if items is None or depth > MAX_DEPTH:
             return False
@@ -283,7 +283,7 @@ class _Search:
         return understood
 
     def _may_search(self) -> bool:
-        """Count one record; return whether there is room for another document and time to search another record."""
+        """Count one searched record; return False once the limit of documents, of records or of time is reached."""
         self.searched += 1
         if self.searched > self.limit:  # what is found makes room for more
             self.limit = self.spare + _RECORDS_PER_DOCUMENT * len(self.found)
@@ -339,7 +339,7 @@ class _Search:
         return None
 
     def _read_tuple(self, value: object, depth: int) -> bool:
-        """Read a tuple: (document, score) in either order, lists beside other things, or simply several documents."""
+        """Read a tuple: a document and its score in either order, one or more lists of documents, or the documents."""
         items = items_of(value, MAX_DOCUMENTS + 1) or []
         lists = [item for item in items if is_list(item)]
         if lists and depth == 0:  # (documents, scores), (query, documents) ...: only the lists hold documents
@@ -397,7 +397,7 @@ class _Search:
         return self._read_list(value, depth + 1)
 
     def _attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
-        """Give the documents found since *start* the ids and scores of lists that are as long."""
+        """Set ids and scores of the documents found since index *start*, from lists with one value for each of them."""
         count = len(self.found) - start
         for offset in range(count):
             passage = self.found[start + offset]
@@ -409,7 +409,7 @@ class _Search:
                 )
 
     def _read_components(self, value: object) -> bool:
-        """Read the results of a pipeline, component by component: the last one that has documents."""
+        """Read the results of a pipeline's components; the documents are those of the last component that has any."""
         understood = False
         for component in values_of(value, _MAX_COMPONENTS):
             get = getter(component) if shape_of(type(component)).kind == "dict" else None

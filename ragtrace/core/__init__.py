@@ -1,1 +1,1 @@
-"""Shared types, wire names, settings, errors and the ledger: what every other room builds on."""
+"""Shared types, wire names, settings, errors and the ledger: imported by all other packages of ragtrace."""

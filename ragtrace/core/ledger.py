@@ -85,7 +85,7 @@ class Stats:
 
     @property
     def offered(self) -> int:
-        """Evaluations offered, over all evaluators."""
+        """Number of evaluations: every call counts once for each evaluator it was offered to."""
         return sum(tally.offered for tally in self.evaluators.values())
 
     @property
@@ -105,7 +105,7 @@ class Stats:
 
     @property
     def not_applicable(self) -> Mapping[str, int]:
-        """Of the scored: those to which no metric applies, by reason."""
+        """Scored evaluations to which no metric applies, by reason."""
         return self._by_reason("not_applicable")
 
     @property
@@ -157,7 +157,7 @@ class Ledger:
     def leave_out(
         self, evaluators: tuple[str, ...], workflow: str, outcome: Outcome = "sampled_out", reason: str = HEAD_DROPPED
     ) -> None:
-        """Count a call with the same outcome at all *evaluators*, of which nothing else is kept.
+        """Count a call that has the same outcome at all *evaluators* and is not processed any further.
 
         Costs the application an append: it is counted when the ledger is read.
         """
@@ -210,7 +210,7 @@ class Ledger:
         return rows
 
     def stats(self, faults: Mapping[str, int]) -> Stats:
-        """Return the counts of one moment."""
+        """Return a consistent snapshot of all counts, with the given counts of *faults*."""
         with self._lock:
             self._enter_left_out()
             names = sorted({evaluator for evaluator, _ in self._accounts})

@@ -87,7 +87,7 @@ def oi_document(rank: int, part: str) -> str:
 
 
 def oi_evaluation(index: int, part: str) -> str:
-    """Return the attribute name of one part (name, score, label, explanation, identifier ...) of a carrier's score."""
+    """Return the OpenInference attribute name of one part (name, score, label ...) of the evaluation at *index*."""
     return _OI_EVALUATION.format(index, part)
 
 

@@ -120,7 +120,7 @@ class Step:
     """Arguments and result that are still to be read."""
 
     def complete(self) -> None:
-        """Read the deferred arguments and result: in the background, or at once where the span is written at once."""
+        """Read the arguments and the result, if they were kept unread so far."""
         deferred, self.deferred = self.deferred, None
         if deferred is not None:
             deferred.read()
@@ -170,7 +170,7 @@ class Step:
             self.span = None
 
     def detach(self) -> bool:
-        """Separate the step from its root; return True to exactly one caller if it was to go along with the root."""
+        """End the deferral of the step; return True to exactly one caller, which then has to write its span."""
         waited: bool = vars(self).pop("joined", False)  # atomic: the caller that gets True takes over the span
         return waited
 

@@ -349,7 +349,7 @@ class Judge(Protocol):
     @property
     def type(self) -> EvaluatorType: ...
     def offers(self, metric: Metric) -> bool:
-        """Return whether its labels are good enough for *metric*."""
+        """Return whether the judge's labels are good enough for *metric*."""
         ...
 
     def judge(self, call: RagCall) -> Awaitable[Judgement] | Judgement: ...
@@ -360,7 +360,7 @@ class Askable(Protocol):
     """Judge that can restrict its questions to what the configured metrics need."""
 
     def asking(self, metrics: Sequence[Metric]) -> Judge:
-        """Return such a judge that gives only the labels that *metrics* need; called once, before the first call."""
+        """Return a judge that gives only the labels that *metrics* need; called once, before the first call."""
         ...
 
 
@@ -369,7 +369,7 @@ class Closable(Protocol):
     """Judge that holds connections or threads, which it closes at the end."""
 
     async def aclose(self) -> None:
-        """Close them; called once, after the last call, on the event loop that `judge` ran on."""
+        """Close connections and threads; called once, after the last call, on the event loop that `judge` ran on."""
         ...
 
 

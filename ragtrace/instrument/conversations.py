@@ -116,7 +116,7 @@ class Conversations:
             self._lost.popitem(last=False)
 
     def _lose(self, name: str, now: float) -> None:
-        """Remove an open conversation and keep its id as incomplete: its later turns would look like all of them."""
+        """Drop the turns of an open conversation and remember its id, so that its later turns are not taken for all."""
         self._forget(name)
         self._lost[name] = now
         while len(self._lost) > _LOST:

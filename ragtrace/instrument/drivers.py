@@ -51,7 +51,7 @@ def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwa
 
 
 def _drive_async(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a coroutine function that is no plain function: its coroutine gets the user's name when it is made."""
+    """Run a coroutine function that is no plain function, such as a partial, by a coroutine of the same name."""
     driver: Any = _drive_coroutine(recorder, wrapped, args, kwargs)
     with suppress(Exception):  # of a callable object that answers for its attributes itself
         name = getattr(wrapped, "__name__", None)
@@ -166,7 +166,7 @@ async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, A
 
 
 def _first(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
-    """Start *source* unknown to the event loop, which then finalises only our driver, and the driver its source.
+    """Start the generator *source* without the event loop's hooks: the loop closes the driver, the driver *source*.
 
     Were both registered, the loop would close both at once when it shuts down, and one of them would be running.
     """
@@ -191,7 +191,7 @@ _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, in
 
 
 def _settle(call: Invocation, result: Any) -> Any:
-    """End the call with a plain value; let a stream or an awaitable take it over, as the same kind of object."""
+    """Return *result* and end *call*; of a stream or an awaitable, return a stand-in that ends *call* later."""
     if id(_class_of(result)) not in _FINISHED:
         try:
             observed = _observed(call, result)
@@ -204,7 +204,7 @@ def _settle(call: Invocation, result: Any) -> Any:
 
 
 def _observed(call: Invocation, result: Any) -> Any:
-    """Return a stream or awaitable that ends *call* and passes for *result*; None if *result* is neither."""
+    """Return a stand-in for the stream or awaitable *result* that ends *call* with it; None if *result* is neither."""
     # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
     kind = type(unwrap_proxies(result))
     if is_mock(kind):
@@ -240,7 +240,7 @@ def _observed(call: Invocation, result: Any) -> Any:
 
 @types.coroutine
 def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
-    """Drive an awaitable generator (`types.coroutine`), which stays one."""
+    """Await *source*, an awaitable generator (`types.coroutine`), by an awaitable generator that ends *call*."""
     return (yield from _drive_awaitable(call, source).__await__())
 
 

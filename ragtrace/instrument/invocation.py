@@ -23,7 +23,7 @@ _COROUTINE: Any = types.CoroutineType
 
 
 class Invocation:
-    """One run of a decorated function that is not over when the function returns, or that fails; it ends once.
+    """Run of a decorated function that returned a stream or an awaitable, or that raised an exception.
 
     As a context manager it makes the call's context current, and is entered only around a step of the user's own code:
     never across a `yield`, an `await` or a return. What that code itself attached is kept for its next step.
@@ -69,7 +69,7 @@ class Invocation:
             detach(self._token)
 
     def resumed(self) -> None:
-        """Note that the reader asks for the next piece: until now it was the reader's time."""
+        """Note that the reader asks for the next piece, and count the time since the last one as the reader's."""
         if self._yielded is not None:
             self._wait += perf_counter() - self._yielded
             self._yielded = None
@@ -92,7 +92,7 @@ class Invocation:
         self._is_stream = True
 
     def returned(self, result: object) -> None:
-        """Keep *result*, an object around a stream, for the end of that stream."""
+        """Keep *result*, an object that contains the stream: it is recorded when the stream ends."""
         self._result = result
 
     def done(self, value: object) -> None:
@@ -166,7 +166,7 @@ def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generat
 
 
 def _close(iterator: Any, leaving: GeneratorExit) -> NoReturn:
-    """Close *iterator*, as `await` does, also one that is already over.
+    """Close *iterator*, as `await` does when it is abandoned, and raise *leaving* again.
 
     The garbage collector closes the coroutines of a task in any order: to throw into one that it has closed would print
     an error.

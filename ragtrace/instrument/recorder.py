@@ -86,11 +86,11 @@ class RecordingRuntime(Protocol):
         ...
 
     def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
-        """Take a step that has ended and is not the root of a call."""
+        """Accept an ended step that is not the root of a call, to have its span written."""
         ...
 
     def call_ended(self, builder: CallBuilder) -> None:
-        """Take a call whose root has ended."""
+        """Accept a call whose root step has ended, to have it written and scored."""
         ...
 
     def head_dropped(self, workflow: str) -> None:
@@ -353,7 +353,7 @@ class StepRecorder:
         self._kept_result = _NOTHING
 
     def read(self) -> None:
-        """Read what was kept: arguments, times, result."""
+        """Put onto the step what the kept arguments and the kept result say."""
         arguments, self._kept_arguments = self._kept_arguments, None
         result, self._kept_result = self._kept_result, _NOTHING
         try:

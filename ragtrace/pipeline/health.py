@@ -62,7 +62,7 @@ class RecentOutcome:
 
     @property
     def why(self) -> str:
-        """The reason in words."""
+        """Explanation of the outcome in words."""
         return _in_words(self)
 
 

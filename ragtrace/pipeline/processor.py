@@ -187,7 +187,7 @@ class CallProcessor:
     # --- the ledger ---------------------------------------------------------------------------------------------------
 
     def settle_open(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
-        """Settle *work* with the same outcome for every evaluator that has not decided about it."""
+        """Enter the same outcome of *work* in the ledger for every evaluator that has none yet."""
         for evaluator in list(work.open):
             self.settle(work, evaluator, outcome, reason)
 
@@ -201,7 +201,7 @@ class CallProcessor:
         probability: float | None = None,
         detail: str = "",
     ) -> bool:
-        """Settle *work* for one evaluator; return False if that has been done."""
+        """Enter the outcome of *work* at *evaluator* in the ledger; return False if one has been entered before."""
         try:
             work.open.remove(evaluator)  # atomic: a shutdown may settle what the background still has in hand
         except KeyError:
@@ -212,7 +212,7 @@ class CallProcessor:
         return True
 
     def _enter(self, work: WorkItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
-        """Settle *evaluation* and append it to *evaluations*; do neither if it comes too late.
+        """Enter *evaluation* in the ledger and append it to *evaluations*; do neither if it comes too late.
 
         A shutdown may have settled the call meanwhile: as dropped, or as spooled.
         """
@@ -348,7 +348,7 @@ class CallProcessor:
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
     def settle_unscored(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
-        """Store the calls among *works*, which will not be scored here, in the spool; enter the end of every one.
+        """Store the unscored calls among *works* in the spool, and enter the outcome of each in the ledger.
 
         Args:
             works: items that were never begun, or that block the worker; calls that were broken off are added.
@@ -409,7 +409,7 @@ class CallProcessor:
                     return
 
     def _ready(self, work: WorkItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
-        """Return the call of *work* for the spool, None if no evaluator is to score it; and its end so far."""
+        """Return the call to store in the spool, None if none is; and the outcome of the call if it is not stored."""
         try:
             if work.call is None and work.builder is not None:
                 self._prepare(work)
@@ -421,7 +421,7 @@ class CallProcessor:
             return None, ("dropped", "not_spooled")
 
     def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
-        """Return the outcome of a call that no evaluator is to see; None if they are."""
+        """Return outcome and reason of a call that is not to be scored; None if it is to be scored."""
         texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
         if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
             return "failed", "redaction"

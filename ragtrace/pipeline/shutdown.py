@@ -75,7 +75,7 @@ class ShutdownBudget:
         self._latest = max(now, self.deadline) + _OVERTIME_SECONDS
 
     def cut_short(self) -> None:
-        """Leave a second at most."""
+        """Move the deadline to one second from now, if it is later than that."""
         now = monotonic()
         self.deadline = min(self.deadline, now + _INTERRUPTED_SECONDS)
         self._latest = min(self._latest, now + _INTERRUPTED_SECONDS + _OVERTIME_SECONDS)
@@ -235,7 +235,7 @@ def garbage_collection_disabled() -> Generator[None, None, None]:
 
 
 def _lose(items: list[WorkItem], count: int, export: SpanExport) -> None:
-    """Lose the spans of the *count* last items, which come first in *items*."""
+    """Remove the first *count* of *items* and count their spans as lost."""
     count = min(count, len(items))
     if count > 0:
         export.lose_spans(sum(map(_is_exported, islice(items, count))))
@@ -250,7 +250,7 @@ def _is_exported(item: WorkItem) -> bool:
 
 
 def _flags(span: Span) -> TraceFlags:
-    """Return the flags of *span*, of a fast one without building its context, which the collector would go through."""
+    """Return the trace flags of *span*; for ragtrace's own spans without building a span context."""
     trace: Any = getattr(span, "trace", None)
     return trace[1] if isinstance(trace, tuple) else span.get_span_context().trace_flags  # pyright: ignore[reportUnknownVariableType]
 

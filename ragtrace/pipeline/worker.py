@@ -73,7 +73,7 @@ class Throttle:
         self._pause = SHORTEST_PAUSE_SECONDS
 
     def begin_slice(self) -> None:
-        """Begin a slice, as the thread has just slept."""
+        """Restart the clock of the current slice of work; to be called after the thread has slept."""
         self._slice_began = monotonic()
 
     def set_load(self, waiting: int) -> None:
@@ -222,11 +222,11 @@ class Handler(Protocol[T_contra]):
         ...
 
     def reject(self, item: T_contra) -> None:
-        """Prepare *item*, which proved too heavy for the queue's bytes; it is still handled in its turn."""
+        """Count *item* as dropped, as it is too large for the queue's memory; `handle` is still called for it."""
         ...
 
     def room(self) -> int:
-        """Return how many items may be handled before the next question; at 0 items wait for a while."""
+        """Return how many items may be handled before it is called again; 0: none for a while."""
         ...
 
     def tick(self) -> None:
@@ -477,7 +477,7 @@ class Worker(Generic[T]):
         return handled > 0 or bool(self._items)
 
     def _room(self) -> int:
-        """Return how many items may be handled before the next question."""
+        """Return how many items may be handled before the handler is asked for its room again."""
         room = self._handler.room()
         if room:
             self._no_room_since = None

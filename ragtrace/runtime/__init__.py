@@ -1,4 +1,4 @@
-"""What `configure` starts and everything runs through; `control` and `engine` are loaded when it is called."""
+"""The configured runtime of the process; the module `configure`, which builds it, is imported on first use."""
 
 from ragtrace.runtime.current_runtime import current, switched_off
 

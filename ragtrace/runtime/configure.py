@@ -319,7 +319,7 @@ def shutdown(timeout: float = 10.0) -> bool:
 
 
 def _with_objects(settings: Settings, exporter: object, sampling: Sampling | None) -> Settings:
-    """Return *settings* with the origins of those that are objects."""
+    """Return *settings* with the origins of `sampling=` and of an exporter object added."""
     origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
     if exporter is not None and not isinstance(exporter, str):
         origins["exporter object"] = _shown(exporter)
@@ -327,7 +327,7 @@ def _with_objects(settings: Settings, exporter: object, sampling: Sampling | Non
 
 
 def _shown(exporter: object) -> str:
-    """Return what an exporter given in code is, for the doctor: its class, and those of the parts of `Signals`."""
+    """Return the class name of an exporter object; of `Signals` the class names of its exporters."""
     if not isinstance(exporter, Signals):
         return type(exporter).__name__
     parts = (exporter.spans, exporter.metrics, exporter.logs, exporter.scores)

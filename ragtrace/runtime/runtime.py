@@ -79,7 +79,7 @@ class DeferredSteps:
         return not ((builder.root.ended or self._closed) and step.detach())
 
     def root_ended(self, builder: CallBuilder) -> None:
-        """Leave the deferred steps of *builder* to the item of its root."""
+        """Forget the deferred steps of *builder*: the queue item of the call's root brings them along."""
         self._calls.discard(builder)
 
     def claim_all(self) -> list[tuple[CallBuilder, Step]]:
@@ -107,16 +107,16 @@ class DroppedSpans:
         self._uncounted: deque[None] = deque()
         self._counted = 0
 
-    def add(self, step: Step) -> None:
-        """Drop the span of *step*."""
+    def drop(self, step: Step) -> None:
+        """Count the span of *step* as dropped and release its context."""
         self._uncounted.append(None)
         step.release_context()
 
-    def add_call(self, builder: CallBuilder) -> None:
+    def drop_call(self, builder: CallBuilder) -> None:
         """Drop the spans of a whole call: that of its root and those of its deferred steps."""
         for step in builder.steps:
             if step is builder.root or step.detach():
-                self.add(step)
+                self.drop(step)
             step.clear_texts()
         builder.close()
 
@@ -248,7 +248,7 @@ class Runtime:
 
     def _queue_step(self, builder: CallBuilder | None, step: Step) -> None:
         if self.worker.full_of_small and self._may_defer:
-            self._dropped.add(step)
+            self._dropped.drop(step)
         else:
             self._submit(WorkItem(step, builder))
 
@@ -260,7 +260,7 @@ class Runtime:
             self.ledger.leave_out(self._evaluator_ids, workflow, "dropped", "queue_full")
             evaluators = ", ".join(self._evaluator_ids)
             self._outcomes.add(builder.root.span_context, workflow, evaluators, "dropped", "queue_full")
-            self._dropped.add_call(builder)
+            self._dropped.drop_call(builder)
             return
         work = WorkItem(builder.root, builder, True, set(self._evaluator_ids))
         if work.open:
@@ -286,7 +286,7 @@ class Runtime:
             self._refuse(work, "shutdown" if self.worker.closed else "queue_full")
 
     def _refuse(self, work: WorkItem, reason: str) -> None:
-        """Count *work* as dropped; the span of a call is ended by the worker, if that has room for it."""
+        """Count *work* as dropped; the worker ends the span of a call, if the queue has room for a small item."""
         deferred = work.claim_deferred()
         self.reject(work, reason)
         for step in deferred:
@@ -369,7 +369,7 @@ class Runtime:
         return {poster.outbox.name: poster.outbox.counts() for poster in self._telemetry.posters}
 
     def standings(self) -> dict[str, JudgeStatus]:
-        """Return the status of each judge that does more than compute, by evaluator id."""
+        """Return the status of each judge that waits for a server or a model, by evaluator id."""
         return {e.id: e.judge_client.status for e in self._evaluators if not e.judge_client.computes}
 
     @property

@@ -8,7 +8,7 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, set_span
 
 
 def _span_key() -> str:
-    """Return the key, which is private in the API: asking the API for each span costs."""
+    """Return the context key of the current span, which the API does not publish; a look-up by key is faster."""
     probe = NonRecordingSpan(INVALID_SPAN_CONTEXT)
     return next(key for key, value in set_span_in_context(probe).items() if value is probe)
 

@@ -128,12 +128,12 @@ class Faults:
             say(logging.WARNING, message, *args)
 
     def counts(self) -> Mapping[str, int]:
-        """Return how often each place failed since the process started (or `clear`)."""
+        """Return the number of failures since the process started, by the part of ragtrace that failed."""
         with self._lock:
             return dict(self._counts)
 
     def counts_here(self) -> Mapping[str, int]:
-        """Return how often each place failed on this thread."""
+        """Return the number of failures on this thread, by the part of ragtrace that failed."""
         return dict(getattr(self._here, "counts", {}))
 
     def _count(self, place: str, count: int) -> None:
@@ -143,17 +143,17 @@ class Faults:
         self._here.counts[place] += count
 
     def lately(self) -> Mapping[str, int]:
-        """Return how often each place failed since the configuration began that runs now, or was shut down last."""
+        """Return the number of failures since the last `configure`, by the part of ragtrace that failed."""
         with self._lock:
             return dict(self._counts - self._earlier)
 
     def end_configuration(self, of_the_next: Mapping[str, int]) -> None:
-        """Note that a configuration has ended: what failed so far was its affair, but for *of_the_next*."""
+        """Note the end of a configuration: failures so far belong to it, except those counted in *of_the_next*."""
         with self._lock:
             self._ended = self._counts - Counter(of_the_next)
 
     def begin_configuration(self) -> None:
-        """Exclude from `lately` the failures before the end of the previous configuration, if there was one."""
+        """Start the counts of `lately` at the end of the previous configuration, if there was one."""
         with self._lock:
             self._earlier = self._ended
 

@@ -56,7 +56,7 @@ class DaemonPool(ThreadPoolExecutor):
         self._over = False
 
     def prepare(self, threads: int = 1) -> None:
-        """Start *threads* now where a thread that is needed at exit could not be started any more."""
+        """Start *threads* now if this Python version cannot start threads at interpreter exit."""
         self._reset_after_fork()
         with self._guard, suppress(RuntimeError):  # too late, or no room: the call that needs one fails
             while _STARTS_NONE_AT_EXIT and self._started < threads:
@@ -148,7 +148,7 @@ def run_bounded(action: Callable[[], object], deadline: float) -> bool:
 
 
 def run_all_bounded(actions: Iterable[Callable[[], object]], deadline: float) -> bool:
-    """Run *actions* side by side until *deadline* (monotonic); return whether `run_bounded` would for each."""
+    """Run *actions* in parallel until *deadline* (monotonic); return whether all returned in time without a failure."""
     futures = [start(action) for action in actions]
     wait(futures, max(0.0, deadline - monotonic()))
     return all(future.done() and future.result() for future in futures)
