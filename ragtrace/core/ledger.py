@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -130,15 +130,13 @@ class Stats:
         return dict(total)
 
 
+@dataclass(slots=True)
 class _Account:
     """Counts of one evaluator and workflow."""
 
-    __slots__ = ("offered", "pending", "settled")
-
-    def __init__(self) -> None:
-        self.offered = 0
-        self.pending = 0
-        self.settled: Counter[tuple[str, str]] = Counter()
+    offered: int = 0
+    pending: int = 0
+    settled: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
 
 class Ledger:
@@ -218,15 +216,13 @@ class Ledger:
             return Stats({name: _tally(accounts) for name, accounts in books.items()}, dict(faults))
 
     def _account(self, evaluator: str, workflow: str) -> _Account:
-        key = evaluator, workflow
-        account = self._accounts.get(key)
+        account = self._accounts.get((evaluator, workflow))
         if account is None:
-            account = self._accounts[key] = _Account()
+            account = self._accounts[evaluator, workflow] = _Account()
         return account
 
 
-def _tally(accounts: Iterable[_Account]) -> Tally:
-    accounts = list(accounts)
+def _tally(accounts: Sequence[_Account]) -> Tally:
     settled: Counter[tuple[str, str]] = Counter()
     for account in accounts:
         settled.update(account.settled)

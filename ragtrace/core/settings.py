@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, TypeVar, cast
 
 from ragtrace.core.errors import SettingsError
@@ -96,18 +97,15 @@ class _Source:
         self.origins: dict[str, str] = {}
 
     def value(self, name: str, default: object, *variables: str) -> _Value:
-        value = self._find(name, default, *variables)
+        own = (f"RAGTRACE_{name.upper()}",) if name else ()
+        variable = next((each for each in (*own, *variables) if self._environ.get(each, "") != ""), "")
+        value = _Value(default, f"the default of {name}=")
+        if self._keywords.get(name) is not None:
+            value = _Value(self._keywords[name], f"{name}=")
+        elif variable:
+            value = _Value(self._environ[variable], variable)
         self.origins[name] = DEFAULT if value.raw is default else value.origin
         return value
-
-    def _find(self, name: str, default: object, *variables: str) -> _Value:
-        if self._keywords.get(name) is not None:
-            return _Value(self._keywords[name], f"{name}=")
-        own = (f"RAGTRACE_{name.upper()}",) if name else ()
-        for variable in (*own, *variables):
-            if self._environ.get(variable, "") != "":
-                return _Value(self._environ[variable], variable)
-        return _Value(default, f"the default of {name}=")
 
     def read(self, name: str, default: object, parse: Callable[[_Value], T], *variables: str) -> T:
         return parse(self.value(name, default, *variables))
@@ -134,16 +132,18 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
         dialects=source.read("dialects", ("otel",), _dialects),
         capture_content=source.read("capture_content", "SPAN_ONLY", _content_mode, CONTENT_VARIABLE),
         evidence=source.read("evidence", False, _flag),
-        hold_seconds=source.read("hold_seconds", 10.0, _seconds),
+        hold_seconds=source.read("hold_seconds", 10.0, _above_zero),
         capacity=source.read("capacity", 2048, _count),
         queue_bytes=source.read("queue_bytes", 64 << 20, _count),
-        judge_timeout=source.read("judge_timeout", 30.0, _seconds),
+        judge_timeout=source.read("judge_timeout", 30.0, _above_zero),
         judge_concurrency=source.read("judge_concurrency", 16, _count),
         max_chars=source.read("max_chars", 20_000, _count),
-        sample_rate=source.read("sample_rate", 0.05, lambda value: _rate(value, "sample_rate")),
+        sample_rate=source.read("sample_rate", 0.05, partial(_rate, name="sample_rate")),
         spool=source.read("spool", "", _path),
         store=store,
-        store_days=source.read("store_days", 30.0, _days),
+        store_days=source.read(
+            "store_days", 30.0, partial(_above_zero, wanted="expected days above 0", advice="write for instance 30")
+        ),
         store_bytes=source.read("store_bytes", 1 << 30, _count),
         set_global=source.read("set_global", False, _flag),
         baseline=_baseline(source, store),
@@ -190,14 +190,12 @@ def _path(value: _Value) -> str:
 
 def _trace_url(value: _Value) -> str:
     url = value.raw
-    if url == "":
-        return ""
-    if not isinstance(url, str) or not url.startswith(("http://", "https://")) or "{trace_id}" not in url:
-        raise value.error(
-            "expected an http or https URL with {trace_id} in it",
-            "write for instance 'https://phoenix.example.com/redirects/traces/{trace_id}'",
-        )
-    return url
+    if url == "" or (isinstance(url, str) and url.startswith(("http://", "https://")) and "{trace_id}" in url):
+        return url
+    raise value.error(
+        "expected an http or https URL with {trace_id} in it",
+        "write for instance 'https://phoenix.example.com/redirects/traces/{trace_id}'",
+    )
 
 
 def _flag(value: _Value) -> bool:
@@ -219,15 +217,9 @@ def _number(value: _Value) -> float:
     return number
 
 
-def _seconds(value: _Value) -> float:
-    return _above_zero(value, "expected seconds above 0", "write for instance 10")
-
-
-def _days(value: _Value) -> float:
-    return _above_zero(value, "expected days above 0", "write for instance 30")
-
-
-def _above_zero(value: _Value, wanted: str, advice: str) -> float:
+def _above_zero(
+    value: _Value, wanted: str = "expected seconds above 0", advice: str = "write for instance 10"
+) -> float:
     number = _number(value)
     if number <= 0:
         raise value.error(wanted, advice)

@@ -218,7 +218,9 @@ class CallBuilder:
         """Return the finished call, from the steps that have ended."""
         ended = [step for step in self.steps if step.ended]
         root = self.root
-        final = _final_generation(ended) or root
+        # The generation that ended last: after rewriting the query, after every draft.
+        generations = [step for step in ended if step.kind == "generate"]
+        final = max(generations, key=lambda step: step.end_ns, default=root)
         answer = _first(root.answer, final.answer)
         found = {root.answer_found, final.answer_found}
         query = _first(root.query, final.query, *(step.query for step in ended))
@@ -247,7 +249,7 @@ class CallBuilder:
         if not shown:
             self.root.contexts_here = self.build().contexts
 
-    def _contexts(self, final: Step, ended: list[Step]) -> Documents | None:
+    def _contexts(self, final: Step, ended: list[Step]) -> tuple[Document, ...] | None:
         """Return what the final generation was given; else what the root says it used; else what was retrieved."""
         for step in (final, self.root):
             # An answer object may have a list of sources that nobody filled, as LlamaIndex's have.
@@ -255,11 +257,13 @@ class CallBuilder:
                 return step.documents
         retrieved = _retrieved([step for step in ended if step.kind == "retrieve"])
         retrieved = _retrieved(self.orphans) if retrieved is None else retrieved
-        retrieved = _tool_results(final, self.root) if retrieved is None else retrieved
-        return self.root.documents if retrieved is None else retrieved
-
-
-Documents = tuple[Document, ...]
+        if retrieved is not None:
+            return retrieved
+        for step in (final, self.root):  # of the first prompt with tool messages, their texts
+            messages = () if step.prompt is None else step.prompt.messages
+            if found := tuple(Document(message.text) for message in messages if message.role == "tool"):
+                return found
+        return self.root.documents
 
 
 def _first(*values: str | None) -> str | None:
@@ -283,27 +287,12 @@ def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...
     return (*before, *(turn for turn in exchange if turn.text.strip()))
 
 
-def _tool_results(*steps: Step) -> Documents | None:
-    """Return the texts of the `tool` messages of the first prompt that has any."""
-    for step in steps:
-        messages = () if step.prompt is None else step.prompt.messages
-        if found := tuple(Document(message.text) for message in messages if message.role == "tool"):
-            return found
-    return None
-
-
-def _final_generation(ended: list[Step]) -> Step | None:
-    """Return the generation that ended last: after rewriting the query, after every draft."""
-    generations = [step for step in ended if step.kind == "generate"]
-    return max(generations, key=lambda step: step.end_ns, default=None)
-
-
-def _retrieved(retrievals: Sequence[Step]) -> Documents | None:
+def _retrieved(retrievals: Sequence[Step]) -> tuple[Document, ...] | None:
     """Return the documents of all retrievals in the order in which they began; a re-ranking replaces those before it.
 
     A retrieval inside a retrieval is left out: the outer one returned the merged result.
     """
-    found: Documents | None = None
+    found: tuple[Document, ...] | None = None
     for step in retrievals:
         if step.documents is None or step.inside("retrieve"):
             continue

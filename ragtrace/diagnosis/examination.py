@@ -29,9 +29,9 @@ from ragtrace.evaluation.sampling import Sampling
 from ragtrace.evaluation.scoring import Evaluator, Stopwatch
 from ragtrace.pipeline.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
-from ragtrace.runtime.runtime import Runtime, RuntimeSnapshot
+from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.spans.hold import holds
+from ragtrace.telemetry.spans.hold import held, holds
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
@@ -101,49 +101,49 @@ def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> 
 
 
 def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
-    inside, stats, alerting = runtime.snapshot, replace(runtime.stats(), faults=faults.lately()), runtime.alerts
-    exporter, origins = inside.settings.exporter, inside.settings.origins
+    stats, alerting = replace(runtime.stats(), faults=faults.lately()), runtime.alerts
+    exporter, origins = runtime.settings.exporter, runtime.settings.origins
     # Not to an exporter given in code, nor to the application's own providers.
-    by_name = inside.telemetry.owned and origins.get("exporter object") is None
+    by_name = runtime.telemetry.owned and origins.get("exporter object") is None
     page = page_of(exporter, os.environ) if by_name else None
     if probe:
         if by_name:
             probe_endpoints(exporter, os.environ, probes, page=page is not None)
-        probe_judges(inside, probes)
+        probe_judges(runtime, probes)
         if page is not None:
             probe_page(page, probes, running=True)
-        probe_sinks(inside.telemetry.posters, probes)
-        probe_files(inside.settings, probes)
+        probe_sinks(runtime.telemetry.posters, probes)
+        probe_files(runtime.settings, probes)
         probe_notifiers(() if alerting is None else alerting.alerts, probes)
-    checks, evaluators = probes.wait(), _evaluators(inside)
+    checks, evaluators = probes.wait(), _evaluators(runtime)
     notices: Mapping[str, Posted] = {} if alerting is None else alerting.delivery_counts()
-    seen = tuple(replace(each) for each in list(inside.health.captured.values()))
+    seen = tuple(replace(each) for each in list(runtime.health.captured.values()))
     return _diagnosis(
         "running",
-        settings=(*_live_settings(inside, alerting), *_page_settings(page)),
+        settings=(*_live_settings(runtime, alerting), *_page_settings(page)),
         evaluators=evaluators,
         alerts=_alerts(alerting),
-        baselines=_baselines(inside.learner),
+        baselines=_baselines(runtime.learner),
         checks=checks,
-        notes=(*_notes(inside), *probes.notes),
+        notes=(*_notes(runtime), *probes.notes),
         problems=(
             *_failed_checks(checks),
             *probes.problems,
             *_failing(evaluators),
             *(NO_CONTEXTS % (each.calls, repr(each.workflow)) for each in seen if not each.with_contexts),
             *(NO_ANSWERS % (each.calls, repr(each.workflow)) for each in seen if not each.with_answer),
-            *_full_queue(inside),
+            *_full_queue(runtime),
             *_lost(stats),
             *_undelivered("alerts by", notices),
         ),
-        queued=inside.queued,
-        held=inside.held,
+        queued=runtime.worker.size,
+        held=held(),
         seen=seen,
-        scored_lately=inside.health.scored_lately,
+        scored_lately=runtime.health.scored_lately,
         stats=stats,
         notices=notices,
-        spool=None if inside.spooling is None else inside.spooling.contents,
-        fates=tuple(inside.outcomes.last()),
+        spool=None if runtime.spooling is None else runtime.spooling.contents,
+        fates=tuple(runtime.outcomes.last()),
     )
 
 
@@ -160,23 +160,23 @@ def _settings(settings: Settings) -> tuple[Setting, ...]:
     return tuple(Setting(name, _shown(value), settings.origins.get(name, DEFAULT)) for name, value in scalars.items())
 
 
-def _live_settings(inside: RuntimeSnapshot, alerting: Alerting | None) -> Iterator[Setting]:
+def _live_settings(runtime: Runtime, alerting: Alerting | None) -> Iterator[Setting]:
     """Yield the settings in use, objects given in code included; the sample rate is that of the `Sampling` in use."""
-    origins, owned = inside.settings.origins, inside.telemetry.owned
+    origins, owned = runtime.settings.origins, runtime.telemetry.owned
     given = origins.get("exporter object")
-    for setting in _settings(inside.settings):
+    for setting in _settings(runtime.settings):
         if setting.name == "exporter" and given is not None:
             yield Setting("exporter", f"an object, {given}", "exporter=")
         elif setting.name == "exporter" and not owned:
             yield Setting("exporter", "none for spans: they go to the application's own provider", "tracer provider")
         elif setting.name != "sample_rate":
             yield setting
-    sampling, usual = inside.sampling, Sampling(rate=inside.settings.sample_rate)
+    sampling, usual = runtime.sampling, Sampling(rate=runtime.settings.sample_rate)
     changed = [each.name for each in fields(Sampling) if getattr(sampling, each.name) != getattr(usual, each.name)]
     shown = ", ".join(f"{name}={_rule(getattr(sampling, name))}" for name in dict.fromkeys(["rate", *changed]))
     yield Setting("sampling", shown, origins.get("sampling", DEFAULT))
     origin = "exporter=" if given is not None else origins.get("exporter", DEFAULT)
-    for sink in (poster.sink for poster in inside.telemetry.posters):
+    for sink in (poster.sink for poster in runtime.telemetry.posters):
         yield Setting("score_sink", f"{sink.name} at {getattr(sink, 'where', 'an unknown place')}", origin)
     titles = () if alerting is None else tuple(alert.title for alert in alerting.alerts)
     yield Setting("alerts", _shown(titles or None), "alerts=" if titles else DEFAULT)
@@ -202,9 +202,9 @@ def _page_settings(page: Page | None) -> tuple[Setting, ...]:
     return Setting("prometheus_page", page.url, page.origin), folder
 
 
-def _evaluators(inside: RuntimeSnapshot) -> tuple[EvaluatorStatus, ...]:
-    roles = zip(("stopwatch", "screen", "judge"), inside.evaluators, strict=True)
-    failures = inside.health.failures
+def _evaluators(runtime: Runtime) -> tuple[EvaluatorStatus, ...]:
+    roles = zip(("stopwatch", "screen", "judge"), runtime.evaluators, strict=True)
+    failures = runtime.health.failures
     return tuple(
         _evaluator(role, evaluator, failures.get(evaluator.id) or EvaluatorFailures())
         for role, evaluator in roles
@@ -258,16 +258,16 @@ def _baselines(learner: Learner) -> tuple[BaselineStatus, ...]:
     )
 
 
-def _notes(inside: RuntimeSnapshot) -> Iterator[str]:
-    if not inside.telemetry.owned:
+def _notes(runtime: Runtime) -> Iterator[str]:
+    if not runtime.telemetry.owned:
         yield "spans go to the application's own tracer provider; whether that exports them is not checked"
         if not holds():
             yield _NO_HOLD
-    elif inside.settings.origins.get("exporter object") is not None:
+    elif runtime.settings.origins.get("exporter object") is not None:
         yield "telemetry goes to an exporter given in code, which is not checked"
-    if inside.evaluators.judge is None:
+    if runtime.evaluators.judge is None:
         yield "no judge is configured: calls are scored by the screen alone"
-    if inside.evaluators.screen is None:
+    if runtime.evaluators.screen is None:
         yield "no screen is configured: calls that are not sampled have no score"
 
 
@@ -294,10 +294,10 @@ def _failing(evaluators: Sequence[EvaluatorStatus]) -> Iterator[str]:
             yield f"{each.id} keeps failing and is left alone for another {each.waits_s:.0f} s"
 
 
-def _full_queue(inside: RuntimeSnapshot) -> Iterator[str]:
-    capacity = inside.settings.capacity
-    if inside.queued >= capacity:
-        yield f"the queue is full: {inside.queued} wait, of {capacity} allowed (capacity=)"
+def _full_queue(runtime: Runtime) -> Iterator[str]:
+    capacity = runtime.settings.capacity
+    if runtime.worker.size >= capacity:
+        yield f"the queue is full: {runtime.worker.size} wait, of {capacity} allowed (capacity=)"
 
 
 def _lost(stats: Stats) -> Iterator[str]:

@@ -26,7 +26,7 @@ from ragtrace.core.text import encodable
 from ragtrace.core.types import Probed
 from ragtrace.diagnosis.report import Check
 from ragtrace.estimates import Baseline
-from ragtrace.runtime.runtime import RuntimeSnapshot
+from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.sqlite_files import using_sqlite
 from ragtrace.telemetry.export.score_poster import ScorePoster
 
@@ -114,9 +114,9 @@ class Probes:
         return tuple(probe.wait() for probe in self._probes)
 
 
-def probe_judges(inside: RuntimeSnapshot, probes: Probes) -> None:
+def probe_judges(runtime: Runtime, probes: Probes) -> None:
     """Probe every judge that has a probe(), on the event loop that judges it, as its connections belong to that."""
-    for evaluator in (inside.evaluators.screen, inside.evaluators.judge):
+    for evaluator in (runtime.evaluators.screen, runtime.evaluators.judge):
         if evaluator is None or evaluator.judge_client.computes:
             continue
         if not isinstance(evaluator.judge, Probed):
@@ -125,7 +125,7 @@ def probe_judges(inside: RuntimeSnapshot, probes: Probes) -> None:
         where = f"{type(evaluator.judge).__name__} {evaluator.identity}"
         late = "the background did not come to ask it in time: is a judge blocking its thread?"
         probe = probes.add(evaluator.id, where, late)
-        if not inside.run(partial(_ask_judge, evaluator.judge, probe, probes.timeout)):
+        if not runtime.run_job(partial(_ask_judge, evaluator.judge, probe, probes.timeout)):
             probe.answer(Answer(False, "the background takes nothing more", "see the accounts: is the queue full?"))
 
 

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.types import Evaluation, RagCall, Score, Unscored
 from ragtrace.evaluation.scoring import Stopwatch
@@ -26,19 +26,6 @@ MOST: Final = 300
 _KEY: Final = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer\s+\S+")
 """API keys, which servers repeat in their error messages."""
 _MOST_CHARS: Final = 200
-
-
-class _Entry(NamedTuple):
-    """An outcome as it is stored: raw, and formatted only when `doctor()` reads it."""
-
-    at: float
-    span: SpanContext | None
-    workflow: str
-    evaluator: str
-    outcome: str
-    reason: str
-    probability: float | None
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +49,24 @@ class RecentOutcome:
 
     @property
     def why(self) -> str:
-        """Explanation of the outcome in words."""
-        return _in_words(self)
+        """Return an explanation of the outcome in words."""
+        words = _WORDS.get((self.outcome, self.reason), self.reason)
+        if self.outcome == "sampled_out" and self.probability is not None:
+            words = f"{words} at p={self.probability:.3g}"
+        elif self.outcome == "partial":
+            words = f"some metrics have no score: {words}"
+        elif self.outcome == "scored":
+            words = f"no metric applies: {words}" if words else ""
+        return ": ".join(filter(None, (words, self.detail)))
 
 
 class RecentOutcomes:
     """Bounded list of the most recent outcomes; adding one is an append, and safe from any thread."""
 
     def __init__(self) -> None:
-        self._entries: deque[_Entry] = deque(maxlen=MOST)
+        # Raw: nothing is formatted before the doctor reads it.
+        self._entries: deque[tuple[float, SpanContext | None, tuple[str, str, str, str, float | None], str]]
+        self._entries = deque(maxlen=MOST)
 
     def add(
         self,
@@ -83,26 +79,19 @@ class RecentOutcomes:
         detail: str = "",
     ) -> None:
         """Add the outcome of a call at *evaluator*."""
-        self._entries.append(_Entry(time(), span, workflow, evaluator, outcome, reason, probability, detail))
+        self._entries.append((time(), span, (workflow, evaluator, outcome, reason, probability), detail))
 
     def last(self, most: int = MOST) -> list[RecentOutcome]:
         """Return the last *most* outcomes, oldest first."""
-        return [_read(entry) for entry in list(self._entries)[-most:]]
+        found: list[RecentOutcome] = []
+        for at, span, outcome, detail in list(self._entries)[-most:]:
+            trace_id, span_id = ("", "") if span is None else (f"{span.trace_id:032x}", f"{span.span_id:016x}")
+            found.append(RecentOutcome(at, trace_id, span_id, *outcome, printable(detail, _MOST_CHARS)))
+        return found
 
     def reset(self) -> None:
         """Forget all outcomes after a fork: they are the parent's."""
         self._entries.clear()
-
-
-def _read(entry: _Entry) -> RecentOutcome:
-    span = entry.span
-    return RecentOutcome(
-        entry.at,
-        "" if span is None else f"{span.trace_id:032x}",
-        "" if span is None else f"{span.span_id:016x}",
-        *entry[2:7],
-        detail=printable(entry.detail, _MOST_CHARS),
-    )
 
 
 def failure_detail(evaluation: Evaluation) -> str:
@@ -136,17 +125,6 @@ _WORDS: Final[Mapping[tuple[str, str], str]] = {
     ("failed", "redaction"): "redaction failed, so no evaluator saw the call",
     ("failed", "internal"): "ragtrace itself failed; see the log",
 }
-
-
-def _in_words(outcome: RecentOutcome) -> str:
-    words = _WORDS.get((outcome.outcome, outcome.reason), outcome.reason)
-    if outcome.outcome == "sampled_out" and outcome.probability is not None:
-        words = f"{words} at p={outcome.probability:.3g}"
-    elif outcome.outcome == "partial":
-        words = f"some metrics have no score: {words}"
-    elif outcome.outcome == "scored":
-        words = f"no metric applies: {words}" if words else ""
-    return ": ".join(filter(None, (words, outcome.detail)))
 
 
 LATELY_SECONDS: Final = 300.0

@@ -24,7 +24,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from opentelemetry.context import attach, set_value
 
 from ragtrace.system.faults import faults
-from ragtrace.system.loop_shutdown import cancel_tasks, close_within_limit
 from ragtrace.system.threads import DaemonPool, prepare_bounded_calls
 
 T = TypeVar("T")
@@ -48,6 +47,10 @@ _MANY_TASKS: Final = 256
 _MOST_TAKEN: Final = 8  # at a time: weighing a few is done in far less than a slice of work
 _MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for a server
 _PATIENCE_SECONDS: Final = 1.0  # for which items wait for room at an exporter
+_CLOSE_SECONDS: Final = 0.5  # for which the handler may close what the event loop has used
+_LAST_TURNS: Final = 16  # of the event loop, before its tasks are cancelled
+_CANCELLED_AT_ONCE: Final = 4
+"""Tasks cancelled in one turn: a thread that waits for the end must not have to wait for the interpreter as well."""
 _parents_loops: list[object] = []
 _SMALL_PER_CAPACITY: Final = 8
 _NOVELTY: Final = 1 / 32
@@ -438,8 +441,24 @@ class Worker(Generic[T]):
             if self._over:
                 break
             await self._sleep(loop, wake, busy=bool(self._taken) or monotonic() < busy_until)
-        await cancel_tasks(self._tasks, self.throttle.yield_interpreter)
-        await close_within_limit(self._handler.aclose())
+        await self._cancel_tasks()
+        closing = asyncio.ensure_future(self._handler.aclose())
+        if not (await asyncio.wait({closing}, timeout=_CLOSE_SECONDS))[0]:
+            closing.cancel()
+            await asyncio.sleep(0)
+
+    async def _cancel_tasks(self) -> None:
+        """Cancel the tasks, the youngest first, as it may wait for what an older one holds; wait until they end."""
+        # A task cancelled before it began could not say what became of its item; one just answered has a way to go.
+        for _ in range(_LAST_TURNS):
+            await asyncio.sleep(0)
+        ending = [task for task in self._tasks if not task.done()][::-1]
+        for number, task in enumerate(ending, 1):
+            task.cancel()
+            if number % _CANCELLED_AT_ONCE == 0 or number == len(ending):
+                await asyncio.sleep(0)
+                self.throttle.yield_interpreter()
+        await asyncio.gather(*ending, return_exceptions=True)
 
     async def _sleep(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event, *, busy: bool) -> None:
         with self._lock:
@@ -506,16 +525,13 @@ class Worker(Generic[T]):
                 self._taken.extend(entries)
             weights = [self._weighed(entry.item) for entry in entries]
             with self._lock:
-                heavy = [one for one, weight in zip(entries, weights, strict=True) if self._is_too_heavy(one, weight)]
-            for entry in heavy:
-                self._handler.reject(entry.item)
+                for entry, weight in zip(entries, weights, strict=True):
+                    entry.weight = weight if self._admission.has_room_for(weight) else 0
+                    self._admission.weigh(weight, entry.weight)
+            for entry, weight in zip(entries, weights, strict=True):
+                if entry.weight != weight:
+                    self._handler.reject(entry.item)
             self.throttle.yield_interpreter()
-
-    def _is_too_heavy(self, entry: _Entry[T], weight: int) -> bool:
-        """Return whether an admitted item proved too heavy; note its weight."""
-        entry.weight = weight if self._admission.has_room_for(weight) else 0
-        self._admission.weigh(weight, entry.weight)
-        return entry.weight != weight
 
     def _weighed(self, item: T) -> int:
         try:

@@ -138,24 +138,6 @@ class DroppedSpans:
         return self._counted
 
 
-class RuntimeSnapshot(NamedTuple):
-    """The components of a runtime that `ragtrace.doctor()` examines, with the sizes of its queues at one moment."""
-
-    settings: Settings
-    sampling: Sampling
-    telemetry: Telemetry
-    evaluators: Evaluators
-    outcomes: RecentOutcomes
-    spooling: Spooling | None
-    """None: there is no spool."""
-    health: Health
-    learner: Learner
-    queued: int
-    held: int
-    run: Callable[[Callable[[], Awaitable[None]]], bool]
-    """Runs a coroutine function on the worker's event loop, where judges are asked; False if the queue is full."""
-
-
 class Runtime:
     """One configured ragtrace: its components, the request path into the worker's queue, flush and shutdown.
 
@@ -174,11 +156,11 @@ class Runtime:
         alerts: Alerting | None = None,
         learner: Learner | None = None,
     ) -> None:
-        self.settings, self._telemetry = settings, telemetry
-        self._sampling, self._sampler = sampling, Sampler(sampling, monotonic)
-        self._outcomes, self.health = RecentOutcomes(), Health()
-        self._spooling = None if spool is None else Spooling(spool, telemetry)
-        self._roles = evaluators
+        self.settings, self.telemetry = settings, telemetry
+        self.sampling, self._sampler = sampling, Sampler(sampling, monotonic)
+        self.outcomes, self.health = RecentOutcomes(), Health()
+        self.spooling = None if spool is None else Spooling(spool, telemetry)
+        self.evaluators = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
         self.ledger, self.learner, self.alerts = Ledger(), learner or Learner(), alerts
@@ -229,8 +211,8 @@ class Runtime:
             self._sampler,
             redact,
             self.ledger,
-            self._outcomes,
-            self._spooling,
+            self.outcomes,
+            self.spooling,
             score_head_dropped=sampling.score_head_dropped,
         )
         self._drain = Drain(self._shut_down, self.worker)
@@ -259,7 +241,7 @@ class Runtime:
         if self.worker.full and self._may_defer:
             self.ledger.leave_out(self._evaluator_ids, workflow, "dropped", "queue_full")
             evaluators = ", ".join(self._evaluator_ids)
-            self._outcomes.add(builder.root.span_context, workflow, evaluators, "dropped", "queue_full")
+            self.outcomes.add(builder.root.span_context, workflow, evaluators, "dropped", "queue_full")
             self._dropped.drop_call(builder)
             return
         work = WorkItem(builder.root, builder, True, set(self._evaluator_ids))
@@ -270,7 +252,7 @@ class Runtime:
     @property
     def scores_head_dropped(self) -> bool:
         """Whether calls whose trace the head sampler dropped are scored."""
-        return self._sampling.score_head_dropped
+        return self.sampling.score_head_dropped
 
     def head_dropped(self, workflow: str) -> None:
         """Count a call of which nothing was recorded, as the head sampler dropped its trace."""
@@ -278,7 +260,7 @@ class Runtime:
 
     def _submit(self, work: WorkItem) -> None:
         if not self._may_defer:
-            self._telemetry.child_renewal.renew()
+            self.telemetry.child_renewal.renew()
             self._processor.write(work)
             if not work.is_call:
                 return
@@ -297,12 +279,12 @@ class Runtime:
     @property
     def _may_defer(self) -> bool:
         """Whether spans may end later than their steps: only where a flush of the spans waits for the worker."""
-        return self._telemetry.owned or bool(holds())
+        return self.telemetry.owned or bool(holds())
 
     # --- on the worker's thread --------------------------------------------------------------------------------------
 
     def handle(self, item: WorkItem) -> Coroutine[Any, Any, None]:
-        """Process *item*."""
+        """Write the span of *item* and score it if it is a call."""
         return self._processor.handle(item)
 
     def weigh(self, item: WorkItem) -> int:
@@ -318,7 +300,7 @@ class Runtime:
 
     def room(self) -> int:
         """Return how many items may be handled before the exporters' queues must be asked for room again."""
-        return self._telemetry.room(held())
+        return self.telemetry.room(held())
 
     def tick(self) -> None:
         """Queue deferred steps, release held spans and score spooled calls, as far as they are due."""
@@ -326,15 +308,15 @@ class Runtime:
         self._queue_deferred()
         for hold in holds():
             hold.sweep()
-        if self._spooling is not None and not self.worker.closed:
-            self._spooling.tick()
-            if self._spooling.due():
-                self._score_spooled(self._spooling)
+        if self.spooling is not None and not self.worker.closed:
+            self.spooling.tick()
+            if self.spooling.due():
+                self._score_spooled(self.spooling)
         self.orphans.trim(self.settings.queue_bytes // 8)
 
     async def aclose(self) -> None:
         """Close the judges' clients."""
-        await self._roles.aclose()
+        await self.evaluators.aclose()
 
     def _queue_deferred(self) -> None:
         for builder, step in self._deferred.claim_all():
@@ -366,28 +348,15 @@ class Runtime:
         return replace(self.ledger.stats(faults.counts()), sinks=self._posted())
 
     def _posted(self) -> dict[str, Posted]:
-        return {poster.outbox.name: poster.outbox.counts() for poster in self._telemetry.posters}
+        return {poster.outbox.name: poster.outbox.counts() for poster in self.telemetry.posters}
 
     def standings(self) -> dict[str, JudgeStatus]:
         """Return the status of each judge that waits for a server or a model, by evaluator id."""
         return {e.id: e.judge_client.status for e in self._evaluators if not e.judge_client.computes}
 
-    @property
-    def snapshot(self) -> RuntimeSnapshot:
-        """The components and queue sizes that `ragtrace.doctor()` examines."""
-        return RuntimeSnapshot(
-            self.settings,
-            self._sampling,
-            self._telemetry,
-            self._roles,
-            self._outcomes,
-            self._spooling,
-            self.health,
-            self.learner,
-            queued=self.worker.size,
-            held=held(),
-            run=lambda job: self.worker.offer(WorkItem(Step(), job=job), small=True),
-        )
+    def run_job(self, job: Callable[[], Awaitable[None]]) -> bool:
+        """Await the coroutine function *job* on the worker's event loop; return False if the queue is full."""
+        return self.worker.offer(WorkItem(Step(), job=job), small=True)
 
     # --- flush and shutdown ------------------------------------------------------------------------------------------
 
@@ -401,19 +370,19 @@ class Runtime:
         set_before_flush(self._wait_idle)
         self._renew_to_count()
         scored = self._wait_idle(timeout)
-        more = self._spooling is not None
-        while more and scored and self._spooling is not None:
-            queued = self._score_spooled(self._spooling, budget.left())
-            more = queued > 0 or (self._spooling.scores_a_suspect and self.worker.size > 0)
+        more = self.spooling is not None
+        while more and scored and self.spooling is not None:
+            queued = self._score_spooled(self.spooling, budget.left())
+            more = queued > 0 or (self.spooling.scores_a_suspect and self.worker.size > 0)
             scored = self.worker.wait_idle(budget.deadline - monotonic())  # also for what the worker itself has claimed
         self.learner.flush(budget.left() / 4)  # a failure there is a fault of its own, and costs no call
         notified = self.alerts is None or self.alerts.flush(budget.left() / 2)
 
         def deliver() -> bool:
-            flushed = self._telemetry.flush(budget.left())
-            return self._telemetry.post_scores(budget.left()) and flushed
+            flushed = self.telemetry.flush(budget.left())
+            return self.telemetry.post_scores(budget.left()) and flushed
 
-        delivered = deliver() if self._spooling is None else self._spooling.confirm(deliver)
+        delivered = deliver() if self.spooling is None else self.spooling.confirm(deliver)
         return delivered and scored and notified
 
     def shutdown(self, timeout: float) -> bool:
@@ -438,28 +407,28 @@ class Runtime:
         self._deferred.close()
         self._queue_deferred()
         self._renew_to_count()
-        reserved = partial(reserved_after_scoring, timeout, spools=self._spooling is not None)
-        grace = AT_LEAST_SECONDS if self._spooling else reserved(0) / 4
+        reserved = partial(reserved_after_scoring, timeout, spools=self.spooling is not None)
+        grace = AT_LEAST_SECONDS if self.spooling else reserved(0) / 4
         left = [each for item in self.worker.stop(timeout, grace, reserved) for each in (*item.claim_deferred(), item)]
         with garbage_collection_disabled():
             scored = not left
             self._processor.settle_unscored(left, budget)
             until = budget.until(reserved=budget.closing / 2)
-            run_bounded(partial(end_spans, left, self._processor.drop, self._telemetry, until), until)  # it may hang
+            run_bounded(partial(end_spans, left, self._processor.drop, self.telemetry, until), until)  # it may hang
             clear_before_flush(self._wait_idle)
             self.learner.close(budget.left() / 4)
             notified = self.alerts is None or self.alerts.close(budget.left() / 2)
-            flushed = self._telemetry.flush(budget.left(reserved=AT_LEAST_SECONDS))
-            closed = self._telemetry.shutdown(budget.left())
-            if self._spooling is not None:
-                self._spooling.close(budget.deadline, delivered=flushed and closed)
+            flushed = self.telemetry.flush(budget.left(reserved=AT_LEAST_SECONDS))
+            closed = self.telemetry.shutdown(budget.left())
+            if self.spooling is not None:
+                self.spooling.close(budget.deadline, delivered=flushed and closed)
             delivered = scored and flushed and closed
-            return log_losses(self.stats().dropped, self._telemetry.lost, delivered=delivered) and notified
+            return log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered) and notified
 
     def _renew_to_count(self) -> None:
         """Renew a forked child's providers, so that it exports its counts though the head sampler dropped all calls."""
-        if self._telemetry.child_renewal.due and self.ledger.rows():
-            self._telemetry.child_renewal.renew()
+        if self.telemetry.child_renewal.due and self.ledger.rows():
+            self.telemetry.child_renewal.renew()
 
     def _at_exit(self) -> None:
         with guarded("shutdown at exit"):
@@ -473,16 +442,16 @@ class Runtime:
         self._dropped.reset()
         self._deferred.reset()
         self._sampler.reset()
-        self._outcomes.reset()
+        self.outcomes.reset()
         self.health.reset()
         if self.alerts is not None:
             self.alerts.reset()
         self.learner.reset()
         # From here on metrics may be collected again: what they are read from is the child's own by now.
         self._instruments.after_fork()
-        self._telemetry.after_fork()
-        if self._spooling is not None:
-            self._spooling.reset()
+        self.telemetry.after_fork()
+        if self.spooling is not None:
+            self.spooling.reset()
         for evaluator in self._evaluators:
             evaluator.reset()
         self._drain.reset_after_fork()

@@ -184,7 +184,7 @@ def test_calls_that_are_left_are_entered_by_workflow_and_evaluator() -> None:
 
 def test_the_doctor_knows_the_last_of_them() -> None:
     """As many as it remembers of calls at all."""
-    fates = leave([f"w{number}" for number in range(400)]).snapshot.outcomes.last()
+    fates = leave([f"w{number}" for number in range(400)]).outcomes.last()
     workflows = {fate.workflow for fate in fates}
     assert (len(fates), "w399" in workflows, "w1" in workflows) == (300, True, False)
 

@@ -267,7 +267,7 @@ def test_what_is_scored_but_not_delivered_stays_in_the_file(path: str) -> None:
     )
     runtime = current()
     assert runtime is not None
-    runtime.snapshot.telemetry.flushes.append(lossy.force_flush)
+    runtime.telemetry.flushes.append(lossy.force_flush)
     assert not ragtrace.flush()
     assert (len(judged(lossy)), contents(path)) == (1, 1)
     lossy.failing = False
@@ -445,9 +445,9 @@ def test_a_forked_child_takes_up_none_of_its_parents_claims(path: str) -> None:
     child = os.fork()
     if child == 0:
         runtime = current()
-        if runtime is None or runtime.snapshot.spooling is None:
+        if runtime is None or runtime.spooling is None:
             os._exit(9)
-        with runtime.snapshot.spooling.claim(9) as claimed:
+        with runtime.spooling.claim(9) as claimed:
             os._exit(len(claimed))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     judge.open()
