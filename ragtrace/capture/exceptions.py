@@ -16,7 +16,7 @@ _FRAMES: Final = 200
 """Most exceptions of a chain, and most frames of each, that are printed: the last ones."""
 _CAUSED: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
 _WHILE: Final = "\nDuring handling of the above exception, another exception occurred:\n\n"
-_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+_PLAIN: Final = frozenset(map(id, (str, int, float, bool, bytes, type(None))))
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)
 _own: Any = vars(BaseException)
 """The interpreter's own descriptors: a derived class may have put properties in their place."""
@@ -25,15 +25,15 @@ _own: Any = vars(BaseException)
 def message_of(error: BaseException) -> str:
     """Return the message of *error*: by its `__str__` if that is of Python or a known library, else its arguments."""
     args: tuple[object, ...] = _own["args"].__get__(error)
-    if not all(any(type(each) is kind for kind in _PLAIN) for each in args):
-        # Printing them would run code of theirs.
-        shown = [str(each) if any(type(each) is kind for kind in _PLAIN) else _name(each) for each in args]
-        return ", ".join(shown)
+    if not all(id(type(each)) in _PLAIN for each in args):  # printing them would run code of theirs
+        return ", ".join(str(each) if id(type(each)) in _PLAIN else f"<{type_name_of(type(each))}>" for each in args)
     for owner in type.__dict__["__mro__"].__get__(type(error)):
         found = type.__dict__["__dict__"].__get__(owner).get("__str__")
         if found is None:
             continue
-        is_python = module_of(owner).partition(".")[0] in sys.stdlib_module_names and _stands_there(owner)
+        module = sys.modules.get(module_of(owner))
+        is_python = module_of(owner).partition(".")[0] in sys.stdlib_module_names and module is not None
+        is_python = is_python and vars(module).get(type_name_of(owner)) is owner
         if type(found) is type(BaseException.__str__) or (
             type(found) is FunctionType and (is_python or is_known(owner))
         ):
@@ -45,15 +45,6 @@ def message_of(error: BaseException) -> str:
 def traceback_of(error: BaseException, *, messages: bool = True) -> str:
     """Return the traceback of *error* and of its causes; without *messages* only types and frames, without notes."""
     return "".join(_chain(error, 0, messages=messages))
-
-
-def _name(value: object) -> str:
-    return f"<{type_name_of(type(value))}>"
-
-
-def _stands_there(kind: type[Any]) -> bool:
-    module = sys.modules.get(module_of(kind))
-    return module is not None and vars(module).get(type_name_of(kind)) is kind
 
 
 def _chain(error: BaseException, depth: int, *, messages: bool) -> list[str]:
@@ -75,16 +66,13 @@ def _one(error: BaseException, depth: int, *, messages: bool) -> list[str]:
     frames = traceback.format_tb(_own["__traceback__"].__get__(error), limit=-_FRAMES)
     name, message = full_name_of(type(error)), message_of(error) if messages else ""
     lines = ["Traceback (most recent call last):\n"] if frames else []
-    lines += [*frames, f"{name}: {message}\n" if message else f"{name}\n", *(_notes(error) if messages else ())]
+    lines += [*frames, f"{name}: {message}\n" if message else f"{name}\n"]
+    get = getter(error) if messages else None
+    notes = items_of(None if get is None else get("__notes__"), _LINKS) or ()
+    lines += [f"{note}\n" for note in notes if type(note) is str]
     if _GROUP is not None and issubclass(type(error), _GROUP) and depth < _LINKS:
         exceptions = cast("Any", vars(_GROUP)["exceptions"])
         members = cast("Sequence[BaseException]", exceptions.__get__(error))
         for number, member in enumerate(members[:_LINKS], 1):
             lines += [f"---------------- {number} ----------------\n", *_chain(member, depth + 1, messages=messages)]
     return lines
-
-
-def _notes(error: BaseException) -> list[str]:
-    get = getter(error)
-    notes = items_of(None if get is None else get("__notes__"), _LINKS) or ()
-    return [f"{note}\n" for note in notes if type(note) is str]

@@ -215,7 +215,7 @@ def _observed(call: Invocation, result: Any) -> Any:
     elif kind is _GENERATOR and result.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE:
         driver = _finishing(call, result)
     elif kind is _GENERATOR or kind is _ASYNC_GENERATOR:
-        call.streams()
+        call.is_stream = True
         driver = _drive_generator(call, result) if kind is _GENERATOR else _drive_async_generator(call, result)
     if driver is not None:
         driver.__name__, driver.__qualname__ = result.__name__, result.__qualname__
@@ -225,15 +225,15 @@ def _observed(call: Invocation, result: Any) -> Any:
         result.add_done_callback(partial(_on_future, call))
         return result
     if holds_stream(result):
-        call.returned(result)
+        call.result = result
         result.response_gen = _settle(call, result.response_gen)
         return result
     if is_late(result):
-        call.returned(result)
-        call.streams()
+        call.result = result
+        call.is_stream = True
         return ObservedResponse(result, partial(_settle, call))
     if shape_of(own_kind).is_stream:
-        call.streams()
+        call.is_stream = True
         return observed_stream(result, call)
     return None
 

@@ -33,8 +33,8 @@ class Invocation:
     """
 
     __slots__ = (
-        "_first", "_is_over", "_is_stream", "_last", "_recorder", "_result", "_token", "_wait", "_wait_before_last",
-        "_yielded", "current",
+        "_first", "_is_over", "_last", "_recorder", "_token", "_wait", "_wait_before_last", "_yielded", "current",
+        "is_stream", "result",
     )  # fmt: skip
 
     def __init__(self, recorder: StepRecorder) -> None:
@@ -48,8 +48,10 @@ class Invocation:
         """Seconds that the reader took between pieces, in all and before the last piece."""
         self._wait_before_last = 0.0
         self._is_over = False
-        self._is_stream = False
-        self._result: object = None
+        self.is_stream = False
+        """Whether the function returned a stream, whose pieces are recorded."""
+        self.result: object = None
+        """Object that contains the stream, to be recorded when the stream ends."""
         self._token: Any = None
 
     def begin(self) -> None:
@@ -87,14 +89,6 @@ class Invocation:
         except Exception as error:
             faults.record("stream piece", error)
 
-    def streams(self) -> None:
-        """Note that the function returned a stream, whose pieces are recorded."""
-        self._is_stream = True
-
-    def returned(self, result: object) -> None:
-        """Keep *result*, an object that contains the stream: it is recorded when the stream ends."""
-        self._result = result
-
     def done(self, value: object) -> None:
         """End the run: the function returned *value*, or the stream is exhausted."""
         self._end(value, None, abandoned=False)
@@ -124,8 +118,8 @@ class Invocation:
                 last_s=None if self._last is None else self._last - began,
                 consumer_wait_s=self._wait_before_last,
             )
-            result = self._result if value is None else value
-            self._recorder.end(result, error, timing=timing, abandoned=abandoned, streamed=self._is_stream)
+            result = self.result if value is None else value
+            self._recorder.end(result, error, timing=timing, abandoned=abandoned, streamed=self.is_stream)
         except Exception as fault:
             faults.record("end", fault)
 
@@ -142,7 +136,10 @@ def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generat
     An attach around an `await` would leave the context attached across suspensions, and fail to detach it when the
     coroutine is resumed elsewhere: another thread, another `contextvars.Context`.
     """
-    iterator: Any = awaitable if type(awaitable) is _COROUTINE else _iterator(awaitable)
+    iterator: Any = awaitable
+    if not isinstance(awaitable, _COROUTINE):
+        iterator = awaitable.__await__()
+        iterator = iterator if hasattr(iterator, "send") else _await(awaitable)
     resume: Callable[[Any], Any] = iterator.send
     given: Any = None
     while True:
@@ -175,11 +172,6 @@ def _close(iterator: Any, leaving: GeneratorExit) -> NoReturn:
     if close is not None:
         close()
     raise leaving
-
-
-def _iterator(awaitable: Awaitable[Any]) -> Any:
-    iterator: Any = awaitable if isinstance(awaitable, _COROUTINE) else awaitable.__await__()
-    return iterator if hasattr(iterator, "send") else _await(awaitable)
 
 
 async def _await(awaitable: Awaitable[Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from opentelemetry.context import Context, create_key, get_current
 from opentelemetry.trace import get_current_span
 
-from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, warn_not_found
+from ragtrace.capture import AnswerStream, find_answer, find_documents, warn_not_found
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
 from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
@@ -285,7 +285,12 @@ class StepRecorder:
         step.end_ns, step.timing, step.streamed, step.abandoned = time_ns(), timing, streamed, abandoned
         try:
             if error is not None:
-                step.error = _error_record(error, messages=self._runtime.writer.shows_content)
+                shows_content = self._runtime.writer.shows_content
+                message, stacktrace = "" if shows_content else None, ""
+                with guarded("text of an exception"):
+                    message = message_of(error) if shows_content else None
+                    stacktrace = traceback_of(error, messages=shows_content)[-_STACKTRACE_CHARS:]
+                step.error = ErrorRecord(full_name_of(type(error)), message, stacktrace)
             if error is None or step.kind != "retrieve" or self._pieces:
                 self._keep_result(value, streamed=streamed)
         except Exception as fault:
@@ -398,8 +403,16 @@ class StepRecorder:
         elif step.kind == "generate":
             step.answer_found = True  # the model gave none
         for found in (returned, streamed):  # the streamed text is the answer; the object around it may have the sources
-            if found is not None:
-                _take_answer(step, found)
+            if found is None:
+                continue
+            step.answer = found.text if found.text is not None else step.answer
+            step.response_model = found.model or step.response_model
+            step.response_id = found.response_id or step.response_id
+            step.finish_reasons = found.finish_reasons or step.finish_reasons
+            if found.input_tokens is not None or found.output_tokens is not None:
+                step.usage = Usage(found.input_tokens, found.output_tokens)
+            step.cut_chars += found.cut_chars
+            step.documents = found.documents if step.documents is None else step.documents
         if step.kind == "generate":
             is_missing = returned is None and streamed is None
         else:  # neither in what the root of the call returned nor in any generation inside it
@@ -408,28 +421,6 @@ class StepRecorder:
             is_missing = is_missing and all(each.kind != "generate" for each in others)
         if is_missing and step.error is None:
             warn_not_found("answer", spec.arguments.function_name, value)
-
-
-def _take_answer(step: Step, found: Answer) -> None:
-    step.answer = found.text if found.text is not None else step.answer
-    step.response_model = found.model or step.response_model
-    step.response_id = found.response_id or step.response_id
-    step.finish_reasons = found.finish_reasons or step.finish_reasons
-    if found.input_tokens is not None or found.output_tokens is not None:
-        step.usage = Usage(found.input_tokens, found.output_tokens)
-    step.cut_chars += found.cut_chars
-    if step.documents is None:
-        step.documents = found.documents
-
-
-def _error_record(error: BaseException, *, messages: bool) -> ErrorRecord:
-    """Return *error* as text; without *messages* only with the types and frames of it and of its causes."""
-    message = "" if messages else None
-    stacktrace = ""
-    with guarded("text of an exception"):
-        message = message_of(error) if messages else None
-        stacktrace = traceback_of(error, messages=messages)[-_STACKTRACE_CHARS:]
-    return ErrorRecord(full_name_of(type(error)), message, stacktrace)
 
 
 def _frozen(value: Any) -> Any:

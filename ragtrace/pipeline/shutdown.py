@@ -19,7 +19,7 @@ from ragtrace.telemetry.export.after_fork import SPANS
 from ragtrace.telemetry.export.providers import Telemetry
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, TraceFlags
+    from opentelemetry.trace import TraceFlags
 
     from ragtrace.pipeline.processor import WorkItem
 
@@ -142,8 +142,15 @@ class Drain:
         interrupt: BaseException | None = None
         until = budget.deadline + _GRACE_SECONDS
         while not self._over and monotonic() < until:
-            raised = self._wait(budget, until)
-            if raised is not None:
+            try:
+                if self._turns and self._worker.on_its_thread:  # for which the drain would have to wait
+                    self._run(budget)
+                elif self._turns:
+                    start(partial(self._run, budget))
+                # No lock: a signal handler that runs here may end up here, too.
+                while not self._over and monotonic() < until:
+                    sleep(_PAUSE_SECONDS)
+            except BaseException as raised:  # noqa: PERF203  # every interrupt is waited out
                 interrupt = interrupt or raised
                 (self._budget or budget).cut_short()
                 self._worker.cut_short()
@@ -152,27 +159,10 @@ class Drain:
             raise interrupt
         return self._complete
 
-    def _wait(self, budget: ShutdownBudget, until: float) -> BaseException | None:
-        """Begin the drain and wait until the monotonic time *until*; return what a signal handler raised meanwhile."""
-        try:
-            self._begin(budget)
-            # No lock: a signal handler that runs here may end up here, too.
-            while not self._over and monotonic() < until:
-                sleep(_PAUSE_SECONDS)
-        except BaseException as error:
-            return error
-        return None
-
     def reset_after_fork(self) -> None:
         """Count a drain that the parent had begun as over."""
         if not self._turns:
             self._over, self._complete = True, True
-
-    def _begin(self, budget: ShutdownBudget) -> None:
-        if self._turns and self._worker.on_its_thread:  # for which the drain would have to wait
-            self._run(budget)
-        elif self._turns:
-            start(partial(self._run, budget))
 
     def _run(self, budget: ShutdownBudget) -> None:
         try:
@@ -246,13 +236,12 @@ def _lose(items: list[WorkItem], count: int, export: SpanExport) -> None:
 def _is_exported(item: WorkItem) -> bool:
     """Return whether the span of *item* would be exported."""
     span = item.step.span
-    return not item.step.written and span is not None and _flags(span).sampled
-
-
-def _flags(span: Span) -> TraceFlags:
-    """Return the trace flags of *span*; for ragtrace's own spans without building a span context."""
+    if item.step.written or span is None:
+        return False
+    # The context of a fast span is not built for this: the collector of cycles would go through thousands of them.
     trace: Any = getattr(span, "trace", None)
-    return trace[1] if isinstance(trace, tuple) else span.get_span_context().trace_flags  # pyright: ignore[reportUnknownVariableType]
+    flags: TraceFlags = trace[1] if isinstance(trace, tuple) else span.get_span_context().trace_flags
+    return flags.sampled
 
 
 def count_losses(telemetry: Telemetry, dropped_spans: int) -> Mapping[tuple[str, str], int]:

@@ -391,7 +391,8 @@ def _evaluators(
     names = settings.metrics
     meant, named = requested_metrics(None if names is None else [by_name.get(name) or name for name in names])
     if names is None:
-        meant = tuple(metric for metric in (*meant, *_known(watched)) if metric.needs)
+        known = filter(None, map(registry.find, watched))  # `Alerting` complains of unknown names
+        meant = tuple(metric for metric in (*meant, *known) if metric.needs)
     chosen: list[Evaluator | None] = []
     # Whatever screen gives a consistency, its scores are compared with the baseline.
     usual = (names is None or ALL in names) and screen is not None and screen.offers(consistency)
@@ -406,11 +407,6 @@ def _evaluators(
                 f"Leave it out, or configure a judge that offers it. Offered now: {offered_metric_names(screen, judge)}"
             )
     return Evaluators(*chosen)
-
-
-def _known(names: Sequence[str]) -> list[Metric]:
-    """Return the metrics of *names*; unknown names are left to `Alerting`, which complains of them."""
-    return [metric for name in names if (metric := registry.find(name)) is not None]
 
 
 def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], learner: Learner) -> Evaluator:

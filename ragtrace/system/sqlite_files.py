@@ -44,7 +44,8 @@ class ForkGate:
     def __init__(self, patience: float = _FORK_SECONDS) -> None:
         self._patience = patience
         self._thread = threading.local()
-        self._connections: set[ForkSafeConnection] = set()
+        self.connections: set[ForkSafeConnection] = set()
+        """Open connections, which are closed before a fork."""
         self._open(passable=True)
 
     def _open(self, *, passable: bool) -> None:
@@ -60,7 +61,13 @@ class ForkGate:
         """
         depth: int = getattr(self._thread, "depth", 0)
         if not depth:
-            self._enter()
+            with self._changed:
+                if not self._passable:
+                    import sqlite3
+
+                    raise sqlite3.OperationalError("this process was forked while SQLite was in use, and cannot use it")
+                self._changed.wait_for(lambda: not self._forking)
+                self._inside += 1
         self._thread.depth = depth + 1
         try:
             yield
@@ -71,40 +78,23 @@ class ForkGate:
                     self._inside -= 1
                     self._changed.notify_all()
 
-    def _enter(self) -> None:
-        with self._changed:
-            if not self._passable:
-                import sqlite3
-
-                raise sqlite3.OperationalError("this process was forked while SQLite was in use, and cannot use it")
-            self._changed.wait_for(lambda: not self._forking)
-            self._inside += 1
-
     def before_fork(self) -> None:
         """Keep further threads out and wait for those inside; the lock is held until `after_fork`."""
         self._changed.acquire()
         self._forking = True
         own = int(getattr(self._thread, "depth", 0) > 0)
         if self._changed.wait_for(lambda: self._inside <= own, timeout=self._patience) and not own:
-            for connection in tuple(self._connections):
+            for connection in tuple(self.connections):
                 connection.close_for_fork()
 
     def after_fork(self, *, child: bool) -> None:
         """Let threads in again; in a *child* only if no thread was inside and no connection is open."""
         if child:
-            self._open(passable=self._passable and self._inside == 0 and not self._connections)
+            self._open(passable=self._passable and self._inside == 0 and not self.connections)
             return
         self._forking = False
         self._changed.notify_all()
         self._changed.release()
-
-    def add(self, connection: ForkSafeConnection) -> None:
-        """Close *connection* before the next fork."""
-        self._connections.add(connection)
-
-    def discard(self, connection: ForkSafeConnection) -> None:
-        """Forget *connection*, which has been closed."""
-        self._connections.discard(connection)
 
 
 @cache
@@ -145,7 +135,7 @@ class ForkSafeConnection:
         with using_sqlite():
             if self._database is None:
                 self._database = self._connect()
-                _fork_gate().add(self)
+                _fork_gate().connections.add(self)
             yield self._database
 
     def close(self) -> None:
@@ -167,7 +157,7 @@ class ForkSafeConnection:
         if self._database is not None:
             self._database.close()
             self._database = None
-            _fork_gate().discard(self)
+            _fork_gate().connections.discard(self)
 
 
 class SQLiteFile:
