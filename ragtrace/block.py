@@ -18,7 +18,7 @@ from ragtrace.system.faults import faults, guarded
 
 
 class CallBlock:
-    """One RAG call as a block: given what was retrieved and answered, it is traced and scored like a decorated one.
+    """Context manager of one RAG call, which is traced and scored like the call of a decorated function.
 
     Use with `with` or `async with`. An exception in the block is recorded and goes on.
     """

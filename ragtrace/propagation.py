@@ -1,4 +1,4 @@
-"""Takes the current call into a thread pool that does not carry the context by itself."""
+"""`carry`: passes the current call on to a thread pool that does not copy the context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
-    """Bind *function* to the call that is current now, for `ThreadPoolExecutor` and other bare threads.
+    """Return *function* bound to the current call, for `ThreadPoolExecutor` and other threads without its context.
 
     `asyncio.create_task`, `asyncio.to_thread` and OpenTelemetry's threading instrumentation carry the context
     themselves. The result may be called several times, and by several threads at once.

@@ -99,7 +99,7 @@ def find_answer(value: object) -> Answer | None:
 
 
 def _read(value: object, answer: Answer, depth: int) -> bool:
-    """Fill *answer* from *value*; False if there is no answer in it."""
+    """Fill *answer* from *value*; return False if *value* holds no answer."""
     answer.budget.left -= 1
     if depth > MAX_DEPTH or answer.budget.left < 0:
         return False
@@ -250,7 +250,7 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
 
 
 def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
-    """Read (answer, documents), (answer, confidence) ...: exactly one item is an answer."""
+    """Read a tuple of which exactly one item is an answer, such as (answer, documents)."""
     items = items_of(value, 8) or []
     rest = [item for item in items if item is not None and number_of(item) is None and not is_list(item)]
     if len(rest) != 1 or not _read(rest[0], answer, depth + 1):
@@ -288,7 +288,7 @@ def _read_own_facts(get: Get, answer: Answer) -> None:
 
 
 def _read_usage(usage: object, answer: Answer) -> None:
-    """Read the token counts of *usage*; the last report of a stream counts."""
+    """Read the token counts in *usage*; of the reports in a stream the last one counts."""
     get = None if usage is None else getter(usage)
     if get is None:
         return
@@ -323,7 +323,7 @@ class AnswerStream:
         """Type name of the first piece that was not understood."""
 
     def add(self, piece: object) -> bool:
-        """Take in one piece; return whether it carried text of the answer. Never raises."""
+        """Add one piece of the stream; return whether it carried text of the answer. Never raises."""
         if type(piece) is str:
             text = piece
         else:
@@ -396,7 +396,7 @@ def _is_server_sent_events(text: str) -> bool:
 
 
 def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
-    """Return the text in *piece*, and put into *answer* what else it says.
+    """Return the text of one stream piece, and add model, usage and documents that it carries to *answer*.
 
     Args:
         piece: anything but str and bytes.
@@ -458,12 +458,12 @@ def _delta_text(look: Get, answer: Answer) -> str | None:
     if type(content) is str and content:
         return content
     if (calls := get("tool_calls")) is not None:
-        answer.tool_calls += _started(calls, "id")
+        answer.tool_calls += _new_tool_calls(calls, "id")
     return text_of(get("refusal")) or parts_text(content, "") or ""
 
 
-def _started(calls: object, name: str) -> int:
-    """Return how many tool calls begin in this piece: later pieces of a call leave its id or name out."""
+def _new_tool_calls(calls: object, name: str) -> int:
+    """Return the number of tool calls that begin in this piece: later pieces of a call lack its id or name."""
     getters = [getter(call) for call in items_of(calls, _MAX_CHOICES) or ()]
     return sum(get is not None and get(name) is not None for get in getters)
 
@@ -510,7 +510,7 @@ def _message_text(piece: object, get: Get, answer: Answer, seen_chars: int) -> s
     text = content if type(content) is str else parts_text(content, "") or first(get, field_names.PIECE, text_of)
     if text:
         return text
-    started = _started(get("tool_call_chunks"), "name") or _started(get("tool_calls"), "tool_name")
+    started = _new_tool_calls(get("tool_call_chunks"), "name") or _new_tool_calls(get("tool_calls"), "tool_name")
     answer.tool_calls += started
     if text is None and answer.documents is None:
         answer.documents = _documents_beside(get, answer)

@@ -185,7 +185,7 @@ class Parameter:
     default: object = _NONE
 
     def value(self, args: Sequence[object], kwargs: Mapping[str, object], shift: int) -> object:
-        """Return the value in a call; `_NONE` if the call gives none and there is no default."""
+        """Return the argument's value in a call, else the default; `_NONE` if there is neither."""
         if self.index is not None and 0 <= self.index - shift < len(args):
             return args[self.index - shift]
         return kwargs.get(self.name, self.default)
@@ -250,7 +250,7 @@ class FunctionArguments:
     def extract(
         self, args: Sequence[object], kwargs: Mapping[str, object], bound: bool, *, is_frozen: bool = False
     ) -> ExtractedArguments:
-        """Return what one call's arguments hold. Never raises.
+        """Return query, documents and settings found in the arguments of one call. Never raises.
 
         Args:
             args: positional arguments.
@@ -405,7 +405,7 @@ def unwrap(function: Any) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """Return a name of low cardinality for any callable: no address, no `<locals>`."""
+    """Return the qualified name of any callable, without addresses and `<locals>`."""
     function = unwrap(function)
     name: object = None
     with suppress(Exception):  # of an object that answers for its attributes itself
@@ -415,7 +415,7 @@ def name_of(function: Any) -> str:
 
 
 def _signature_owner(function: object) -> tuple[Any, bool]:
-    """Return the function whose signature counts, and whether its first parameter is never among the arguments."""
+    """Return the callable to take the signature from, and whether its first parameter is bound already."""
     if isinstance(function, (staticmethod, classmethod)):
         return cast(Any, function).__func__, False
     if isinstance(function, MethodType):
@@ -444,7 +444,7 @@ def _parameters(function: Any) -> tuple[dict[str, Parameter], bool]:
 
 
 def _parameters_of_code(function: Any) -> list[inspect.Parameter]:
-    """Return the parameters by the compiled function alone."""
+    """Return the parameters that the code object of *function* declares; for functions without a signature."""
     function = inspect.unwrap(function)
     code: Any = getattr(function, "__code__", None)
     if code is None:

@@ -54,7 +54,7 @@ _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
 
 
 def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[Document, ...] | None:
-    """Return the documents in *value*, in its order, duplicates kept. Never raises.
+    """Return the documents in *value*, in their order, with duplicates. Never raises.
 
     Args:
         value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
@@ -96,7 +96,7 @@ def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
 
 
 def document(text: str, id_: str | None = None, score: float | None = None) -> Document:
-    """Return a `Document` with these fields."""
+    """Return a new `Document` with the given text, id and score."""
     # The __init__ of a frozen dataclass takes twice as long, and this runs for every passage on the request path.
     made: Document = _new(Document)
     _set_text(made, text)
@@ -252,7 +252,7 @@ class _Search:
         self.unread: str | None = None
 
     def read_result(self, value: object) -> bool:
-        """Read what a function returned; False if nothing in it was understood."""
+        """Search the value that a function returned; return False if it has a form that cannot be read."""
         kind = type(value)
         if kind is list:
             return self._read_list(value, 0)
@@ -357,7 +357,7 @@ class _Search:
         return self._read_list(value, depth)
 
     def _read_scored(self, value: object, score: float, depth: int) -> bool:
-        """Read the document of a pair with its score."""
+        """Read the document of a (document, score) pair."""
         if depth > MAX_DEPTH or not self._may_search():
             return False
         start = len(self.found)
@@ -423,7 +423,7 @@ class _Search:
         return understood
 
     def warn_of_missed(self) -> None:
-        """Log once what was left out of the documents found."""
+        """Log once which documents were cut off or could not be read."""
         if not self.found:
             return
         if self.is_cut:
@@ -471,7 +471,7 @@ def _metadata(get: Get) -> Get:
 
 
 def _first_list(get: Get, list_names: tuple[str, ...]) -> list[object] | None:
-    """Return the first list under one of *list_names*, out of a list around it (Chroma answers several queries)."""
+    """Return the first list under one of *list_names*; of a list of lists, as Chroma returns it, its first list."""
     for name in list_names:
         items = items_of(get(name), MAX_DOCUMENTS)
         if items:

@@ -181,7 +181,7 @@ def is_known(cls: type[Any]) -> bool:
 
 
 def shape_of(cls: type[Any]) -> Shape:
-    """Return how instances of *cls* can be read."""
+    """Return the `Shape` of the class *cls*: which fields of its instances can be read safely."""
     known = _shapes.get(id(cls))
     if known is None:
         if len(_shapes) >= _MAX_SHAPES:
@@ -268,7 +268,7 @@ def _is_number(cls: type[Any]) -> bool:
 
 
 def _computed_fields(cls: type[Any]) -> tuple[dict[str, Any], bool]:
-    """Return what can be read besides the instance's dictionary, and whether some property cannot be read."""
+    """Return the slots and properties that can be read safely, and whether there are properties that cannot."""
     computed: dict[str, Any] = {}
     is_foreign = False
     known = is_known(cls)
@@ -417,7 +417,7 @@ def _object_getter(value: object, shape: Shape) -> Get | None:
 
 
 def _field(value: object, get: Get | None, computed: Mapping[str, Any], name: str) -> object:
-    """Return the field *name* by *get*, else by its descriptor or path in *computed*."""
+    """Return the field *name* of *value*: by *get*, else by its descriptor or path in *computed*."""
     found = None if get is None else get(name)
     how = computed.get(name)
     if found is not None or how is None:
@@ -474,7 +474,7 @@ def is_list(value: object) -> TypeGuard[list[object]]:
 
 
 def last_items(value: object, limit: int) -> list[object] | None:
-    """Return the last *limit* items of a list or sequence, last first; None as for `items_of`."""
+    """Return the last *limit* items of a list or sequence, last first; None for other values."""
     plain: Any = value
     kind = type(value)
     if kind is list or kind is tuple:
@@ -594,7 +594,7 @@ def is_role_and_text(message: object, roles: frozenset[str]) -> bool:
 
 
 def describe(value: object) -> str:
-    """Return the type of *value*, and of its first item if it is a list or a tuple."""
+    """Return the type name of *value*, with that of its first item if it is a list or a tuple."""
     kind = type(value)
     items: Any = value if kind is list or kind is tuple else ()
     return f"{type_name_of(kind)} of {type_name_of(type(items[0]))}" if items else type_name_of(kind)

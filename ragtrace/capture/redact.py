@@ -25,7 +25,7 @@ _IDS: Final = ("conversation_id", "user_id")
 
 
 class Redacted(NamedTuple):
-    """Text that may leave the process."""
+    """Redacted text, and the number of characters cut off its end."""
 
     text: str
     cut_chars: int = 0
@@ -116,7 +116,7 @@ class Redact:
         return kept if len(text) <= limit and len(kept) <= limit else kept[max(MARGIN_CHARS, len(kept) - limit) :]
 
     def id(self, value: str) -> str:
-        """Return what may be kept of the conversation or user id *value*. Never raises."""
+        """Return the conversation or user id *value* as `ids` rewrites it. Never raises."""
         try:
             return encodable(value) if self.ids is None else _checked(self.ids(value))
         except Exception as error:
@@ -124,7 +124,7 @@ class Redact:
             return FAILED
 
     def message(self, error: BaseException) -> str:
-        """Return what may be logged of the message of *error*: it may carry the texts of a call."""
+        """Return the message of *error* for the log, redacted: it may quote the texts of a call."""
         return self._redacted(str(error)).text if self.has_rules else str(error)
 
     def documents(self, found: Sequence[Document]) -> tuple[Document, ...]:

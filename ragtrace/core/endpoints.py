@@ -1,4 +1,4 @@
-"""Addresses that exporters send to or serve, which `ragtrace doctor` checks."""
+"""Addresses of backends and metrics pages, which `ragtrace doctor` checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions that a user of ragtrace can meet."""
+"""Exceptions that ragtrace raises, or that judges raise."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Tally:
 
     @property
     def settled(self) -> int:
-        """Calls with an outcome."""
+        """Number of calls with an outcome."""
         reasons = (self.sampled_out, self.failed, self.dropped)
         return self.scored + self.partial + sum(sum(counts.values()) for counts in reasons)
 
@@ -74,7 +74,7 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Outcomes of all calls so far, of one moment."""
+    """Snapshot of the outcomes of all calls so far."""
 
     evaluators: Mapping[str, Tally]
     """By evaluator id."""
@@ -110,7 +110,7 @@ class Stats:
 
     @property
     def sampled_out(self) -> Mapping[str, int]:
-        """Evaluations that policy left out, by reason."""
+        """Evaluations that sampling left out, by reason."""
         return self._by_reason("sampled_out")
 
     @property
@@ -140,7 +140,7 @@ class _Account:
 
 
 class Ledger:
-    """Counts of all evaluators and workflows, which balance at every moment."""
+    """Accounts of all evaluators and workflows: every call offered is pending or has one outcome."""
 
     def __init__(self) -> None:
         self.reset()

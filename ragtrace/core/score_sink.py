@@ -37,7 +37,7 @@ class ScoreRecord:
 
 
 class Refusal(NamedTuple):
-    """Why a receiver did not take an item, and whether it may take it later."""
+    """Refusal of an item by a receiver: the reason, and whether the item may be sent again."""
 
     reason: str
     """One word for the counts: `unavailable`, `unknown_trace`, `unauthorized`, `too_large`, `refused` ..."""

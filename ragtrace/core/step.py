@@ -55,7 +55,7 @@ class DeferredReading(Protocol):
     """Arguments and result of a step, kept unread while the application waited."""
 
     def read(self) -> None:
-        """Put what the arguments and the result say onto the step."""
+        """Fill the step from the arguments and the result."""
         ...
 
     def clear(self) -> None:
@@ -176,7 +176,7 @@ class Step:
 
     @property
     def span_context(self) -> SpanContext | None:
-        """Return the identity of its span; None before the span began."""
+        """Return the context of the step's span; None before the span began."""
         return None if self.span is None else self.span.get_span_context()
 
     def inside(self, kind: StepKind) -> bool:
@@ -208,7 +208,7 @@ class CallBuilder:
     """Retrievals outside the call, under the same parent span, that had ended when it began."""
 
     def close(self) -> None:
-        """Drop the steps, which lead back to the builder, when the call has been scored or dropped.
+        """Drop the steps when the call has been scored or dropped: they refer back to the builder.
 
         A task that outlives the call and still runs inside it finds a root that has ended.
         """
@@ -244,13 +244,13 @@ class CallBuilder:
         )
 
     def show_contexts(self) -> None:
-        """Put the contexts on the root if no span of a retrieval shows them: a reviewer must see what was judged."""
+        """Put the contexts on the root step if no retrieval span shows them: a reviewer must see what was judged."""
         shown = any(step.kind == "retrieve" and step.documents is not None for step in (*self.steps, *self.orphans))
         if not shown:
             self.root.contexts_here = self.build().contexts
 
     def _contexts(self, final: Step, ended: list[Step]) -> tuple[Document, ...] | None:
-        """Return what the final generation was given; else what the root says it used; else what was retrieved."""
+        """Return what the final generation was given, else what the root says it used, else what was retrieved."""
         for step in (final, self.root):
             # An answer object may have a list of sources that nobody filled, as LlamaIndex's have.
             if step.documents is not None and step.kind != "retrieve" and (step.documents or step.kind != "trace"):
@@ -271,7 +271,7 @@ def _first(*values: str | None) -> str | None:
 
 
 def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...] | None:
-    """Return the conversation that *step* was given, with this question and answer; None if it has no earlier turn."""
+    """Return the turns in the prompt of *step*, with this question and answer; None if there is no earlier turn."""
     prompt = step.prompt
     if prompt is None or prompt.is_cut:
         return None

@@ -175,7 +175,7 @@ _LINE_CHARS: Final = 40
 
 
 def _start(text: str | None) -> str:
-    """Return the beginning of *text*, for one line."""
+    """Return the first 40 characters of *text*, quoted."""
     return repr(text if text is None or len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]}...")
 
 
@@ -378,7 +378,7 @@ class Probed(Protocol):
     """Judge whose backend `ragtrace.doctor` can check."""
 
     async def probe(self) -> str:
-        """Return what answered and how, without secrets: "gpt-4o-mini at https://... with a JSON schema".
+        """Check the backend and return what answered, without secrets: "gpt-4o-mini at https://... with a JSON schema".
 
         Called on the event loop that `judge` runs on, within a few seconds. A failure is a `JudgeError`, or any other
         exception; its text is shown.

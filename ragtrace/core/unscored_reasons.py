@@ -1,4 +1,4 @@
-"""Why there is no score: every status and its reasons."""
+"""Reasons for a missing score, grouped by status."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Conversations:
         return len(self._open)
 
     def follow(self, call: RagCall) -> RagCall:
-        """Return *call* with all turns of its conversation up to its answer, and keep them for the next call.
+        """Add *call* to its conversation; return it with all turns of the conversation up to its answer.
 
         A call without a conversation id, or that brings its turns, is returned as it is.
         """

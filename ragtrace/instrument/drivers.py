@@ -97,7 +97,7 @@ async def _drive_coroutine(recorder: StepRecorder, wrapped: Any, args: tuple[Any
 
 
 async def _drive_awaitable(call: Invocation, awaitable: Awaitable[Any]) -> Any:
-    """Await what a plain function returned."""
+    """Await what a plain function returned, and end *call* with the result."""
     try:
         result = await steps(call, awaitable)
     except BaseException as error:

@@ -208,7 +208,7 @@ class StepRecorder:
         return self._runtime.writer.start_attributes(self.step)
 
     def _drop(self, span: Span, outside: Context) -> Context:
-        """Return a context below which nothing is recorded, as the head sampler decided."""
+        """Return a context in which nothing is recorded, because the head sampler dropped the trace."""
         self.clear()
         self.step.clear_texts()
         self._is_dropped = True
@@ -216,7 +216,7 @@ class StepRecorder:
         return Context({**outside, SPAN_KEY: span, FRAME: DroppedTrace(span)})
 
     def _place(self, outside: Context) -> bool:
-        """Join the enclosing call, or open a new one and return True; a retrieval outside any call is an orphan."""
+        """Add the step to the enclosing call, or open a call and return True; else it is an orphaned retrieval."""
         step = self.step
         if FRAME in outside and (recorder := current_recorder(outside)) is not None:
             step.parent, builder = recorder.step, recorder.call_builder

@@ -108,7 +108,7 @@ class WorkItem:
 
     @property
     def bytes(self) -> int:
-        """Bytes that the item keeps alive; those of a deferred step count with its own item or, later, its call."""
+        """Bytes of memory that the item keeps alive, with its call's deferred steps and their written texts."""
         total = _ITEM_BYTES + self.step.text_bytes()
         if self.is_call and self.builder is not None:
             for step in (*self.builder.steps, *self.builder.orphans):
@@ -338,7 +338,7 @@ class CallProcessor:
                 faults.record("attaching scores", error)
 
     def _interrupt(self, work: WorkItem) -> str:
-        """Note that the scoring of *work* was broken off; return the status for its span."""
+        """Remember that the shutdown interrupted the scoring of *work*; return the status for its span."""
         if self._spooling is None or not self._worker.closed:
             self.settle_open(work, "dropped", "shutdown")
             return semconv.STATUS_DROPPED
@@ -386,7 +386,7 @@ class CallProcessor:
         ends: dict[WorkItem, tuple[Outcome, str]],
         until: float,
     ) -> None:
-        """Store calls some at a time, and note in *ends* what became of each."""
+        """Store calls in the spool in batches, and put the outcome of each into *ends*."""
         left = [work for work in claimed if work.spooled is None][::-1]
         with spooling.kept_open():
             while left:
@@ -431,7 +431,7 @@ class CallProcessor:
     async def _evaluate(
         self, work: WorkItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> SamplingDecision | None:
-        """Append to *evaluations*; return the sampling decision about the judge, None if there was none to take."""
+        """Append the evaluations of *call* to *evaluations*; return the sampler's decision, None if it made none."""
         end = self._end_without_scores(call)
         if end is not None:
             self.settle_open(work, *end)
@@ -469,7 +469,7 @@ class CallProcessor:
         return decision
 
     def _turn_away(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
-        """Count a call that the judge was to see as dropped: too many wait for the judge already."""
+        """Count a sampled call as dropped because too many calls wait for the judge already."""
         work.dropped = "queue_full"
         self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
         faults.warn_once(
@@ -481,7 +481,7 @@ class CallProcessor:
         )
 
     def _skip(self, call: RagCall) -> str:
-        """Return why no evaluator is to see *call*; empty if they are."""
+        """Return the reason why *call* is not to be scored; empty if it is to be scored."""
         if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
             return "head_dropped"
         # The application failed before there was an answer: that is on its span, and says nothing about the answer.

@@ -81,7 +81,7 @@ class ShutdownBudget:
         self._latest = min(self._latest, now + _INTERRUPTED_SECONDS + _OVERTIME_SECONDS)
 
     def left(self, *, reserved: float = 0.0) -> float:
-        """Return the seconds that the next step may take, if *reserved* remain; a moment even after the deadline."""
+        """Return the seconds that the next step may take if *reserved* are kept for later; at least a moment."""
         now = monotonic()
         return max(0.0, self.deadline - reserved - now, min(AT_LEAST_SECONDS, self._latest - now))
 
@@ -130,11 +130,11 @@ class Drain:
 
     @property
     def over(self) -> bool:
-        """Whether the drain has come to its end."""
+        """Whether the drain has ended."""
         return self._over
 
     def run(self, budget: ShutdownBudget) -> bool:
-        """Begin the drain, unless it has begun, and wait until it or the budget is over; return if nothing was lost.
+        """Begin the drain, unless it has begun, and wait for it within the budget; return whether nothing was lost.
 
         Raises:
             BaseException: what a signal handler raised meanwhile.
@@ -160,7 +160,7 @@ class Drain:
         return self._complete
 
     def reset_after_fork(self) -> None:
-        """Count a drain that the parent had begun as over."""
+        """Count a drain that was running in the parent process as ended."""
         if not self._turns:
             self._over, self._complete = True, True
 
@@ -214,7 +214,7 @@ def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: 
 
 @contextmanager
 def garbage_collection_disabled() -> Generator[None, None, None]:
-    """Disable the collector of cycles while the block runs: over thousands of calls it takes a quarter of a second."""
+    """Disable the garbage collector while the block runs: over thousands of calls it takes a quarter of a second."""
     enabled = gc.isenabled()
     gc.disable()
     try:

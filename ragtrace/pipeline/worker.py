@@ -60,7 +60,7 @@ _WAITING_SHARE: Final = 0.75
 
 
 class Throttle:
-    """Divides the work of one thread into slices of half a millisecond, with a sleep between them.
+    """Divider of one thread's work into slices of half a millisecond, with a sleep between them.
 
     An interpreter runs one thread at a time, and a thread that computes keeps it for five milliseconds (the switch
     interval) before it has to share: an event loop of the application that becomes ready meanwhile would wait that
@@ -92,7 +92,7 @@ class Throttle:
 
 
 def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: float) -> Awaitable[None] | None:
-    """Run *work* here and now, which is cheaper than a task and a turn of the event loop for each.
+    """Run the coroutine *work* at once on this thread, as a task for each would cost a turn of the event loop.
 
     Returns:
         None if *work* is done; if it waits for something, or took more than *seconds*, what a task must await to carry
@@ -113,7 +113,7 @@ def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: flo
 def _carry_on(
     work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
 ) -> Generator[object, Any, None]:
-    """Carry *work* on, which was begun outside any task and now waits for *waits*."""
+    """Continue the coroutine *work* in a task, from the awaitable *waits* at which it stopped."""
     while True:
         try:
             sent = yield waits
@@ -145,7 +145,7 @@ class AdmissionControl:
 
     @property
     def taken(self) -> int:
-        """Items in the queue or in hand, small ones and those that wait for a judge included."""
+        """Number of admitted items that have not left: queued, being handled, or waiting for a judge."""
         return self._large + self._small + self._waiting
 
     @property
@@ -156,11 +156,11 @@ class AdmissionControl:
 
     @property
     def bytes(self) -> float:
-        """Bytes of the weighed items."""
+        """Bytes of all items whose size has been measured."""
         return self._bytes
 
     def full(self, unweighed: int) -> bool:
-        """Return whether no item is admitted, not even a small one; *unweighed*: items not weighed yet."""
+        """Return whether no item is admitted; *unweighed* is the number of items whose size is not known yet."""
         return self.full_of_small(unweighed) and (self._large >= self._capacity or self._too_heavy(unweighed))
 
     def full_of_small(self, unweighed: int) -> bool:
@@ -181,16 +181,16 @@ class AdmissionControl:
         return room
 
     def has_room_for(self, weight: int) -> bool:
-        """Return whether an admitted item that has now been weighed may be as heavy as *weight*."""
+        """Return whether an item of *weight* bytes fits into the memory that is left."""
         return self._bytes + weight <= self._most_bytes
 
     def weigh(self, weight: int, kept: int) -> None:
-        """Note that an admitted item weighs *weight* bytes, of which *kept* stay in memory."""
+        """Add the measured size of an admitted item: *weight* bytes, of which *kept* stay in memory."""
         self._bytes += kept
         self._typical += (weight - self._typical) * _NOVELTY
 
     def reweigh(self, more: int) -> None:
-        """Note that a weighed item has become heavier by *more* bytes."""
+        """Add *more* bytes to the measured size of an item."""
         self._bytes += more
 
     def wait_for_judge(self, weight: int) -> bool:
@@ -202,7 +202,7 @@ class AdmissionControl:
         return room
 
     def leave(self, small: bool, weight: int = 0, *, waiting: bool = False) -> None:
-        """Give up the place of an item of *weight* bytes (0: not weighed)."""
+        """Free the place of an item of *weight* bytes (0: not measured)."""
         self._bytes -= weight
         if waiting:
             self._waiting -= 1
@@ -214,7 +214,7 @@ class AdmissionControl:
 
 
 class Handler(Protocol[T_contra]):
-    """Handles the items of a worker, on the worker's thread."""
+    """Handler of the items of a worker, called on the worker's thread."""
 
     def handle(self, item: T_contra) -> Coroutine[Any, Any, None]:
         """Handle *item*; failures are counted and logged."""
@@ -233,7 +233,7 @@ class Handler(Protocol[T_contra]):
         ...
 
     def tick(self) -> None:
-        """Do what is due; called about four times a second."""
+        """Do periodic work; called about four times a second."""
         ...
 
     async def aclose(self) -> None:
@@ -363,7 +363,7 @@ class Worker(Generic[T]):
                 self._waiting -= 1
 
     def cut_short(self) -> None:
-        """Let `stop` wait no longer for items that are queued or in hand."""
+        """Make `stop` return without waiting for items that are queued or being handled."""
         self._is_cut_short = True
 
     def stop(self, timeout: float, grace: float = 0.1, reserved: Callable[[int], float] = lambda _: 0.0) -> list[T]:
@@ -479,7 +479,7 @@ class Worker(Generic[T]):
         return await done
 
     def _work(self) -> bool:
-        """Take offered items in and handle items for one round; return False if there was nothing to do."""
+        """Handle queued items for one round; return False if there was nothing to do."""
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
         self._take_in(until)
         room = handled = 0

@@ -20,24 +20,24 @@ _ended: Runtime | None = None
 
 
 def current() -> Runtime | None:
-    """The configured runtime; None before `configure` and after `shutdown`."""
+    """Return the configured runtime; None before `configure` and after `shutdown`."""
     return installed
 
 
 def switched_off() -> bool:
-    """Whether `configure` was told to do nothing."""
+    """Return whether the last `configure` switched ragtrace off (`enabled=False`)."""
     return _switched_off
 
 
 def final_stats() -> Stats | None:
-    """The accounts of the runtime that was shut down last; None if there was none, or another one runs."""
+    """Return the stats of the runtime that was shut down last; None if there was none, or another one runs."""
     return None if _ended is None else _ended.stats()
 
 
 def install(
     runtime: Runtime | None, timeout: float, *, off: bool = False, faults_so_far: Mapping[str, int] | None = None
 ) -> bool:
-    """Make *runtime* the process's; the one before it is shut down within *timeout* seconds.
+    """Make *runtime* the runtime of the process; shut the previous one down within *timeout* seconds.
 
     Args:
         faults_so_far: what failed while *runtime* was configured, by place.

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.capture.redact import Redact
 from ragtrace.core.ledger import Ledger, Posted, Stats
@@ -103,7 +103,7 @@ class DroppedSpans:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all spans after a fork: they are the parent's."""
+        """Start at zero after a fork: the counts are the parent's."""
         self._uncounted: deque[None] = deque()
         self._counted = 0
 
@@ -224,7 +224,7 @@ class Runtime:
     # --- on the request thread ---------------------------------------------------------------------------------------
 
     def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
-        """Have the span of *step*, which is not the root of a call, written soon."""
+        """Queue the writing of the span of *step*, at once or together with the root of its call."""
         if builder is None or not (self._may_defer and self._deferred.defer(builder, step)):
             self._queue_step(builder, step)
 
@@ -255,7 +255,7 @@ class Runtime:
         return self.sampling.score_head_dropped
 
     def head_dropped(self, workflow: str) -> None:
-        """Count a call of which nothing was recorded, as the head sampler dropped its trace."""
+        """Count a call that was not recorded because the head sampler dropped its trace."""
         self.ledger.leave_out(self._evaluator_ids, workflow)
 
     def _submit(self, work: WorkItem) -> None:
@@ -365,7 +365,7 @@ class Runtime:
         return self.worker.wait_idle(timeout)
 
     def flush(self, timeout: float) -> bool:
-        """Score and export every finished call; return False if *timeout* seconds did not do."""
+        """Score and export every finished call; return False if *timeout* seconds were too short."""
         budget = ShutdownBudget(timeout)
         set_before_flush(self._wait_idle)
         self._renew_to_count()
@@ -426,7 +426,7 @@ class Runtime:
             return log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered) and notified
 
     def _renew_to_count(self) -> None:
-        """Renew a forked child's providers, so that it exports its counts though the head sampler dropped all calls."""
+        """Renew a forked child's providers if it has counts to export but has not written a span."""
         if self.telemetry.child_renewal.due and self.ledger.rows():
             self.telemetry.child_renewal.renew()
 

@@ -1,1 +1,1 @@
-"""Where Python and the operating system bite: daemon threads, event loops, forks, exit hooks, SQLite files."""
+"""Daemon threads, event loops, forks, exit handlers and SQLite files, with the traps of Python and the OS."""

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LateError(Exception):
-    """Work was not done within its time; it has been cancelled, and is not waited for."""
+    """Raised when work is not done within its time limit; the work has been cancelled."""
 
 
 async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
@@ -56,12 +56,12 @@ class FairSemaphore:
 
     @property
     def taken(self) -> int:
-        """Places in use."""
+        """Number of places in use."""
         return self._limit - self._free
 
     @property
     def waiting(self) -> int:
-        """Tasks that wait for a place."""
+        """Number of tasks that wait for a place."""
         return len(self._turns)
 
     async def take(self, timeout: float | None = None) -> bool:

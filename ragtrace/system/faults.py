@@ -1,4 +1,4 @@
-"""Guard that keeps failures of ragtrace away from the application, logs each place once and counts every one.
+"""Keeps failures of ragtrace away from the application: each is counted, the first in each part is logged.
 
 After `configure` has returned nothing of ragtrace raises into the application: code that runs on the application's
 threads goes through `guarded`, which logs a failure once per place and counts every one.
@@ -57,7 +57,7 @@ def say(level: int, message: str, *args: object) -> None:
 
 
 class Faults:
-    """Counter of ragtrace's own failures by place, which logs the first of each place with its traceback."""
+    """Counter of ragtrace's own failures by the part that failed; logs the first of each part with its traceback."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
@@ -93,7 +93,7 @@ class Faults:
             say(logging.ERROR, "ragtrace failed in %s; the error could not be printed", place)
 
     def _traceback(self, error: BaseException) -> str:
-        """Return the traceback of *error* and of its causes, the oldest first, without any value but the messages."""
+        """Return the traceback of *error* and of its causes, the oldest first, without the values of variables."""
         parts: list[str] = []
         current: BaseException | None = error
         while current is not None and len(parts) < _CHAINED:
@@ -103,7 +103,7 @@ class Faults:
         return "\nwhich led to:\n".join(reversed(parts))
 
     def message(self, error: BaseException) -> str:
-        """Return what may be shown of the message of *error*. Never raises."""
+        """Return the message of *error* as it may be logged: redacted, or left out. Never raises."""
         if self.hides_messages:
             return LEFT_OUT
         try:
@@ -169,7 +169,7 @@ faults = Faults()
 
 @contextmanager
 def guarded(place: str) -> Generator[None, None, None]:
-    """Run a block of ours: an `Exception` in it is logged once, counted under *place* and swallowed.
+    """Run a block of ragtrace's own code: an `Exception` in it is counted under *place*, logged once and swallowed.
 
     `KeyboardInterrupt`, `SystemExit`, `GeneratorExit` and cancellation are the application's and pass through.
     """

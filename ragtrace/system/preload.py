@@ -1,4 +1,4 @@
-"""Imports ahead of use, because of forks.
+"""Imports of modules before their first use, as a fork during an import would leave its lock held for ever.
 
 A fork copies the lock of a module that another thread is importing at that moment, held for ever: an import of that
 module in the child hangs. A module that is loaded already is found without its lock. So a module that may be used for

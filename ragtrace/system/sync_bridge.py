@@ -40,7 +40,7 @@ def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @contextmanager
 def unwatched() -> Generator[None, None, None]:
-    """Suppress instrumentation while the block runs: its HTTP requests are a judge's, not the application's."""
+    """Suppress OpenTelemetry instrumentation while the block runs: its HTTP requests are a judge's."""
     token = attach(set_value("suppress_instrumentation", True))
     try:
         yield

@@ -33,7 +33,7 @@ def replace_unencodable_characters() -> None:
 
 
 def complain(message: str) -> None:
-    """Print *message* on standard error."""
+    """Print the error *message* on standard error."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"ragtrace: {message}\n")
         flush(sys.stderr)

@@ -134,12 +134,12 @@ _bounded_calls = DaemonPool(1_000, "ragtrace-bounded")
 
 
 def prepare_bounded_calls() -> None:
-    """Start the threads with which `run_bounded` keeps to its deadline at exit, too."""
+    """Start the threads of `run_bounded` if this Python version cannot start threads at interpreter exit."""
     _bounded_calls.prepare(_SPARE_THREADS)
 
 
 def run_bounded(action: Callable[[], object], deadline: float) -> bool:
-    """Run *action* on another thread until *deadline* (monotonic): the SDK's `force_flush` keeps to no time-out.
+    """Run *action* on another thread and wait for it until *deadline* (monotonic seconds) at most.
 
     Returns:
         Whether it came back in time, and neither raised nor returned False.
@@ -155,7 +155,7 @@ def run_all_bounded(actions: Iterable[Callable[[], object]], deadline: float) ->
 
 
 def start(action: Callable[[], object]) -> Future[bool]:
-    """Run *action* on another thread, on the caller's where there is none to be had; failures of it are counted.
+    """Run *action* on another thread, or on the caller's if no thread can be started; count its failures.
 
     Returns:
         Of whether it neither raised nor returned False.
@@ -176,11 +176,11 @@ def start(action: Callable[[], object]) -> Future[bool]:
 
 
 class NoThreadError(Exception):
-    """There is no thread for a function: too many hang, or the machine has no room for another."""
+    """Raised when no thread can run a function: too many hang, or none can be started."""
 
 
 class BlockingCalls:
-    """Runs a user's blocking functions in daemon threads, *limit* at a time, for one event loop at a time.
+    """Pool of daemon threads for a user's blocking functions, *limit* of them at a time, for one event loop.
 
     A function whose caller is cancelled (by a deadline) is left to itself and counted as hung until it returns. At most
     *limit* may hang: so there are never more than twice *limit* threads.
@@ -198,7 +198,7 @@ class BlockingCalls:
 
     @property
     def hung(self) -> int:
-        """Threads whose function has not returned though no caller waits for it any more."""
+        """Number of threads whose function has not returned although its caller has given up."""
         self._abandoned = [future for future in self._abandoned if not future.done()]
         return len(self._abandoned)
 
