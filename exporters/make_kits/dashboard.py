@@ -21,44 +21,14 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heatmap_model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from exporters.make_kits.rules import (
-    ACTIVE,
-    ALERT_STATE,
-    BREAKER,
-    BY,
-    CACHED,
-    CALLS,
-    EVALUATOR,
-    FRESH,
-    HELD,
-    JOB,
-    JUDGE_COST,
-    JUDGE_SECONDS,
-    JUDGE_STATE,
-    JUDGE_TOKENS,
-    JUDGED,
-    LEAST,
-    METRIC,
-    MOMENTS,
-    MOST,
-    OPERATION_SECONDS,
-    OUTCOME,
-    QUEUE,
-    REASON,
-    SCORE,
-    SCORES,
-    WEEK,
-    WORKFLOW,
-    WORKFLOW_SECONDS,
-    Timing,
-)
+from exporters.make_kits import rules
 from ragtrace.core import semconv
-from ragtrace_exporters.openmetrics.naming import label_name
+from ragtrace_exporters.openmetrics.snapshot import label_name
 
 Panel = Any
 SOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
-HERE: Final = f'{JOB}=~"$service", {WORKFLOW}=~"$workflow"'
-SERVICE: Final = f'{JOB}=~"$service"'
+HERE: Final = f'{rules.JOB}=~"$service", {rules.WORKFLOW}=~"$workflow"'
+SERVICE: Final = f'{rules.JOB}=~"$service"'
 RATE: Final = "[$__rate_interval]"
 CALLS_A_SECOND: Final = "suffix: calls/s"
 FULL, HALF, THIRD = 24, 12, 8
@@ -145,17 +115,17 @@ def _choice(name: str, label: str, metric: str, of: str, where: str = "", *, sev
     return found
 
 
-def _variables(timing: Timing) -> list[Any]:
+def _variables(timing: rules.Timing) -> list[Any]:
     names = (timing.spike, timing.slow)
     windows = [model.VariableOption(selected=value == timing.spike, text=value, value=value) for value in names]
-    metric = _choice("metric", "Metric", SCORE, METRIC, SERVICE, several=False)
-    estimated = f'{SERVICE}, {METRIC}="$metric"'
+    metric = _choice("metric", "Metric", rules.SCORE, rules.METRIC, SERVICE, several=False)
+    estimated = f'{SERVICE}, {rules.METRIC}="$metric"'
     return [
         dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"),
-        _choice("service", "Service", MOMENTS, JOB, several=True),
-        _choice("workflow", "Workflow", MOMENTS, WORKFLOW, SERVICE, several=True),
+        _choice("service", "Service", rules.MOMENTS, rules.JOB, several=True),
+        _choice("workflow", "Workflow", rules.MOMENTS, rules.WORKFLOW, SERVICE, several=True),
         metric.current(model.VariableOption(selected=True, text="suspicious", value="suspicious")),
-        _choice("evaluator", "Evaluator", MOMENTS, EVALUATOR, estimated, several=False),
+        _choice("evaluator", "Evaluator", rules.MOMENTS, rules.EVALUATOR, estimated, several=False),
         dashboard.CustomVariable("window").label("Window").values(",".join(names)).options(windows).current(windows[0]),
     ]
 
@@ -174,7 +144,7 @@ def _overview() -> list[Panel]:
         "Number of spikes by the Prometheus rules, one for each metric and workflow. A spike starts when the whole "
         "interval is worse than the objective, and ends when the mean is back. It does not end while no scores come "
         "in. no data: nothing is scored, so quality is unknown.",
-        f"count({ACTIVE}{{{HERE}}}) or 0 * count({FRESH}{{{HERE}}})",
+        f"count({rules.ACTIVE}{{{HERE}}}) or 0 * count({rules.FRESH}{{{HERE}}})",
         "metrics, by the rules",
         4,
     )
@@ -182,8 +152,8 @@ def _overview() -> list[Panel]:
         "Calls scored in the time shown",
         "Calls that each evaluator has processed, including those that got no verdict. All evaluators see the same "
         "calls, so do not add the figures up.",
-        f'sum by ({EVALUATOR}) (increase({CALLS}{{{HERE}, {OUTCOME}=~"scored|partial"}}[$__range]))',
-        f"by {{{{{EVALUATOR}}}}}",
+        f'sum by ({rules.EVALUATOR}) (increase({rules.CALLS}{{{HERE}, {rules.OUTCOME}=~"scored|partial"}}[$__range]))',
+        f"by {{{{{rules.EVALUATOR}}}}}",
         6,
     )
     named = units.BigValueTextMode.VALUE_AND_NAME
@@ -196,15 +166,15 @@ def _overview() -> list[Panel]:
 
 def _marks() -> list[dashboard.AnnotationQuery]:
     """Return the annotations that mark spikes in every panel over time."""
-    own = f'{ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="spiking"}} == 1'
-    asked = {"Spike by the rules": f"{ACTIVE}{{{HERE}}}", "Spike by the application's alert": own}
+    own = f'{rules.ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="spiking"}} == 1'
+    asked = {"Spike by the rules": f"{rules.ACTIVE}{{{HERE}}}", "Spike by the application's alert": own}
     return [
         dashboard.AnnotationQuery().name(name).expr(expr).datasource(SOURCE).enable(True).icon_color(colour)
         for (name, expr), colour in zip(asked.items(), ("red", "orange"), strict=True)
     ]
 
 
-_SHOWN: Final = f'{HERE}, {METRIC}=~"hallucinated|consistency|answered_without_context|$metric"'
+_SHOWN: Final = f'{HERE}, {rules.METRIC}=~"hallucinated|consistency|answered_without_context|$metric"'
 _PERCENT: Final = {"unit": "percentunit", "decimals": 1}
 _STATES: Final = (
     ("ok", "green"),
@@ -223,12 +193,14 @@ _CODE: Final = {name: number for number, (name, _) in enumerate(_STATES, start=1
 def estimates_now() -> Panel:
     """Return the table of the current estimates."""
     value = f"ragtrace:${{window}}:value{{{_SHOWN}}}"
-    counted = f"round(sum by ({BY}) (increase({SCORES}{{{_SHOWN}}}[${{window}}]))) and on ({BY}) {value}"
-    objective = f"sum by ({BY}) (0 * {value}) + on ({METRIC}) group_left () ({MOST} or {LEAST})"
+    counted = (
+        f"round(sum by ({rules.BY}) (increase({rules.SCORES}{{{_SHOWN}}}[${{window}}]))) and on ({rules.BY}) {value}"
+    )
+    objective = f"sum by ({rules.BY}) (0 * {value}) + on ({rules.METRIC}) group_left () ({rules.MOST} or {rules.LEAST})"
     columns = {
-        "estimate": f"sum by ({BY}) ({value})",
-        "95 % low": f"sum by ({BY}) (ragtrace:${{window}}:low{{{_SHOWN}}})",
-        "95 % high": f"sum by ({BY}) (ragtrace:${{window}}:high{{{_SHOWN}}})",
+        "estimate": f"sum by ({rules.BY}) ({value})",
+        "95 % low": f"sum by ({rules.BY}) (ragtrace:${{window}}:low{{{_SHOWN}}})",
+        "95 % high": f"sum by ({rules.BY}) (ragtrace:${{window}}:high{{{_SHOWN}}})",
         "objective": objective,
         "scored calls": counted,
     }
@@ -240,12 +212,18 @@ def estimates_now() -> Panel:
         "was scored in this window."
     ).no_value("nothing scored")
     names = {f"Value #{chr(65 + number)}": name for number, name in enumerate(columns)}
-    names |= {JOB: "service", METRIC: "metric", WORKFLOW: "workflow", EVALUATOR: "scored by"}
+    names |= {rules.JOB: "service", rules.METRIC: "metric", rules.WORKFLOW: "workflow", rules.EVALUATOR: "scored by"}
     for number, (name, expr) in enumerate(columns.items()):
         panel = panel.with_target(at_once(expr, chr(65 + number)))
         unit = _PERCENT if name != "scored calls" else {"unit": "short", "decimals": 0}
         panel = panel.override_by_name(name, style(**unit))
-    order = [METRIC, *(f"Value #{chr(65 + number)}" for number in range(len(columns))), WORKFLOW, EVALUATOR, JOB]
+    order = [
+        rules.METRIC,
+        *(f"Value #{chr(65 + number)}" for number in range(len(columns))),
+        rules.WORKFLOW,
+        rules.EVALUATOR,
+        rules.JOB,
+    ]
     organized = {
         "excludeByName": {"Time": True},
         "indexByName": {name: number for number, name in enumerate(order)},
@@ -256,7 +234,7 @@ def estimates_now() -> Panel:
 
 
 def _of(metric: str, end: str) -> str:
-    return f'ragtrace:${{window}}:{end}{{{HERE}, {METRIC}="{metric}"}}'
+    return f'ragtrace:${{window}}:{end}{{{HERE}, {rules.METRIC}="{metric}"}}'
 
 
 def _with_interval(
@@ -289,14 +267,14 @@ def workflow_panels() -> list[Panel]:
         "Hallucination rate in $workflow",
         "Share of the answers with at least one statement that no retrieved passage supports, as the configured judge "
         "decided. Empty without a judge. Low is good. Act when the whole band is above the objective.",
-        f'{MOST}{{{METRIC}="hallucinated"}}',
+        f'{rules.MOST}{{{rules.METRIC}="hallucinated"}}',
     )
     consistency = _with_interval(
         "consistency",
         "Consistency in $workflow, against its past week",
         "How well the words of answers agree with the retrieved passages, on every call, without a judge. Every "
         "application has its own scale: compare with the same hours of the past week (dashed line), not with 100 %.",
-        f'{WEEK.format("mean")}{{{HERE}, {METRIC}="consistency"}}',
+        f'{rules.WEEK.format("mean")}{{{HERE}, {rules.METRIC}="consistency"}}',
         compared_with="same hours of the past week",
     )
     without_context = _with_interval(
@@ -304,14 +282,14 @@ def workflow_panels() -> list[Panel]:
         "Answers without any context in $workflow",
         "Share of the answers that were given although retrieval returned nothing. Such answers are ungrounded, and "
         "the retriever may be broken. Low is good.",
-        f'{MOST}{{{METRIC}="answered_without_context"}}',
+        f'{rules.MOST}{{{rules.METRIC}="answered_without_context"}}',
     )
     chosen = _with_interval(
         "$metric",
         "Chosen metric: $metric in $workflow",
         "The metric chosen above, scored by $evaluator. Example: suspicious is the share of answers whose consistency "
         "is among the lowest 5 % of the application's baseline. The objective is drawn if the rules have one.",
-        f'{MOST}{{{METRIC}="$metric"}} or {LEAST}{{{METRIC}="$metric"}}',
+        f'{rules.MOST}{{{rules.METRIC}="$metric"}} or {rules.LEAST}{{{rules.METRIC}="$metric"}}',
     )
     panels = [
         hallucinated.max(None).axis_soft_max(0.1),
@@ -324,7 +302,7 @@ def workflow_panels() -> list[Panel]:
 
 def distribution() -> Panel:
     """Return the heatmap of scores, whose exemplars link to traces."""
-    counted = f'sum by (le) (increase({SCORE}{{{HERE}, {METRIC}="$metric", {EVALUATOR}="$evaluator"}}{RATE}))'
+    counted = f'sum by (le) (increase({rules.SCORE}{{{HERE}, {rules.METRIC}="$metric", {rules.EVALUATOR}="$evaluator"}}{RATE}))'
     colour = heatmap.HeatmapColorOptions().scheme("Blues").mode(heatmap_model.HeatmapColorMode.SCHEME).steps(32)
     panel = heatmap.Panel().title("Distribution of scores: $metric by $evaluator").datasource(SOURCE).span(14).height(9)
     panel = panel.description(
@@ -337,7 +315,7 @@ def distribution() -> Panel:
     return panel.with_target(query(counted, "{{le}}", exemplars=True).format(PromQueryFormat.HEATMAP))
 
 
-def alert_states(timing: Timing) -> Panel:
+def alert_states(timing: rules.Timing) -> Panel:
     """Return the panel with a row for each alert, coloured by its state."""
     panel = statetimeline.Panel().title("Alerts and their states").datasource(SOURCE).span(10).height(9)
     by_value = dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS)
@@ -365,12 +343,12 @@ def _mapping() -> model.ValueMap:
     )
 
 
-def _rows(timing: Timing) -> list[tuple[str, str]]:
+def _rows(timing: rules.Timing) -> list[tuple[str, str]]:
     name, workflow, of_model = (
         label_name(each) for each in (semconv.ALERT_NAME, semconv.WORKFLOW_NAME, semconv.REQUEST_MODEL)
     )
     estimated = "group(ragtrace:{}:value{{" + HERE + "}})"
-    asked = f"group({CALLS}{{{SERVICE}}})"
+    asked = f"group({rules.CALLS}{{{SERVICE}}})"
     return [
         (
             f"application: {{{{{name}}}}} {{{{{workflow}}}}} {{{{{of_model}}}}}",
@@ -378,9 +356,12 @@ def _rows(timing: Timing) -> list[tuple[str, str]]:
         ),
         (f"rule: spike ({timing.spike})", _rule("RagtraceSpike", "spiking", estimated.format(timing.spike), HERE)),
         (f"rule: slow burn ({timing.slow})", _rule("RagtraceSlowBurn", "firing", estimated.format(timing.slow), HERE)),
-        (f"rule: no data ({timing.quiet})", _rule("RagtraceNoData", "no data", f"group({FRESH}{{{HERE}}})", HERE)),
+        (
+            f"rule: no data ({timing.quiet})",
+            _rule("RagtraceNoData", "no data", f"group({rules.FRESH}{{{HERE}}})", HERE),
+        ),
         (f"rule: judge failing ({timing.trouble})", _rule("RagtraceJudgeFailing", "judge failing", asked, SERVICE)),
-        (f"circuit breaker: {{{{{EVALUATOR}}}}}", _breakers()),
+        (f"circuit breaker: {{{{{rules.EVALUATOR}}}}}", _breakers()),
         (
             f"rule: losses ({timing.trouble})",
             _rule("RagtraceCallsDropped|RagtraceScoresNotPosted", "firing", asked, SERVICE),
@@ -398,36 +379,39 @@ def _rule(alert: str, state: str, looked: str, where: str) -> str:
 def _own() -> str:
     state = label_name(semconv.ALERT_STATE)
     codes = {name.replace(" ", "_"): number for name, number in _CODE.items() if name not in ("pending", "firing")}
-    each = (f'({ALERT_STATE}{{{SERVICE}, {state}="{name}"}} == 1) * {number}' for name, number in codes.items())
+    each = (f'({rules.ALERT_STATE}{{{SERVICE}, {state}="{name}"}} == 1) * {number}' for name, number in codes.items())
     return " or ".join(each)
 
 
 def _breakers() -> str:
     shown = {"closed": "ok", "half_open": "recovering", "open": "judge failing"}
-    each = (f'({JUDGE_STATE}{{{SERVICE}, {BREAKER}="{state}"}} == 1) * {_CODE[name]}' for state, name in shown.items())
-    return f"max by ({EVALUATOR}) ({' or '.join(each)})"
+    each = (
+        f'({rules.JUDGE_STATE}{{{SERVICE}, {rules.BREAKER}="{state}"}} == 1) * {_CODE[name]}'
+        for state, name in shown.items()
+    )
+    return f"max by ({rules.EVALUATOR}) ({' or '.join(each)})"
 
 
-_WHO = f"{{{{{EVALUATOR}}}}}"
-_ONE = f'{SERVICE}, {EVALUATOR}="$evaluator"'
+_WHO = f"{{{{{rules.EVALUATOR}}}}}"
+_ONE = f'{SERVICE}, {rules.EVALUATOR}="$evaluator"'
 
 
 def call_panels() -> list[Panel]:
     """Return the panels of calls by outcome, for one evaluator at a time: all evaluators see the same calls."""
-    ours = f'{HERE}, {EVALUATOR}="$evaluator"'
-    offered = f'{CALLS}{{{ours}, {OUTCOME}="offered"}}'
-    fates = f'{CALLS}{{{ours}, {OUTCOME}!="offered"}}'
-    reasons = f'{CALLS}{{{ours}, {REASON}!="", {REASON}!="not_sampled"}}'
-    renamed = f"sum by ({REASON}, {OUTCOME}) (rate({reasons}{RATE}))"
-    renamed = f'label_replace({renamed}, "{OUTCOME}", "scored, no verdict", "{OUTCOME}", "scored")'
-    renamed = f'label_replace({renamed}, "{OUTCOME}", "left out", "{OUTCOME}", "sampled_out")'
+    ours = f'{HERE}, {rules.EVALUATOR}="$evaluator"'
+    offered = f'{rules.CALLS}{{{ours}, {rules.OUTCOME}="offered"}}'
+    fates = f'{rules.CALLS}{{{ours}, {rules.OUTCOME}!="offered"}}'
+    reasons = f'{rules.CALLS}{{{ours}, {rules.REASON}!="", {rules.REASON}!="not_sampled"}}'
+    renamed = f"sum by ({rules.REASON}, {rules.OUTCOME}) (rate({reasons}{RATE}))"
+    renamed = f'label_replace({renamed}, "{rules.OUTCOME}", "scored, no verdict", "{rules.OUTCOME}", "scored")'
+    renamed = f'label_replace({renamed}, "{rules.OUTCOME}", "left out", "{rules.OUTCOME}", "sampled_out")'
     by_outcome = stacked(
         "Calls by outcome: $evaluator",
         "Calls by outcome for the evaluator chosen above. The line is all calls; the coloured areas add up to it. scored: "
         "processed. sampled_out: left out by sampling; the scored calls represent them. partial: some metrics have no "
         "score. failed: no metric has one. dropped: the queue was full. All evaluators see the same calls, so do not add "
         "evaluators up.",
-        query(f"sum by ({OUTCOME}) (rate({fates}{RATE}))", f"{{{{{OUTCOME}}}}}"),
+        query(f"sum by ({rules.OUTCOME}) (rate({fates}{RATE}))", f"{{{{{rules.OUTCOME}}}}}"),
         query(f"sum(rate({offered}{RATE}))", "all calls", ref="B"),
         unit=CALLS_A_SECOND,
     )
@@ -446,7 +430,7 @@ def call_panels() -> list[Panel]:
         "judge failed, with a timeout for example. left out: a rule or a budget excluded the call. scored, no "
         "verdict: the call was processed, but the metrics do not apply (abstained: the answer declines; no_claims: "
         "it states nothing). None of these calls is part of an estimate.",
-        query(renamed, f"{{{{{OUTCOME}}}}}: {{{{{REASON}}}}}"),
+        query(renamed, f"{{{{{rules.OUTCOME}}}}}: {{{{{rules.REASON}}}}}"),
         unit=CALLS_A_SECOND,
         span=12,
     )
@@ -456,8 +440,10 @@ def call_panels() -> list[Panel]:
 def judge_panels() -> list[Panel]:
     """Return the panels of the judge: time, work, tokens, cost and failures."""
     kind = label_name(semconv.TOKEN_TYPE)
-    failed = f'sum by ({EVALUATOR}, {REASON}) (rate({CALLS}{{{SERVICE}, {OUTCOME}="failed"}}{RATE}))'
-    cost = f"sum by ({EVALUATOR}) (rate({JUDGE_COST}{{{SERVICE}}}{RATE})) * 3600"
+    failed = (
+        f'sum by ({rules.EVALUATOR}, {rules.REASON}) (rate({rules.CALLS}{{{SERVICE}, {rules.OUTCOME}="failed"}}{RATE}))'
+    )
+    cost = f"sum by ({rules.EVALUATOR}) (rate({rules.JUDGE_COST}{{{SERVICE}}}{RATE})) * 3600"
     return [
         lines(
             "Time to judge a call: $evaluator",
@@ -481,7 +467,7 @@ def judge_panels() -> list[Panel]:
             "Judge tokens per minute",
             "Tokens that the judge read (input) and wrote (output), at the current rate. 0: the judge was not asked, "
             "see the panel Judged. No line: no judge that counts tokens.",
-            query(f"60 * sum by ({EVALUATOR}, {kind}) (rate({JUDGE_TOKENS}{{{SERVICE}}}{RATE}))",
+            query(f"60 * sum by ({rules.EVALUATOR}, {kind}) (rate({rules.JUDGE_TOKENS}{{{SERVICE}}}{RATE}))",
                   f"{_WHO} {{{{{kind}}}}}"),
             span=5,
         ),
@@ -496,51 +482,53 @@ def judge_panels() -> list[Panel]:
             "Judge failures per second",
             "Calls per second that got no score because the judge failed, by reason. No line: no failure since the "
             "start.",
-            query(failed, f"{_WHO} {{{{{REASON}}}}}"),
+            query(failed, f"{_WHO} {{{{{rules.REASON}}}}}"),
             span=5,
         ),
     ]  # fmt: skip
 
 
 def _judging(share: float) -> str:
-    asked = f'{JUDGE_SECONDS}{{{_ONE}, {CACHED}=""}}'
+    asked = f'{rules.JUDGE_SECONDS}{{{_ONE}, {rules.CACHED}=""}}'
     return f"histogram_quantile({share}, sum by (le) (rate({asked}{RATE})))"
 
 
 def _judged() -> list[prometheus.Dataquery]:
     def counted(matcher: str) -> str:
-        return f"sum(rate({JUDGED}{{{_ONE}{matcher}}}{RATE}))"
+        return f"sum(rate({rules.JUDGED}{{{_ONE}{matcher}}}{RATE}))"
 
-    fresh, again = counted(f', {CACHED}=""'), counted(f', {CACHED}!=""')
+    fresh, again = counted(f', {rules.CACHED}=""'), counted(f', {rules.CACHED}!=""')
     return [query(fresh, "judged"), query(f"{again} or 0 * {counted('')}", "from memory", ref="B")]
 
 
 def application_panels() -> list[Panel]:
     """Return the panels of the application: answer times, and calls that wait for scores."""
     kind = label_name(semconv.OPERATION_NAME)
-    whole = f"sum by (le, {WORKFLOW}) (rate({WORKFLOW_SECONDS}_bucket{{{HERE}}}{RATE}))"
+    whole = f"sum by (le, {rules.WORKFLOW}) (rate({rules.WORKFLOW_SECONDS}_bucket{{{HERE}}}{RATE}))"
     return [
         lines(
             "Mean answer time, and of its steps",
             "Mean time of the whole call, by workflow, and of one retrieval and one generation (chat). If each step "
             "runs once and one after the other, the steps plus the application's own time add up to the whole.",
-            query(_mean(WORKFLOW_SECONDS, WORKFLOW, HERE), f"{{{{{WORKFLOW}}}}} (whole)", exemplars=True),
-            query(_mean(OPERATION_SECONDS, kind, SERVICE), f"one {{{{{kind}}}}}", ref="B"),
+            query(
+                _mean(rules.WORKFLOW_SECONDS, rules.WORKFLOW, HERE), f"{{{{{rules.WORKFLOW}}}}} (whole)", exemplars=True
+            ),
+            query(_mean(rules.OPERATION_SECONDS, kind, SERVICE), f"one {{{{{kind}}}}}", ref="B"),
             unit="s",
         ),
         lines(
             "Answer time: p95, no finer than 10 ms",
             "95 of 100 calls of the workflow take no longer. The value is as exact as the histogram's buckets: times "
             "under 10 ms are shown as 10 ms.",
-            query(f"histogram_quantile(0.95, {whole})", f"{{{{{WORKFLOW}}}}} p95", exemplars=True),
+            query(f"histogram_quantile(0.95, {whole})", f"{{{{{rules.WORKFLOW}}}}} p95", exemplars=True),
             unit="s",
         ),
         lines(
             "Waiting for scores",
             "Calls that wait to be scored, and spans that wait for their scores, at each scrape. If the queue keeps "
             "growing, calls will be dropped: lower the sampling rate, or raise judge_concurrency.",
-            query(f"sum({QUEUE}{{{SERVICE}}})", "calls in the queue"),
-            query(f"sum({HELD}{{{SERVICE}}})", "spans held", ref="B"),
+            query(f"sum({rules.QUEUE}{{{SERVICE}}})", "calls in the queue"),
+            query(f"sum({rules.HELD}{{{SERVICE}}})", "spans held", ref="B"),
         ),
     ]
 
@@ -550,7 +538,7 @@ def _mean(seconds: str, by: str, where: str) -> str:
     return f"{total} / {count}"
 
 
-def build(timing: Timing) -> dashboard.Dashboard:
+def build(timing: rules.Timing) -> dashboard.Dashboard:
     """Build the dashboard for rules of that *timing*."""
     found = dashboard.Dashboard("ragtrace: quality of RAG answers").uid("ragtrace-quality").tags(["ragtrace", "rag"])
     found = found.description("Hallucination rate and consistency of live RAG calls, with intervals.").readonly()
@@ -579,9 +567,9 @@ def build(timing: Timing) -> dashboard.Dashboard:
     return found
 
 
-def text_of(timing: Timing | None = None) -> str:
+def text_of(timing: rules.Timing | None = None) -> str:
     """Return the dashboard as Grafana's JSON, for rules of that *timing*."""
-    made = build(timing or Timing()).build()
+    made = build(timing or rules.Timing()).build()
     for number, panel in enumerate(made.panels or (), start=1):
         panel.id_val = number
     return JSONEncoder(sort_keys=True, indent=1).encode(made) + "\n"

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from exporters.make_kits.rules import (
-    ACTIVE,
-    BREAKER,
-    CALLS,
-    EVALUATOR,
-    FRESH,
-    JOB,
-    JUDGE_STATE,
-    KNOWN,
-    LEAST,
-    METRIC,
-    MOMENT,
-    MOMENTS,
-    MOST,
-    OUTCOME,
-    POSTED,
-    REASON,
-    WEEK,
-    WORKFLOW,
-    Timing,
-    estimates,
-    files,
-)
+from exporters.make_kits import rules
 from ragtrace.estimates import NAMES, Moments, of_judged, of_seen
 from ragtrace.estimates.formulas import Floats, bounds
 
 Test = dict[str, Any]
-_TIMING: Final = Timing()
+_TIMING: Final = rules.Timing()
 _MINUTES: Final = {_TIMING.spike: 30, _TIMING.slow: 360}
 
 
@@ -49,14 +27,14 @@ class _Steps(Floats):
 def series(labels: str, moments: Moments, shape: str) -> list[dict[str, str]]:
     """Return counters that rise by *moments* a minute; *shape* is promtool's notation with `{}` for the step of each."""
     return [
-        {"series": f'{MOMENTS}{{{labels}, {MOMENT}="{name}"}}', "values": shape.replace("{}", repr(value))}
+        {"series": f'{rules.MOMENTS}{{{labels}, {rules.MOMENT}="{name}"}}', "values": shape.replace("{}", repr(value))}
         for name, value in zip(NAMES, moments.values(), strict=True)
     ]
 
 
 def of(metric: str = "hallucinated", workflow: str = "ask", job: str = "bot") -> str:
     """Return the labels of a series of moments."""
-    return f'{JOB}="{job}", {METRIC}="{metric}", {WORKFLOW}="{workflow}", {EVALUATOR}="judge"'
+    return f'{rules.JOB}="{job}", {rules.METRIC}="{metric}", {rules.WORKFLOW}="{workflow}", {rules.EVALUATOR}="judge"'
 
 
 def rate(bad: float, judged: float = 10.0) -> Moments:
@@ -88,7 +66,7 @@ def recorded() -> Test:
             bounds(sums, steps, "tuned", "rate")
             for name, value in {**sums, "judged": sums["w"], **steps.named}.items():
                 expected.append((f"ragtrace:{window}:{name}", workflow, value))
-        judged_only = {rule["record"] for group in estimates(_TIMING) for rule in group["rules"]}
+        judged_only = {rule["record"] for group in rules.estimates(_TIMING) for rule in group["rules"]}
         judged_only -= {f"ragtrace:{window}:{name}" for name in NAMES}
         names = sorted(name for name in judged_only if name.startswith(f"ragtrace:{window}:"))
         expected += [(name, "idle", None) for name in names]
@@ -102,7 +80,7 @@ def recorded() -> Test:
 
 
 def _asked(record: str, workflow: str, value: float | None) -> Test:
-    rule = f'{record}{{{WORKFLOW}="{workflow}"}}'
+    rule = f'{record}{{{rules.WORKFLOW}="{workflow}"}}'
     if value is None:
         return {"expr": rule, "eval_time": "400m", "exp_samples": []}
     # Near 0 an absolute tolerance: a difference of equal sums is rounding.
@@ -146,7 +124,7 @@ def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, 
             step = moments.values()[index]
             parts.append(f"{at!r}+{step!r}x{minutes - 1}")
             at += step * minutes
-        lines.append({"series": f'{MOMENTS}{{{labels}, {MOMENT}="{name}"}}', "values": " ".join(parts)})
+        lines.append({"series": f'{rules.MOMENTS}{{{labels}, {rules.MOMENT}="{name}"}}', "values": " ".join(parts)})
     return lines
 
 
@@ -160,7 +138,7 @@ def scenarios() -> list[Test]:
             _phases(of(), (healthy, 60), (spiking, 60), (healthy, 90)),
             [
                 *_fires("RagtraceSpike", m59=False, m75=True, m119=True, m180=False),
-                *_is(ACTIVE, "", m59=False, m75=True, m180=False),
+                *_is(rules.ACTIVE, "", m59=False, m75=True, m180=False),
                 *_fires("RagtraceNoData", m119=False, m205=False),
             ],
         ),
@@ -175,8 +153,8 @@ def scenarios() -> list[Test]:
             [
                 *_fires("RagtraceSpike", m59=False, m90=True, m101=True, m150=True, m185=True),
                 *_fires("RagtraceNoData", m99=False, m110=True, m185=True),
-                *_is(FRESH, "", m99=True, m101=False),
-                *_is(KNOWN, "", m99=True, m185=True),
+                *_is(rules.FRESH, "", m99=True, m101=False),
+                *_is(rules.KNOWN, "", m99=True, m185=True),
             ],
         ),
         _scenario(
@@ -204,29 +182,29 @@ def scenarios() -> list[Test]:
             "objectives",
             [],
             [
-                *_is(MOST, f'{METRIC}="hallucinated"', m5=True),
-                *_is(MOST, f'{METRIC}="answered_without_context"', m5=True),
-                *_is(KNOWN, "", m5=False),
-                *_is(LEAST, f'{METRIC}="faithfulness"', m5=True),
+                *_is(rules.MOST, f'{rules.METRIC}="hallucinated"', m5=True),
+                *_is(rules.MOST, f'{rules.METRIC}="answered_without_context"', m5=True),
+                *_is(rules.KNOWN, "", m5=False),
+                *_is(rules.LEAST, f'{rules.METRIC}="faithfulness"', m5=True),
                 {
-                    "expr": f'count(abs(sum({MOST}{{{METRIC}="hallucination"}}) + sum({LEAST}) - 1) < 1e-9)',
+                    "expr": f'count(abs(sum({rules.MOST}{{{rules.METRIC}="hallucination"}}) + sum({rules.LEAST}) - 1) < 1e-9)',
                     "eval_time": "5m",
                     "exp_samples": [{"labels": "{}", "value": 1}],
                 },
-                *_is(MOST, f'{METRIC}="faithfulness"', m5=False),
+                *_is(rules.MOST, f'{rules.METRIC}="faithfulness"', m5=False),
             ],
         ),
     ]
 
 
 def _calls(outcome: str, values: str, reason: str = "") -> dict[str, str]:
-    labels = f'{JOB}="bot", {WORKFLOW}="ask", {EVALUATOR}="judge", {OUTCOME}="{outcome}"'
-    return {"series": f"{CALLS}{{{labels}{f', {REASON}={reason!r}' if reason else ''}}}", "values": values}
+    labels = f'{rules.JOB}="bot", {rules.WORKFLOW}="ask", {rules.EVALUATOR}="judge", {rules.OUTCOME}="{outcome}"'
+    return {"series": f"{rules.CALLS}{{{labels}{f', {rules.REASON}={reason!r}' if reason else ''}}}", "values": values}
 
 
 def _of_operation() -> list[Test]:
-    state = f'{JUDGE_STATE}{{{JOB}="bot", {EVALUATOR}="judge", {BREAKER}="open"}}'
-    posted = f'{POSTED}{{{JOB}="bot", ragtrace_sink="phoenix", {OUTCOME}="{{}}", {REASON}="http_500"}}'
+    state = f'{rules.JUDGE_STATE}{{{rules.JOB}="bot", {rules.EVALUATOR}="judge", {rules.BREAKER}="open"}}'
+    posted = f'{rules.POSTED}{{{rules.JOB}="bot", ragtrace_sink="phoenix", {rules.OUTCOME}="{{}}", {rules.REASON}="http_500"}}'
     return [
         _scenario(
             "a judge that fails, and recovers",
@@ -249,9 +227,9 @@ def _of_operation() -> list[Test]:
             [
                 *(
                     {
-                        "expr": f'sum by ({REASON}) (ALERTS{{alertname="RagtraceCallsDropped", alertstate="firing"}})',
+                        "expr": f'sum by ({rules.REASON}) (ALERTS{{alertname="RagtraceCallsDropped", alertstate="firing"}})',
                         "eval_time": minute,
-                        "exp_samples": [{"labels": f'{{{REASON}="{reason}"}}', "value": 1}],
+                        "exp_samples": [{"labels": f'{{{rules.REASON}="{reason}"}}', "value": 1}],
                     }
                     for minute, reason in (("33m", "queue_full"), ("65m", "shutdown"))
                 ),
@@ -296,13 +274,13 @@ def week() -> Test:
     values |= {"past_w": 300.0, "past_ww": 300.0, "past_wy": 240.0, "past_wyy": 195.0}
     checks: list[Test] = []
     for name, value in values.items():
-        record = f'{WEEK.format(name)}{{{WORKFLOW}="fell"}}'
+        record = f'{rules.WEEK.format(name)}{{{rules.WORKFLOW}="fell"}}'
         found = f"count(abs({record} - {value!r}) < {0.0005 * max(1.0, value)!r})"
         checks.append({"expr": found, "eval_time": "2880m", "exp_samples": [{"labels": "{}", "value": 1}]})
-        unknown = f'count({WEEK.format(name)}{{{WORKFLOW}="new"}})'
+        unknown = f'count({rules.WEEK.format(name)}{{{rules.WORKFLOW}="new"}})'
         checks.append({"expr": unknown, "eval_time": "2880m", "exp_samples": []})
     for workflow, fell in (("fell", True), ("same", False), ("judged", False)):
-        checks += _is(WEEK.format("fallen"), f'{WORKFLOW}="{workflow}"', m2730=False, m2880=fell)
+        checks += _is(rules.WEEK.format("fallen"), f'{rules.WORKFLOW}="{workflow}"', m2730=False, m2880=fell)
     checks += _fires("RagtraceConsistencyFell", m2730=False, m2880=True)
     test = {"name": "week", "interval": "5m", "input_series": inputs, "promql_expr_test": checks}
     return _test_file("30m", [test])
@@ -315,8 +293,8 @@ def file() -> Test:
 
 def _test_file(interval: str, tests: list[Test]) -> Test:
     return {
-        "rule_files": list(files()),
+        "rule_files": list(rules.files()),
         "evaluation_interval": interval,
-        "group_eval_order": [group["name"] for groups in files().values() for group in groups],
+        "group_eval_order": [group["name"] for groups in rules.files().values() for group in groups],
         "tests": tests,
     }

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ragtrace.core import semconv
 from ragtrace.estimates.promql import recording_rules
-from ragtrace_exporters.openmetrics.naming import label_name
+from ragtrace_exporters.openmetrics.snapshot import label_name
 
 JOB: Final = "job"
 """Prometheus's label for the service: its name, where `scrape_configs` follow the kit or a collector is between."""

@@ -2,7 +2,7 @@
 
 An entry point is a callable that takes the environment, a `Mapping[str, str]`, and returns
 `ragtrace.core.types.Signals`. It raises `ragtrace.core.errors.SettingsError` for a bad value and imports its exporter
-only when called. Beside it a module may have `endpoints(environ)`, by which `ragtrace doctor` finds out where each
+only when called. It, or its module, may have `endpoints(environ)`, by which `ragtrace doctor` finds out where each
 signal goes.
 
 `otlp` and `console` are for any backend and for none; the others are presets (`preset` is what they share), and those

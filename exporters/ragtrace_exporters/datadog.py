@@ -32,9 +32,6 @@ def datadog(environ: Mapping[str, str]) -> Backend:
     return Backend(f"https://otlp.{site}", {"dd-api-key": key, "dd-otlp-source": "llmobs"}, scores=scores)
 
 
-endpoints = datadog.endpoints
-
-
 class DatadogScores(ScoreApi):
     """Score sink that posts evaluations of spans, several a request.
 

@@ -23,6 +23,3 @@ def grafana_cloud(environ: Mapping[str, str]) -> Backend:
     instance = required(environ, "grafana_cloud", "GRAFANA_CLOUD_INSTANCE_ID", advice=_ADVICE)
     key = required(environ, "grafana_cloud", "GRAFANA_CLOUD_API_KEY", advice=_ADVICE)
     return Backend(base, {"Authorization": f"Basic {b64encode(f'{instance}:{key}'.encode()).decode()}"}, ALL)
-
-
-endpoints = grafana_cloud.endpoints

@@ -21,6 +21,3 @@ def honeycomb(environ: Mapping[str, str]) -> Backend:
     dataset = text(environ, "HONEYCOMB_METRICS_DATASET") or "ragtrace-metrics"
     own = {"metrics": {"x-honeycomb-dataset": dataset}}
     return Backend(base, {"x-honeycomb-team": key}, ALL, signal_headers=own)
-
-
-endpoints = honeycomb.endpoints

@@ -15,6 +15,3 @@ from ragtrace_exporters.preset import Backend, preset, url
 def jaeger(environ: Mapping[str, str]) -> Backend:
     """Send traces to Jaeger."""
     return Backend(url(environ, "JAEGER_OTLP_ENDPOINT", default="http://localhost:4318"))
-
-
-endpoints = jaeger.endpoints

@@ -37,9 +37,6 @@ def langfuse(environ: Mapping[str, str]) -> Backend:
     )
 
 
-endpoints = langfuse.endpoints
-
-
 class LangfuseScores(ScoreApi):
     """Score sink that posts numeric scores of observations, and the headline scores once more as scores of the trace.
 

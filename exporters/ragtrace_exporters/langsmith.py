@@ -20,6 +20,3 @@ def langsmith(environ: Mapping[str, str]) -> Backend:
     project = text(environ, "LANGSMITH_PROJECT")
     headers = {"x-api-key": key, **({"Langsmith-Project": project} if project else {})}
     return Backend(f"{base}/otel", headers, dialects=OPENINFERENCE)
-
-
-endpoints = langsmith.endpoints

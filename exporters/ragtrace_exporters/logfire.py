@@ -20,6 +20,3 @@ def logfire(environ: Mapping[str, str]) -> Backend:
     region = named.group(1) if named else "us"
     base = url(environ, "LOGFIRE_BASE_URL", default=f"https://logfire-{region}.pydantic.dev")
     return Backend(base, {"Authorization": token}, ALL)
-
-
-endpoints = logfire.endpoints

@@ -37,9 +37,6 @@ def mlflow(environ: Mapping[str, str]) -> Backend:
     return Backend(base, headers, dialects=OPENINFERENCE, scores=MlflowScores(client(environ, base, api_headers)))
 
 
-endpoints = mlflow.endpoints
-
-
 class MlflowScores(ScoreApi):
     """Score sink that posts assessments of traces.
 

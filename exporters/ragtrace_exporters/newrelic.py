@@ -20,6 +20,3 @@ def newrelic(environ: Mapping[str, str]) -> Backend:
     key = required(environ, "newrelic", "NEW_RELIC_LICENSE_KEY", advice=advice)
     near = "https://otlp.eu01.nr-data.net" if key.lower().startswith("eu") else "https://otlp.nr-data.net"
     return Backend(url(environ, "NEW_RELIC_OTLP_ENDPOINT", default=near), {"api-key": key}, ALL)
-
-
-endpoints = newrelic.endpoints

@@ -39,9 +39,6 @@ def opik(environ: Mapping[str, str]) -> Backend:
     return Backend(f"{base}/v1/private/otel", headers, dialects=OPENINFERENCE, scores=scores)
 
 
-endpoints = opik.endpoints
-
-
 class OpikScores(ScoreApi):
     """Score sink that posts feedback scores of spans, several a request.
 

@@ -44,9 +44,6 @@ def phoenix(environ: Mapping[str, str]) -> Backend:
     return Backend(base, headers, dialects=OPENINFERENCE, resource=resource, scores=scores)
 
 
-endpoints = phoenix.endpoints
-
-
 class PhoenixScores(ScoreApi):
     """Score sink that posts annotations of spans and of traces.
 

@@ -24,6 +24,3 @@ def signoz(environ: Mapping[str, str]) -> Backend:
         raise SettingsError(f"SIGNOZ_REGION must be the name of a region, got {region!r}; write us, for example")
     base = url(environ, "SIGNOZ_ENDPOINT", default=f"https://ingest.{region}.signoz.cloud:443")
     return Backend(base, {"signoz-ingestion-key": key} if key else {}, ALL)
-
-
-endpoints = signoz.endpoints

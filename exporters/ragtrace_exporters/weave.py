@@ -22,6 +22,3 @@ def weave(environ: Mapping[str, str]) -> Backend:
         semconv.WANDB_PROJECT: required(environ, "weave", "WANDB_PROJECT", advice="write the name of your project"),
     }
     return Backend(f"{base}/otel", {"wandb-api-key": key}, dialects=OPENINFERENCE, resource=resource)
-
-
-endpoints = weave.endpoints

@@ -65,14 +65,16 @@ def probe_endpoints(exporter: str, environ: Mapping[str, str], probes: Probes, *
 
 
 def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]], Any] | None:
-    """Return the function *name* in the module of the exporter named *exporter*; None: the module has none.
+    """Return the function *name* of the exporter named *exporter*, or of its module; None: neither has one.
 
     Raises:
         SettingsError: no such exporter is installed.
         ImportError: its module cannot be imported.
     """
     for point in entry_points(group=ENTRY_POINTS, name=exporter):
-        return cast("Callable[[Mapping[str, str]], Any] | None", getattr(import_module(point.module), name, None))
+        module = import_module(point.module)
+        found = getattr(getattr(module, point.attr, None), name, None) or getattr(module, name, None)
+        return cast("Callable[[Mapping[str, str]], Any] | None", found)
     raise SettingsError(
         f"no exporter named {exporter!r} is installed (from RAGTRACE_EXPORTER); write otlp, for example"
     )

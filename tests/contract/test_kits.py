@@ -18,7 +18,7 @@ from ragtrace.core import semconv
 from ragtrace.core.settings import resolve
 from ragtrace.metrics import registry
 from ragtrace.telemetry.scores.instruments import Instruments
-from ragtrace_exporters.openmetrics.naming import Kind, label_name, sample_names
+from ragtrace_exporters.openmetrics.snapshot import Kind, label_name, sample_names
 from tests.support.kits import KITS, dashboard, panels, queries
 
 PROMETHEUS: Final = KITS / "prometheus"

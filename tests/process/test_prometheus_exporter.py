@@ -19,10 +19,20 @@ from prometheus_client.samples import Sample
 import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace_exporters.openmetrics.folder import Folder
-from ragtrace_exporters.openmetrics.naming import Kind, metric_name, sample_names
 from ragtrace_exporters.openmetrics.page import with_zero_starts
 from ragtrace_exporters.openmetrics.reader import PageReader
-from ragtrace_exporters.openmetrics.snapshot import Exemplar, Family, Series, Snapshot, from_json, to_json, total
+from ragtrace_exporters.openmetrics.snapshot import (
+    Exemplar,
+    Family,
+    Kind,
+    Series,
+    Snapshot,
+    from_json,
+    metric_name,
+    sample_names,
+    to_json,
+    total,
+)
 from ragtrace_exporters.prometheus import prometheus
 from tests.support.application import QUESTION, ask
 from tests.support.monitoring import application, wait_until

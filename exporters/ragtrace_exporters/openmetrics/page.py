@@ -13,8 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar as ClientExemplar
 
-from ragtrace_exporters.openmetrics.naming import label_name
-from ragtrace_exporters.openmetrics.snapshot import Family, Labels, Series, Snapshot
+from ragtrace_exporters.openmetrics.snapshot import Family, Labels, Series, Snapshot, label_name
 
 _OPEN: Final = "application/openmetrics-text"
 

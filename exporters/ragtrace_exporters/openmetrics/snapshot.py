@@ -1,17 +1,41 @@
-"""Metrics of a process at one moment, as plain data that can be written to a file and added up."""
+"""Metrics of a process at one moment, as plain data that can be written to a file and added up.
+
+Metrics and labels have the names that the collector's exporters give them, so that one set of rules and dashboards
+serves with and without a collector. Source: OpenTelemetry specification, "Prometheus and OpenMetrics Compatibility".
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
-
-from ragtrace_exporters.openmetrics.naming import Kind, label_name, metric_name
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricsData
 
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Labels: TypeAlias = tuple[tuple[str, str], ...]
+_UNITS: Final = {"s": "seconds", "ms": "milliseconds", "By": "bytes", "1": ""}
+
+
+def metric_name(name: str, unit: str, kind: Kind) -> str:
+    """Return the Prometheus name of a metric's family, without the `_total` of a counter's samples."""
+    suffix = "ratio" if (unit, kind) == ("1", "gauge") else "" if unit.startswith("{") else _UNITS.get(unit, unit)
+    plain = label_name(name)
+    return f"{plain}_{label_name(suffix)}" if suffix and not plain.endswith(f"_{suffix}") else plain
+
+
+def sample_names(name: str, unit: str, kind: Kind) -> tuple[str, ...]:
+    """Return the names of a family's samples, as queries use them."""
+    endings = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}[kind]
+    return tuple(f"{metric_name(name, unit, kind)}{ending}" for ending in endings)
+
+
+def label_name(name: str) -> str:
+    """Return an OpenTelemetry attribute name as a Prometheus label: letters, digits and underscores alone."""
+    plain = re.sub(r"[^0-9A-Za-z_]+", "_", name)
+    return f"_{plain}" if plain[:1].isdigit() else plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +133,16 @@ def read_metrics(data: MetricsData | None) -> tuple[Snapshot, dict[str, str]]:
 
 
 def _family(metric: Metric) -> Family | None:
-    from opentelemetry.sdk.metrics.export import Gauge, Histogram, Sum
+    from opentelemetry.sdk.metrics.export import ExponentialHistogram, Histogram, Sum
 
-    data, kind = metric.data, cast("Kind | None", None)
-    bounds: tuple[float, ...] = ()
+    data, bounds = metric.data, tuple[float, ...]()
+    if isinstance(data, ExponentialHistogram):
+        return None  # none of ours is one, and a page of OpenMetrics cannot hold it
+    kind: Kind = "counter" if isinstance(data, Sum) and data.is_monotonic else "gauge"
     if isinstance(data, Histogram):
         kind, bounds = "histogram", tuple(data.data_points[0].explicit_bounds) if data.data_points else ()
-    elif isinstance(data, Sum):
-        kind = "counter" if data.is_monotonic else "gauge"
-    elif isinstance(data, Gauge):
-        kind = "gauge"
-    if kind is None:
-        return None  # exponential histograms: none of ours is one, and a page of OpenMetrics cannot hold it
     name = metric_name(metric.name, metric.unit or "", kind)
-    return Family(name, kind, metric.description or "", bounds, dict(_series(point) for point in data.data_points))
+    return Family(name, kind, metric.description or "", bounds, dict(map(_series, data.data_points)))
 
 
 def _series(point: Any) -> tuple[Labels, Series]:
@@ -149,13 +169,13 @@ def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
 def to_json(snapshot: Snapshot) -> list[Any]:
     """Return *snapshot* as lists, numbers and texts, which JSON can hold."""
     return [
-        [f.name, f.kind, f.help, f.bounds, [[labels, s.values, _plain(s.exemplars)] for labels, s in f.series.items()]]
+        [f.name, f.kind, f.help, f.bounds, [[labels, s.values, _rows(s)] for labels, s in f.series.items()]]
         for f in snapshot.values()
     ]
 
 
-def _plain(exemplars: Mapping[int, Exemplar]) -> list[Any]:
-    return [[bucket, each.value, each.at, each.trace_id, each.span_id] for bucket, each in exemplars.items()]
+def _rows(series: Series) -> list[Any]:
+    return [[bucket, *astuple(exemplar)] for bucket, exemplar in series.exemplars.items()]
 
 
 def from_json(families: Any) -> Snapshot:

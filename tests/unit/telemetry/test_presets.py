@@ -16,6 +16,7 @@ import ragtrace
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
+from ragtrace.diagnosis.otlp_probe import exporter_function
 from ragtrace_exporters.preset import Preset
 from tests.support.application import QUESTION, ask
 from tests.support.backends import Backend
@@ -172,7 +173,9 @@ def _signals(name: str, environ: Mapping[str, str]) -> Signals:
 
 
 def _endpoints(name: str, environ: Mapping[str, str]) -> list[Endpoint]:
-    found: list[Endpoint] = import_module(f"ragtrace_exporters.{name}").endpoints(environ)
+    find = exporter_function(name, "endpoints")
+    assert find is not None
+    found: list[Endpoint] = find(environ)
     return found
 
 
