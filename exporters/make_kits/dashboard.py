@@ -102,17 +102,11 @@ in *Distribution of scores*: it opens the trace of that call. The documentation 
 
 
 def _choice(name: str, label: str, metric: str, of: str, where: str = "", *, several: bool) -> dashboard.QueryVariable:
-    asked = f"label_values({metric}{{{where}}}, {of})" if where else f"label_values({metric}, {of})"
-    found = (
-        dashboard.QueryVariable(name)
-        .label(label)
-        .datasource(SOURCE)
-        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
-    )
-    found = found.query({"query": asked, "refId": name}).sort(model.VariableSort.ALPHABETICAL_ASC).multi(several)
-    if several:
-        return found.include_all(True).current(model.VariableOption(selected=True, text="All", value="$__all"))
-    return found
+    asked = f"label_values({metric}{f'{{{where}}}' if where else ''}, {of})"
+    found = dashboard.QueryVariable(name).label(label).datasource(SOURCE).query({"query": asked, "refId": name})
+    found = found.sort(model.VariableSort.ALPHABETICAL_ASC).refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+    every = model.VariableOption(selected=True, text="All", value="$__all")
+    return found.multi(True).include_all(True).current(every) if several else found.multi(False)
 
 
 def _variables(timing: rules.Timing) -> list[Any]:
@@ -320,7 +314,11 @@ def alert_states(timing: rules.Timing) -> Panel:
     panel = statetimeline.Panel().title("Alerts and their states").datasource(SOURCE).span(10).height(9)
     by_value = dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS)
     panel = panel.merge_values(True).show_value(units.VisibilityMode.AUTO).legend(legend()).no_value("none")
-    panel = panel.row_height(0.8).fill_opacity(80).color_scheme(by_value).mappings([_mapping()])
+    results = {
+        str(number): model.ValueMappingResult(text=name, color=colour, index=number)
+        for number, (name, colour) in enumerate(_STATES, start=1)
+    }
+    panel = panel.row_height(0.8).fill_opacity(80).color_scheme(by_value).mappings([model.ValueMap(options=results)])
     panel = panel.description(
         f"One row for each alert. Rules use a window (in brackets), so they lag behind. A spike starts when the whole "
         f"interval of the last {timing.spike} is worse than the objective, and ends when the mean of {timing.spike} is back. "
@@ -333,26 +331,22 @@ def alert_states(timing: rules.Timing) -> Panel:
     return panel
 
 
-def _mapping() -> model.ValueMap:
-    shown = enumerate(_STATES, start=1)
-    return model.ValueMap(
-        options={
-            str(number): model.ValueMappingResult(text=name, color=colour, index=number)
-            for number, (name, colour) in shown
-        }
-    )
-
-
 def _rows(timing: rules.Timing) -> list[tuple[str, str]]:
     name, workflow, of_model = (
         label_name(each) for each in (semconv.ALERT_NAME, semconv.WORKFLOW_NAME, semconv.REQUEST_MODEL)
     )
     estimated = "group(ragtrace:{}:value{{" + HERE + "}})"
     asked = f"group({rules.CALLS}{{{SERVICE}}})"
+    of_state = f'{rules.ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="{{}}"}} == 1'
+    codes = {name.replace(" ", "_"): number for name, number in _CODE.items() if name not in ("pending", "firing")}
+    states = [f"({of_state.replace('{}', name)}) * {number}" for name, number in codes.items()]
+    shown = {"closed": "ok", "half_open": "recovering", "open": "judge failing"}
+    of_breaker = f'{rules.JUDGE_STATE}{{{SERVICE}, {rules.BREAKER}="{{}}"}} == 1'
+    breakers = [f"({of_breaker.replace('{}', state)}) * {_CODE[name]}" for state, name in shown.items()]
     return [
         (
             f"application: {{{{{name}}}}} {{{{{workflow}}}}} {{{{{of_model}}}}}",
-            f"max by ({name}, {workflow}, {of_model}) ({_own()})",
+            f"max by ({name}, {workflow}, {of_model}) ({' or '.join(states)})",
         ),
         (f"rule: spike ({timing.spike})", _rule("RagtraceSpike", "spiking", estimated.format(timing.spike), HERE)),
         (f"rule: slow burn ({timing.slow})", _rule("RagtraceSlowBurn", "firing", estimated.format(timing.slow), HERE)),
@@ -361,7 +355,7 @@ def _rows(timing: rules.Timing) -> list[tuple[str, str]]:
             _rule("RagtraceNoData", "no data", f"group({rules.FRESH}{{{HERE}}})", HERE),
         ),
         (f"rule: judge failing ({timing.trouble})", _rule("RagtraceJudgeFailing", "judge failing", asked, SERVICE)),
-        (f"circuit breaker: {{{{{rules.EVALUATOR}}}}}", _breakers()),
+        (f"circuit breaker: {{{{{rules.EVALUATOR}}}}}", f"max by ({rules.EVALUATOR}) ({' or '.join(breakers)})"),
         (
             f"rule: losses ({timing.trouble})",
             _rule("RagtraceCallsDropped|RagtraceScoresNotPosted", "firing", asked, SERVICE),
@@ -376,24 +370,7 @@ def _rule(alert: str, state: str, looked: str, where: str) -> str:
     return f"{firing} * {_CODE[state]} or {pending} * {_CODE['pending']} or {looked}"
 
 
-def _own() -> str:
-    state = label_name(semconv.ALERT_STATE)
-    codes = {name.replace(" ", "_"): number for name, number in _CODE.items() if name not in ("pending", "firing")}
-    each = (f'({rules.ALERT_STATE}{{{SERVICE}, {state}="{name}"}} == 1) * {number}' for name, number in codes.items())
-    return " or ".join(each)
-
-
-def _breakers() -> str:
-    shown = {"closed": "ok", "half_open": "recovering", "open": "judge failing"}
-    each = (
-        f'({rules.JUDGE_STATE}{{{SERVICE}, {rules.BREAKER}="{state}"}} == 1) * {_CODE[name]}'
-        for state, name in shown.items()
-    )
-    return f"max by ({rules.EVALUATOR}) ({' or '.join(each)})"
-
-
 _WHO = f"{{{{{rules.EVALUATOR}}}}}"
-_ONE = f'{SERVICE}, {rules.EVALUATOR}="$evaluator"'
 
 
 def call_panels() -> list[Panel]:
@@ -415,12 +392,8 @@ def call_panels() -> list[Panel]:
         query(f"sum(rate({offered}{RATE}))", "all calls", ref="B"),
         unit=CALLS_A_SECOND,
     )
-    alone = style(
-        custom__stacking={"mode": "none", "group": "B"},
-        custom__fillOpacity=0,
-        custom__lineWidth=2,
-        color=fixed("text"),
-    )
+    unstacked = {"mode": "none", "group": "B"}
+    alone = style(custom__stacking=unstacked, custom__fillOpacity=0, custom__lineWidth=2, color=fixed("text"))
     colours = {"scored": "green", "sampled_out": "blue", "partial": "yellow", "failed": "red", "dropped": "purple"}
     for outcome, colour in colours.items():
         by_outcome = by_outcome.override_by_name(outcome, style(color=fixed(colour)))
@@ -443,6 +416,9 @@ def judge_panels() -> list[Panel]:
     failed = (
         f'sum by ({rules.EVALUATOR}, {rules.REASON}) (rate({rules.CALLS}{{{SERVICE}, {rules.OUTCOME}="failed"}}{RATE}))'
     )
+    one = f'{SERVICE}, {rules.EVALUATOR}="$evaluator"'
+    judging = f'sum by (le) (rate({rules.JUDGE_SECONDS}{{{one}, {rules.CACHED}=""}}{RATE}))'
+    fresh, cached = (f'{rules.JUDGED}{{{one}, {rules.CACHED}{sign}""}}' for sign in ("=", "!="))
     cost = f"sum by ({rules.EVALUATOR}) (rate({rules.JUDGE_COST}{{{SERVICE}}}{RATE})) * 3600"
     return [
         lines(
@@ -450,8 +426,8 @@ def judge_panels() -> list[Panel]:
             "Median and p95 (95 of 100 calls take no longer) of calls that were judged, without those answered from "
             "the cache. Times under 10 ms are shown as 10 ms. A gap: nothing was judged. Judging runs in the "
             "background: requests do not wait for it.",
-            query(_judging(0.5), "median", exemplars=True),
-            query(_judging(0.95), "p95", ref="B"),
+            query(f"histogram_quantile(0.5, {judging})", "median", exemplars=True),
+            query(f"histogram_quantile(0.95, {judging})", "p95", ref="B"),
             unit="s",
             span=5,
         ),
@@ -459,7 +435,8 @@ def judge_panels() -> list[Panel]:
             "Judged: $evaluator",
             "Calls per second that the evaluator judged. from memory: the same question, passages and answer had been "
             "judged before, so the judge was not asked; these calls cost no time, tokens or money.",
-            *_judged(),
+            query(f"sum(rate({fresh}{RATE}))", "judged"),
+            query(f"sum(rate({cached}{RATE})) or 0 * sum(rate({rules.JUDGED}{{{one}}}{RATE}))", "from memory", ref="B"),
             unit=CALLS_A_SECOND,
             span=5,
         ),
@@ -486,19 +463,6 @@ def judge_panels() -> list[Panel]:
             span=5,
         ),
     ]  # fmt: skip
-
-
-def _judging(share: float) -> str:
-    asked = f'{rules.JUDGE_SECONDS}{{{_ONE}, {rules.CACHED}=""}}'
-    return f"histogram_quantile({share}, sum by (le) (rate({asked}{RATE})))"
-
-
-def _judged() -> list[prometheus.Dataquery]:
-    def counted(matcher: str) -> str:
-        return f"sum(rate({rules.JUDGED}{{{_ONE}{matcher}}}{RATE}))"
-
-    fresh, again = counted(f', {rules.CACHED}=""'), counted(f', {rules.CACHED}!=""')
-    return [query(fresh, "judged"), query(f"{again} or 0 * {counted('')}", "from memory", ref="B")]
 
 
 def application_panels() -> list[Panel]:
@@ -548,20 +512,17 @@ def build(timing: rules.Timing) -> dashboard.Dashboard:
     for mark in _marks():
         found = found.annotation(mark)
     reading = text.Panel().title("How to read this").content(_READ_ME).mode("markdown").span(FULL).height(6)
-    found = found.with_panel(reading.description("How to read the panels, and what to do."))
-    for panel in _overview():
-        found = found.with_panel(panel)
-    found = found.with_row(dashboard.Row("Quality: $workflow").repeat("workflow"))
-    for panel in workflow_panels():
-        found = found.with_panel(panel)
-    rows = {
-        "Single scores, and alerts": [distribution(), alert_states(timing)],
-        "Which calls are scored": call_panels(),
-        "The judge": judge_panels(),
-        "The application": application_panels(),
-    }
-    for title, panels in rows.items():
-        found = found.with_row(dashboard.Row(title))
+    overview = [reading.description("How to read the panels, and what to do."), *_overview()]
+    rows = [
+        (None, overview),
+        (dashboard.Row("Quality: $workflow").repeat("workflow"), workflow_panels()),
+        (dashboard.Row("Single scores, and alerts"), [distribution(), alert_states(timing)]),
+        (dashboard.Row("Which calls are scored"), call_panels()),
+        (dashboard.Row("The judge"), judge_panels()),
+        (dashboard.Row("The application"), application_panels()),
+    ]
+    for row, panels in rows:
+        found = found if row is None else found.with_row(row)
         for panel in panels:
             found = found.with_panel(panel)
     return found

@@ -79,25 +79,22 @@ def recorded() -> Test:
     }
 
 
+def _check(expr: str, minute: str, wanted: bool = True) -> Test:
+    """Return the check that *expr* gives 1 at the *minute*, or nothing."""
+    return {"expr": expr, "eval_time": f"{minute}m", "exp_samples": [{"labels": "{}", "value": 1}] if wanted else []}
+
+
 def _asked(record: str, workflow: str, value: float | None) -> Test:
     rule = f'{record}{{{rules.WORKFLOW}="{workflow}"}}'
     if value is None:
-        return {"expr": rule, "eval_time": "400m", "exp_samples": []}
+        return _check(rule, "400", False)
     # Near 0 an absolute tolerance: a difference of equal sums is rounding.
-    expr = f"count(abs({rule} - {value!r}) <= {max(abs(value) * 1e-6, 1e-9)!r})"
-    return {"expr": expr, "eval_time": "400m", "exp_samples": [{"labels": "{}", "value": 1}]}
+    return _check(f"count(abs({rule} - {value!r}) <= {max(abs(value) * 1e-6, 1e-9)!r})", "400")
 
 
 def _counted(selector: str, **there: bool) -> list[Test]:
     """Return checks that one series matches *selector*, or none does, at minutes: a keyword is `m` and the minute."""
-    return [
-        {
-            "expr": f"count({selector})",
-            "eval_time": minute.removeprefix("m") + "m",
-            "exp_samples": [{"labels": "{}", "value": 1}] if wanted else [],
-        }
-        for minute, wanted in there.items()
-    ]
+    return [_check(f"count({selector})", minute.removeprefix("m"), wanted) for minute, wanted in there.items()]
 
 
 def _fires(name: str, **firing: bool) -> list[Test]:
@@ -186,11 +183,10 @@ def scenarios() -> list[Test]:
                 *_is(rules.MOST, f'{rules.METRIC}="answered_without_context"', m5=True),
                 *_is(rules.KNOWN, "", m5=False),
                 *_is(rules.LEAST, f'{rules.METRIC}="faithfulness"', m5=True),
-                {
-                    "expr": f'count(abs(sum({rules.MOST}{{{rules.METRIC}="hallucination"}}) + sum({rules.LEAST}) - 1) < 1e-9)',
-                    "eval_time": "5m",
-                    "exp_samples": [{"labels": "{}", "value": 1}],
-                },
+                _check(
+                    f'count(abs(sum({rules.MOST}{{{rules.METRIC}="hallucination"}}) + sum({rules.LEAST}) - 1) < 1e-9)',
+                    "5",
+                ),
                 *_is(rules.MOST, f'{rules.METRIC}="faithfulness"', m5=False),
             ],
         ),
@@ -275,10 +271,8 @@ def week() -> Test:
     checks: list[Test] = []
     for name, value in values.items():
         record = f'{rules.WEEK.format(name)}{{{rules.WORKFLOW}="fell"}}'
-        found = f"count(abs({record} - {value!r}) < {0.0005 * max(1.0, value)!r})"
-        checks.append({"expr": found, "eval_time": "2880m", "exp_samples": [{"labels": "{}", "value": 1}]})
-        unknown = f'count({rules.WEEK.format(name)}{{{rules.WORKFLOW}="new"}})'
-        checks.append({"expr": unknown, "eval_time": "2880m", "exp_samples": []})
+        checks.append(_check(f"count(abs({record} - {value!r}) < {0.0005 * max(1.0, value)!r})", "2880"))
+        checks.append(_check(f'count({rules.WEEK.format(name)}{{{rules.WORKFLOW}="new"}})', "2880", False))
     for workflow, fell in (("fell", True), ("same", False), ("judged", False)):
         checks += _is(rules.WEEK.format("fallen"), f'{rules.WORKFLOW}="{workflow}"', m2730=False, m2880=fell)
     checks += _fires("RagtraceConsistencyFell", m2730=False, m2880=True)

@@ -51,6 +51,8 @@ WEEK: Final = "ragtrace:week:{}"
 _LOWER: Final = f'{METRIC}="consistency"'
 _LABELLED: Final = "faithfulness|hallucinated|hallucination"
 """Metrics of a judge that labels statements: where there is one, `consistency` is not what pages."""
+_SUMS: Final = ("w", "ww", "wy", "wyy")
+"""The sums from which the mean of seen calls and its variance are computed."""
 _DAYS: Final = range(1, 8)
 _SURE: Final = 4.0
 """Standard errors of a fall: 30 minutes are looked at 336 times a week."""
@@ -86,11 +88,7 @@ def objectives() -> Rule:
             {"record": MOST, "labels": {METRIC: "answered_without_context"}, "expr": "vector(0.05)"},
             # Shares of the statements, from both sides.
             {"record": MOST, "labels": {METRIC: "hallucination"}, "expr": "vector(0.05)"},
-            {
-                "record": LEAST,
-                "labels": {METRIC: "faithfulness"},
-                "expr": f'1 - {MOST}{{{METRIC}="hallucination"}}',
-            },
+            {"record": LEAST, "labels": {METRIC: "faithfulness"}, "expr": f'1 - {MOST}{{{METRIC}="hallucination"}}'},
         ],
     }
 
@@ -110,7 +108,7 @@ def estimates(timing: Timing) -> list[Rule]:
 def week(timing: Timing) -> Rule:
     """Return the group that compares `consistency` with the same hours of the past week, by moments."""
     rules: list[Rule] = []
-    for name in ("w", "ww", "wy", "wyy"):
+    for name in _SUMS:
         counter = f'{MOMENTS}{{{MOMENT}="{name}", {_LOWER}}}'
         # The days have one another's labels, and `or` keeps one series of equal labels: so each gets its own.
         days = " or ".join(
@@ -118,8 +116,8 @@ def week(timing: Timing) -> Rule:
             for day in _DAYS
         )
         rules.append({"record": WEEK.format(f"past_{name}"), "expr": f"sum by ({BY}) ({days})"})
-    past = {name: WEEK.format(f"past_{name}") for name in ("w", "ww", "wy", "wyy")}
-    now = {name: f"ragtrace:{timing.spike}:{name}{{{_LOWER}}}" for name in ("w", "ww", "wy", "wyy")}
+    past = {name: WEEK.format(f"past_{name}") for name in _SUMS}
+    now = {name: f"ragtrace:{timing.spike}:{name}{{{_LOWER}}}" for name in _SUMS}
     change, error = WEEK.format("change"), WEEK.format("error")
     fall = f"{change} < -{_SURE} * {error}"
     enough = f"{past['w']} * {past['w']} / {past['ww']} >= 200 and {now['w']} * {now['w']} / {now['ww']} >= 30"
@@ -144,7 +142,7 @@ def week(timing: Timing) -> Rule:
 
 def _squared_error(of: dict[str, str]) -> str:
     """Return the variance of a weighted mean, from its moments."""
-    w, ww, wy, wyy = (of[name] for name in ("w", "ww", "wy", "wyy"))
+    w, ww, wy, wyy = of.values()
     variance = f"clamp_min({wyy} / ({w} > 0) - ({wy} / {w}) * ({wy} / {w}), {_SPREAD})"
     return f"{variance} * {ww} / ({w} * {w})"
 
@@ -172,13 +170,7 @@ def alerts(timing: Timing) -> Rule:
         "interval": timing.interval,
         "rules": [
             *_memory(timing),
-            _spike(timing),
-            _slow_burn(timing),
-            _fell(timing),
-            _no_data(timing),
-            _judge_failing(timing),
-            _dropped(timing),
-            _not_posted(timing),
+            *(alert(timing) for alert in (_spike, _slow_burn, _fell, _no_data, _judge_failing, _dropped, _not_posted)),
         ],
     }
 
@@ -196,25 +188,17 @@ def _memory(timing: Timing) -> list[Rule]:
     # Over only when the estimate itself is back, and never because there is nothing to see any more.
     goes_on = f"{ACTIVE} and on ({BY}) ({_beyond(value, value)})"
     unseen = f"{ACTIVE} and on ({BY}) {KNOWN} unless on ({BY}) {FRESH}"
+    fresh = f"group by ({BY}) (sum by ({BY}) (increase({w}[{timing.quiet}])) > 0) and on ({BY}) {w}"
     return [
         {"record": KNOWN, "expr": f"group by ({BY}) (last_over_time({w}[{timing.memory}]))"},
-        {
-            "record": FRESH,
-            "expr": f"group by ({BY}) (sum by ({BY}) (increase({w}[{timing.quiet}])) > 0) and on ({BY}) {w}",
-        },
+        {"record": FRESH, "expr": fresh},
         {"record": ACTIVE, "expr": f"({begins}) or ({goes_on}) or ({unseen})"},
     ]
 
 
 def _alert(name: str, expr: str, severity: str, summary: str, description: str, wait: str = "") -> Rule:
-    rule: Rule = {"alert": name, "expr": expr}
-    if wait:
-        rule["for"] = wait
-    return {
-        **rule,
-        "labels": {"severity": severity},
-        "annotations": {"summary": summary, "description": description},
-    }
+    rule: Rule = {"alert": name, "expr": expr, **({"for": wait} if wait else {}), "labels": {"severity": severity}}
+    return {**rule, "annotations": {"summary": summary, "description": description}}
 
 
 _WHERE: Final = f"{{{{ $labels.{JOB} }}}}, workflow {{{{ $labels.{WORKFLOW} }}}}"
@@ -305,7 +289,6 @@ def _dropped(timing: Timing) -> Rule:
 
 
 def _not_posted(timing: Timing) -> Rule:
-
     sink = label_name(semconv.SINK)
     lost = f'{POSTED}{{{OUTCOME}=~"failed|dropped"}}'
     return _alert(

@@ -52,16 +52,12 @@ def console_full(environ: Mapping[str, str]) -> Signals:
     from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
     from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
-    # The exporters' own default is the stream that was standard output when they were imported.
-    out = sys.stdout
-    return Signals(
-        spans=ConsoleSpanExporter(out=out, formatter=span_text) if _wanted(environ, "TRACES") else None,
-        metrics=PeriodicExportingMetricReader(ConsoleMetricExporter(out=out, formatter=metrics_text))
-        if _wanted(environ, "METRICS")
-        else None,
-        logs=ConsoleLogRecordExporter(out=out, formatter=event_text) if _wanted(environ, "LOGS") else None,
-        immediate=True,
-    )
+    out = sys.stdout  # the exporters' own default is what was standard output when they were imported
+    spans = ConsoleSpanExporter(out=out, formatter=span_text) if _wanted(environ, "TRACES") else None
+    metrics = ConsoleMetricExporter(out=out, formatter=metrics_text) if _wanted(environ, "METRICS") else None
+    logs = ConsoleLogRecordExporter(out=out, formatter=event_text) if _wanted(environ, "LOGS") else None
+    reader = None if metrics is None else PeriodicExportingMetricReader(metrics)
+    return Signals(spans=spans, metrics=reader, logs=logs, immediate=True)
 
 
 def call_text(span: ReadableSpan) -> str:
@@ -71,29 +67,21 @@ def call_text(span: ReadableSpan) -> str:
         return ""
     carried = attributes.get(semconv.OPERATION_NAME) == semconv.OPERATION_EVALUATION
     context = span.links[0].context if carried and span.links else span.get_span_context()
-    scores = [
-        f"{name}={float(value):.2g}"
-        for name in _HEADLINE
-        if isinstance(value := attributes.get(semconv.eval_score(name)), (int, float))
-    ]
-    if attributes.get(semconv.eval_score("answered_without_context")):  # 0 is what is usual
-        scores.append("answered_without_context=1")
     reasons = {str(attributes[key]) for name in _HEADLINE if (key := semconv.eval_reason(name)) in attributes}
     reasons.discard("no_baseline")  # true of the application's first calls, and of every one of them
-    parts = [
-        datetime.fromtimestamp((span.start_time or 0) / 1e9).strftime("%H:%M:%S"),
-        f"{attributes.get(semconv.WORKFLOW_NAME) or span.name}:",
-        str(attributes[semconv.EVAL_STATUS]),
-        *(["error"] if span.status.status_code is StatusCode.ERROR else []),
-        *scores,
-        *([f"unscored={','.join(sorted(reasons))}"] if reasons else []),
-        *(
-            f"{what}={_quoted(attributes[key])}"
-            for what, key in (("query", semconv.OI_INPUT), ("answer", semconv.OI_OUTPUT))
-            if key in attributes
-        ),
-        f"trace={context.trace_id if context else 0:032x}",
-    ]
+    time = datetime.fromtimestamp((span.start_time or 0) / 1e9).strftime("%H:%M:%S")
+    parts = [time, f"{attributes.get(semconv.WORKFLOW_NAME) or span.name}:", str(attributes[semconv.EVAL_STATUS])]
+    if span.status.status_code is StatusCode.ERROR:
+        parts.append("error")
+    scores = ((name, attributes.get(semconv.eval_score(name))) for name in _HEADLINE)
+    parts += [f"{name}={float(value):.2g}" for name, value in scores if isinstance(value, (int, float))]
+    if attributes.get(semconv.eval_score("answered_without_context")):  # 0 is what is usual
+        parts.append("answered_without_context=1")
+    if reasons:
+        parts.append(f"unscored={','.join(sorted(reasons))}")
+    texts = {"query": attributes.get(semconv.OI_INPUT), "answer": attributes.get(semconv.OI_OUTPUT)}
+    parts += [f"{what}={_quoted(text)}" for what, text in texts.items() if text is not None]
+    parts.append(f"trace={context.trace_id if context else 0:032x}")
     return _printable(" ".join(parts) + "\n")
 
 
@@ -150,9 +138,8 @@ def _wanted(environ: Mapping[str, str], signal: str) -> bool:
 
 
 def _block(heading: str, attributes: Mapping[str, object]) -> str:
-    return _printable(
-        "\n".join((heading, *(f"       {key} = {_short(value)}" for key, value in attributes.items()))) + "\n"
-    )
+    lines = (heading, *(f"       {key} = {_short(value)}" for key, value in attributes.items()))
+    return _printable("\n".join(lines) + "\n")
 
 
 def _short(value: object) -> str:

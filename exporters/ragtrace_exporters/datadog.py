@@ -54,25 +54,21 @@ class DatadogScores(ScoreApi):
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
         """Post all scores in one request."""
-        metrics = [_metric(score, self._application or score.service or "ragtrace") for score in scores]
-        body = {"data": {"type": "evaluation_metric", "attributes": {"metrics": metrics}}}
+        body = {"data": {"type": "evaluation_metric", "attributes": {"metrics": list(map(self._metric, scores))}}}
         reply = self._client.send("POST", "/api/intake/llm-obs/v2/eval-metric", timeout, body)
         return {} if reply.ok else all_of(scores, self._client.refusal(reply))
 
-
-def _metric(score: ScoreRecord, application: str) -> dict[str, Any]:
-    metric: dict[str, Any] = {
-        "join_on": {"span": {"span_id": str(score.span_id), "trace_id": str(score.trace_id)}},
-        "ml_app": application,
-        "timestamp_ms": score.time_ns // 1_000_000,
-        "metric_type": "score",
-        "label": label_of(score.name),
-        "score_value": score.value,
-        "tags": _tags(score),
-    }
-    if score.explanation:
-        metric["reasoning"] = score.explanation
-    return metric
+    def _metric(self, score: ScoreRecord) -> dict[str, Any]:
+        metric = {
+            "join_on": {"span": {"span_id": str(score.span_id), "trace_id": str(score.trace_id)}},
+            "ml_app": self._application or score.service or "ragtrace",
+            "timestamp_ms": score.time_ns // 1_000_000,
+            "metric_type": "score",
+            "label": label_of(score.name),
+            "score_value": score.value,
+            "tags": _tags(score),
+        }
+        return metric | ({"reasoning": score.explanation} if score.explanation else {})
 
 
 def _tags(score: ScoreRecord) -> list[str]:

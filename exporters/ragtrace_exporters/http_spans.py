@@ -48,15 +48,12 @@ def new_session() -> Any:
 
         def get_redirect_target(self, resp: Response) -> str | None:
             """Return None for an answer that does not redirect, and raise for one that does."""
-            target = super().get_redirect_target(resp)
-            if target is None:
+            if (target := super().get_redirect_target(resp)) is None:
                 return None
             resp.close()
-            raise requests.TooManyRedirects(
-                f"status {resp.status_code}: the server redirects to {printable(target, 200)}, which is not followed; "
-                "configure the final URL as the endpoint",
-                response=resp,
-            )
+            why = f"the server redirects to {printable(target, 200)}, which is not followed"
+            advice = "configure the final URL as the endpoint"
+            raise requests.TooManyRedirects(f"status {resp.status_code}: {why}; {advice}", response=resp)
 
     return DirectSession()
 
@@ -168,7 +165,11 @@ class HttpSpanExporter(SpanExporter):
         for _ in range(2):  # a kept connection may have gone stale: then the second finds a new one
             try:
                 left = max(0.001, deadline - monotonic())
-                answer: Response = self._session.send(self._prepared(body), timeout=left, **self._way)
+                request = self._request.copy()
+                if self._session.cookies:  # a load balancer knows by one which server to ask again
+                    request.prepare_cookies(self._session.cookies)
+                request.prepare_body(body, None)
+                answer: Response = self._session.send(request, timeout=left, **self._way)
             except RequestException as error:
                 if error.response is not None:  # it redirects: asking again changes nothing
                     return error.response, str(error)
@@ -176,13 +177,6 @@ class HttpSpanExporter(SpanExporter):
                 continue
             return answer, f"status {answer.status_code} {answer.reason}"
         return None, why
-
-    def _prepared(self, body: bytes) -> Any:
-        request = self._request.copy()
-        if self._session.cookies:  # a load balancer knows by one which server to ask again
-            request.prepare_cookies(self._session.cookies)
-        request.prepare_body(body, None)
-        return request
 
     def shutdown(self) -> None:
         """Stop trying again, and close the connections."""

@@ -60,9 +60,7 @@ class LangfuseScores(ScoreApi):
         return post_each(scores, timeout, self._post)
 
     def _post(self, score: ScoreRecord, timeout: float) -> Refusal | None:
-        body = _score(score)
-        if self._environment:
-            body["environment"] = self._environment
+        body = self._score(score)
         bodies = [body]
         if score.headline:  # once more, as a score of the trace
             of_trace = {key: value for key, value in body.items() if key != "observationId"}
@@ -74,18 +72,16 @@ class LangfuseScores(ScoreApi):
                 return self._client.refusal(reply)
         return None
 
-
-def _score(score: ScoreRecord) -> dict[str, Any]:
-    metadata = {**metadata_of(score), "annotator": score.annotator, **({"label": score.label} if score.label else {})}
-    body: dict[str, Any] = {
-        "id": score.id,
-        "traceId": f"{score.trace_id:032x}",
-        "observationId": f"{score.span_id:016x}",
-        "name": score.name,
-        "value": score.value,
-        "dataType": "NUMERIC",
-        "metadata": metadata,
-    }
-    if score.explanation:
-        body["comment"] = score.explanation
-    return body
+    def _score(self, score: ScoreRecord) -> dict[str, Any]:
+        body = {
+            "id": score.id,
+            "traceId": f"{score.trace_id:032x}",
+            "observationId": f"{score.span_id:016x}",
+            "name": score.name,
+            "value": score.value,
+            "dataType": "NUMERIC",
+            "metadata": {**metadata_of(score, label=True), "annotator": score.annotator},
+            "comment": score.explanation,
+            "environment": self._environment,
+        }
+        return {key: value for key, value in body.items() if value not in (None, "")}

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace_exporters.preset import OPENINFERENCE, Backend, client, preset, text, url
-from ragtrace_exporters.score_api import UNKNOWN_TRACE, Reply, ScoreApi, metadata_of, post_each
+from ragtrace_exporters.score_api import UNKNOWN_TRACE, ScoreApi, metadata_of, post_each
 
 _SOURCE: Final = {"LLM": "LLM_JUDGE", "CODE": "CODE", "HUMAN": "HUMAN"}
 
@@ -56,42 +56,29 @@ class MlflowScores(ScoreApi):
         return post_each(scores, timeout, self._post)
 
     def _post(self, score: ScoreRecord, timeout: float) -> Refusal | None:
-        path = f"/api/3.0/mlflow/traces/{_trace(score)}/assessments"
-        reply = self._client.send("POST", path, timeout, {"assessment": _assessment(score)})
+        assessment = _assessment(score)
+        path = f"/api/3.0/mlflow/traces/{assessment['trace_id']}/assessments"
+        reply = self._client.send("POST", path, timeout, {"assessment": assessment})
         if reply.ok:
             return None
         if reply.status == 404 and "RESOURCE_DOES_NOT_EXIST" in reply.text:
             return UNKNOWN_TRACE
-        if self._is_there(score, reply, timeout):
+        # Perhaps the server failed because it has this assessment already.
+        repeated = reply.status >= 400 and "constraint" in reply.text.lower()
+        if repeated and self._client.send("GET", f"{path}/{assessment['assessment_id']}", timeout).ok:
             return None
         return self._client.refusal(reply)
 
-    def _is_there(self, score: ScoreRecord, reply: Reply, timeout: float) -> bool:
-        """Return whether the server failed because it has this assessment already."""
-        if reply.status < 400 or "constraint" not in reply.text.lower():
-            return False
-        path = f"/api/3.0/mlflow/traces/{_trace(score)}/assessments/{_id(score)}"
-        return self._client.send("GET", path, timeout).ok
-
-
-def _trace(score: ScoreRecord) -> str:
-    return f"tr-{score.trace_id:032x}"
-
-
-def _id(score: ScoreRecord) -> str:
-    return f"a-{score.id}"
-
 
 def _assessment(score: ScoreRecord) -> dict[str, Any]:
-    metadata = {key: str(value) for key, value in metadata_of(score).items()}
     assessment = {
-        "assessment_id": _id(score),
+        "assessment_id": f"a-{score.id}",
         "assessment_name": score.name,
-        "trace_id": _trace(score),
+        "trace_id": f"tr-{score.trace_id:032x}",
         "span_id": f"{score.span_id:016x}",
         "source": {"source_type": _SOURCE[score.annotator], "source_id": score.evaluator},
         "feedback": {"value": score.value},
         "rationale": score.explanation,
-        "metadata": {**metadata, **({"label": score.label} if score.label else {})},
+        "metadata": {key: str(value) for key, value in metadata_of(score, label=True).items()},
     }
     return {key: value for key, value in assessment.items() if value is not None}

@@ -48,9 +48,8 @@ def otlp(environ: Mapping[str, str]) -> Signals:
         SettingsError: a variable has a value that cannot be used.
     """
     made = {endpoint.signal: _exporter(environ, endpoint) for endpoint in endpoints(environ)}
-    metrics = made.get("metrics")
     # A reader starts a thread, which would go on if the configuration of an exporter were refused after it.
-    reader = None if metrics is None else _reader(environ, metrics)
+    reader = _reader(environ, made["metrics"]) if "metrics" in made else None
     return Signals(spans=made.get("traces"), metrics=reader, logs=made.get("logs"))
 
 
@@ -108,10 +107,8 @@ def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
         from ragtrace_exporters.http_spans import HttpSpanExporter
 
         return HttpSpanExporter(endpoint, timeout, compression.value)
-    headers = endpoint.headers or None
-    make = partial(
-        _load(signal, protocol), endpoint=endpoint.url, headers=headers, timeout=timeout, compression=compression
-    )
+    options = {"headers": endpoint.headers or None, "timeout": timeout, "compression": compression}
+    make = partial(_load(signal, protocol), endpoint=endpoint.url, **options)
     if protocol == "grpc" or signed:
         return make()
     from ragtrace_exporters.http_spans import new_session
@@ -155,10 +152,7 @@ class _RefusalAware:
             f"{self._signal} refused",
             "the backend refuses %s: HTTP %d at %s. If it takes none, set OTEL_%s_EXPORTER=none; for Phoenix write "
             'ragtrace.configure(exporter="phoenix"), which sends it what it takes',
-            self._signal,
-            response.status_code,
-            str(response.url).partition("?")[0],
-            self._signal.upper(),
+            *(self._signal, response.status_code, str(response.url).partition("?")[0], self._signal.upper()),
         )
         self.refused, response.status_code = True, 200
 
@@ -190,24 +184,18 @@ def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
     names = [name.strip().lower() for name in _text(environ, variable).split(",") if name.strip()]
     if names == ["none"]:
         return None
-    if not names or "otlp" in names:
-        return _named_protocol(environ, signal)
-    for name in names:
-        if name in _PROTOCOL_OF_NAME:
-            return _PROTOCOL_OF_NAME[name]
-    raise SettingsError(
-        f"exporter 'otlp' sends {signal} by OTLP only, got {','.join(names)!r} (from {variable}); "
-        f"write otlp or none there, or name another exporter in configure(exporter=...)"
-    )
-
-
-def _named_protocol(environ: Mapping[str, str], signal: Signal) -> Protocol:
+    if names and "otlp" not in names:
+        for name in names:
+            if name in _PROTOCOL_OF_NAME:
+                return _PROTOCOL_OF_NAME[name]
+        raise SettingsError(
+            f"exporter 'otlp' sends {signal} by OTLP only, got {','.join(names)!r} (from {variable}); "
+            f"write otlp or none there, or name another exporter in configure(exporter=...)"
+        )
     variable, value = _first(environ, signal, "PROTOCOL")
-    if value.lower() in ("", "http/protobuf"):
-        return "http/protobuf"
-    if value.lower() == "grpc":
-        return "grpc"
-    raise SettingsError(f"unknown OTLP protocol {value!r} (from {variable}); write http/protobuf or grpc")
+    if value.lower() not in ("", "http/protobuf", "grpc"):
+        raise SettingsError(f"unknown OTLP protocol {value!r} (from {variable}); write http/protobuf or grpc")
+    return "grpc" if value.lower() == "grpc" else "http/protobuf"
 
 
 def _headers(environ: Mapping[str, str], signal: Signal) -> dict[str, str]:

@@ -18,7 +18,7 @@ from ragtrace.system import preload
 from ragtrace.system.retry_after import seconds_until_retry
 
 if TYPE_CHECKING:
-    from requests import PreparedRequest, Session
+    from requests import Session
 
 UNKNOWN_TRACE: Final = Refusal("unknown_trace", again=True, detail="the trace has not arrived")
 OUT_OF_TIME: Final = Refusal("unavailable", again=True, detail="out of time")
@@ -53,7 +53,7 @@ class JsonClient:
     """
 
     def __init__(self, base: str, headers: Mapping[str, str], certificate: str | None = None) -> None:
-        self._base, self._headers, self._certificate = base.rstrip("/"), dict(headers), certificate
+        self.base, self._headers, self._certificate = base.rstrip("/"), dict(headers), certificate
         preload.load("requests")
         self._session: Session | None = None
         self._pid = 0
@@ -65,7 +65,7 @@ class JsonClient:
         try:
             answer = self._connected().request(
                 method,
-                self._base + path,
+                self.base + path,
                 params=query or None,
                 data=None if body is None else json.dumps(body).encode(),
                 timeout=max(0.01, timeout),
@@ -75,18 +75,9 @@ class JsonClient:
         except (RequestException, ValueError) as error:  # a value that is no JSON or no header is a ValueError
             return Reply(0, f"{type(error).__name__}: {error}")
 
-    @property
-    def where(self) -> str:
-        """URL of the server."""
-        return self._base
-
-    def probe(self, path: str, timeout: float, **query: str) -> Refusal | None:
-        """Return None if GET *path* succeeds, else why not; over another connection, so that any thread may call it."""
-        other = JsonClient(self._base, self._headers, self._certificate)
-        reply = other.send("GET", path, timeout, **query)
-        # Of a failed connection, what it came from is the end of a long story.
-        _, _, cause = reply.text.partition("Caused by ")
-        return None if reply.ok else other.refusal(replace(reply, text=cause or reply.text))
+    def separate(self) -> JsonClient:
+        """Return a client of the same server with connections of its own, for another thread."""
+        return JsonClient(self.base, self._headers, self._certificate)
 
     def _connected(self) -> Session:
         if self._session is None or self._pid != os.getpid():
@@ -94,7 +85,7 @@ class JsonClient:
 
             self._session, self._pid = Session(), os.getpid()
             self._session.headers.update({"Content-Type": "application/json", **self._headers})
-            self._session.auth = _as_it_is  # else a ~/.netrc would replace the key
+            self._session.auth = lambda request: request  # else a ~/.netrc would replace the key
             if self._certificate:
                 self._session.verify = self._certificate
         return self._session
@@ -141,11 +132,14 @@ class ScoreApi:
     @property
     def where(self) -> str:
         """URL of the API."""
-        return self._client.where
+        return self._client.base
 
     def probe(self, timeout: float) -> Refusal | None:
-        """Return None if the API takes our key, else why not."""
-        return self._client.probe(self.probe_path, timeout, **self.probe_query)
+        """Return None if the API takes our key, else why not; any thread may call it."""
+        reply = self._client.separate().send("GET", self.probe_path, timeout, **self.probe_query)
+        # Of a failed connection, what it came from is the end of a long story.
+        _, _, cause = reply.text.partition("Caused by ")
+        return None if reply.ok else self._client.refusal(replace(reply, text=cause or reply.text))
 
 
 def post_each(
@@ -178,17 +172,18 @@ def all_of(scores: Iterable[ScoreRecord], refusal: Refusal) -> dict[str, Refusal
     return {score.id: refusal for score in scores}
 
 
-def metadata_of(score: ScoreRecord) -> dict[str, Any]:
-    """Return what a backend may keep beside a score, to show where the score comes from."""
+def metadata_of(score: ScoreRecord, *, label: bool = False) -> dict[str, Any]:
+    """Return what a backend may keep beside a score, to show where the score comes from.
+
+    Args:
+        label: include the label of the score, for a backend that has no field for it.
+    """
     metadata = {
         "score_id": score.id,
         "evaluator": score.evaluator,
         "metric_version": score.metric_version,
         "probability": score.probability,
         "workflow": score.workflow,
+        "label": (score.label or "") if label else "",
     }
     return {key: value for key, value in metadata.items() if value != ""}
-
-
-def _as_it_is(request: PreparedRequest) -> PreparedRequest:
-    return request

@@ -19,8 +19,7 @@ from prometheus_client.samples import Sample
 import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace_exporters.openmetrics.folder import Folder
-from ragtrace_exporters.openmetrics.page import with_zero_starts
-from ragtrace_exporters.openmetrics.reader import PageReader
+from ragtrace_exporters.openmetrics.reader import PageReader, with_zero_starts
 from ragtrace_exporters.openmetrics.snapshot import (
     Exemplar,
     Family,

@@ -1,12 +1,17 @@
-"""Metric reader that shares this process's metrics, and serves the page of all processes if no other one does."""
+"""Metric reader that shares this process's metrics, and serves the page of all processes if no other one does.
+
+The page is OpenMetrics with exemplars for Prometheus, and plain text for a person.
+"""
 
 from __future__ import annotations
 
 import contextvars
+import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,18 +21,30 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from ragtrace.core import semconv
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import in_child
 from ragtrace_exporters.openmetrics.folder import Folder
-from ragtrace_exporters.openmetrics.page import is_openmetrics, render, with_zero_starts
-from ragtrace_exporters.openmetrics.snapshot import Snapshot, read_metrics, with_exemplars
+from ragtrace_exporters.openmetrics.snapshot import (
+    Family,
+    Series,
+    Snapshot,
+    label_name,
+    read_metrics,
+    with_exemplars,
+)
 
 PUBLISH_SECONDS: Final = 2.0
 _FIRST_SECONDS: Final = 0.25
 """Time after which the meter provider has registered the reader."""
 _PATHS: Final = ("/", "/metrics")
+_OPENMETRICS: Final = "application/openmetrics-text"
 _TIMEOUT_HEADER: Final = "X-Prometheus-Scrape-Timeout-Seconds"
 
 
@@ -62,7 +79,10 @@ class PageReader(InMemoryMetricReader):
         self._thread.join(timeout_millis / 1000)
         with guarded("prometheus"):
             self._collected()
-        self._stop_serving()
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
         if self._folder is not None:
             with self._serving:  # no page is being made: the process that serves it from now on adds up alone
                 self._folder.close()
@@ -82,16 +102,19 @@ class PageReader(InMemoryMetricReader):
         with self._serving:
             # Written before it is served: if this process were killed, the next page would show less, which Prometheus
             # takes for a restart from 0, and would count all of it once more.
+            encode, content_type = choose_encoder(accept)
             own, new = self._collected(), set[str]()
             together, folder = own, self._folder
             if folder is not None:
                 if not folder.serving.held:
                     return None
                 together = folder.total_with(own)
-                if is_openmetrics(accept):
+                if content_type.startswith(_OPENMETRICS):
                     together, new = with_zero_starts(together, folder.read_shown())
             common = {key: value for key, value in self._resource.items() if key != semconv.SERVICE_INSTANCE}
-            return (*render(together, common, accept), new)
+            registry = CollectorRegistry()
+            registry.register(_SnapshotCollector(together, common))
+            return encode(registry), content_type, new
 
     def sent(self, new: set[str]) -> None:
         """Remember that the series *new* were scraped with 0; until then, every page shows 0 for them."""
@@ -133,19 +156,11 @@ class PageReader(InMemoryMetricReader):
                 "prometheus port",
                 "the metrics cannot be served at %s:%d (%s): nothing of this application will be in Prometheus; end "
                 "the other program there, or set RAGTRACE_PROMETHEUS_PORT",
-                host,
-                port,
-                error,
+                *(host, port, error),
             )
             return
         self._server = server
         threading.Thread(target=server.serve_forever, name="ragtrace-prometheus-page", daemon=True).start()
-
-    def _stop_serving(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.shutdown()
-            server.server_close()
 
     def _after_fork(self) -> None:
         """Close, in a forked child, the copies of the parent's page and locks, which would outlive the parent."""
@@ -189,25 +204,74 @@ class _Handler(BaseHTTPRequestHandler):
             page = self._reader.page(self.headers.get("Accept", ""))
             status = 503 if page is None else 200
         body, content_type, new = page or (b"", "text/plain", set[str]())
+        timeout = float("inf")  # Prometheus discards an answer that comes later
+        with suppress(ValueError):
+            timeout = float(self.headers.get(_TIMEOUT_HEADER, "inf"))
         with suppress(OSError):  # the client has left
-            self._answer(status, body, content_type)
-            if monotonic() - began < self._patience():
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            if monotonic() - began < timeout:
                 with guarded("prometheus"):
                     self._reader.sent(new)
 
-    def _patience(self) -> float:
-        """Return the seconds after which Prometheus discards an answer."""
-        try:
-            return float(self.headers.get(_TIMEOUT_HEADER, "inf"))
-        except ValueError:
-            return float("inf")
-
-    def _answer(self, status: int, body: bytes, content_type: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name is the base class's)
         """Log nothing: scrapes are frequent."""
+
+
+def with_zero_starts(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
+    """Return *snapshot* with 0 for each counted series that was never shown, and the keys of those series.
+
+    Prometheus takes the first sample of a counter as its start: without the 0, the counts before the first scrape would
+    be missing from every increase.
+    """
+    found: Snapshot = {}
+    new: set[str] = set()
+    for name, family in snapshot.items():
+        series = dict(family.series)
+        for labels, each in family.series.items() if family.kind != "gauge" else ():
+            key = json.dumps([name, *map(list, labels)], separators=(",", ":"))
+            if key not in shown:
+                new.add(key)
+                series[labels] = Series((0.0,) * len(each.values))
+        found[name] = replace(family, series=series)
+    return found, new
+
+
+class _SnapshotCollector(Collector):
+    """Collector that gives the client library a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, resource: Mapping[str, str]) -> None:
+        self._snapshot, self._resource = snapshot, resource
+
+    def collect(self) -> Iterable[Metric]:
+        info = Metric("target", "Target metadata", "info")
+        info.add_sample("target_info", {label_name(key): value for key, value in self._resource.items()}, 1)
+        yield info
+        yield from map(_metric, self._snapshot.values())
+
+
+def _metric(family: Family) -> Metric:
+    # A series may lack a label that another one has, which the client's own classes of metrics do not allow for.
+    made = Metric(family.name, family.help or family.name, family.kind)
+    for labels, series in family.series.items():
+        own, name = dict(labels), family.name
+        exemplars = {
+            bucket: Exemplar({"trace_id": at.trace_id, "span_id": at.span_id}, at.value, round(at.at, 3))
+            for bucket, at in series.exemplars.items()
+        }
+        if family.kind == "gauge":
+            made.add_sample(name, own, series.values[0])
+        elif family.kind == "counter":
+            made.add_sample(f"{name}_total", own, series.values[0], exemplar=exemplars.get(0))
+        else:
+            *counts, total = series.values
+            for bucket, bound in enumerate((*family.bounds, float("inf"))):
+                le = {"le": "+Inf" if bound == float("inf") else repr(float(bound))}
+                so_far = sum(counts[: bucket + 1], 0.0)
+                made.add_sample(f"{name}_bucket", {**own, **le}, so_far, exemplar=exemplars.get(bucket))
+            made.add_sample(f"{name}_count", own, sum(counts, 0.0))
+            made.add_sample(f"{name}_sum", own, total)
+    return made
