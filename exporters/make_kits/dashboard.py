@@ -40,12 +40,6 @@ def query(expr: str, legend: str = "", *, ref: str = "A", exemplars: bool = Fals
     return found.exemplar(exemplars).range()
 
 
-def at_once(expr: str, ref: str) -> prometheus.Dataquery:
-    """Return a query of the current values, for a table."""
-    found = prometheus.Dataquery().expr(expr).legend_format("__auto").ref_id(ref).datasource(SOURCE)
-    return found.instant().format(PromQueryFormat.TABLE)
-
-
 def legend(*calculated: str) -> common.VizLegendOptions:
     """Return a legend below the plot, with the *calculated* figures of each series."""
     found = common.VizLegendOptions().display_mode(units.LegendDisplayMode.LIST).show_legend(True)
@@ -131,8 +125,8 @@ def _count(title: str, description: str, expr: str, legend: str, span: int) -> A
 
 
 def _overview() -> list[Panel]:
-    steps = [model.Threshold(value=None, color="green"), model.Threshold(value=1, color="red")]
-    limits = dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE).steps(steps)
+    limits = dashboard.ThresholdsConfig().mode(model.ThresholdsMode.ABSOLUTE)
+    limits = limits.steps([model.Threshold(value=None, color="green"), model.Threshold(value=1, color="red")])
     spiking = _count(
         "Spiking now",
         "Number of spikes by the Prometheus rules, one for each metric and workflow. A spike starts when the whole "
@@ -155,16 +149,6 @@ def _overview() -> list[Panel]:
         estimates_now(),
         spiking.thresholds(limits).color_mode(units.BigValueColorMode.VALUE).text_mode(named),
         scored.color_mode(units.BigValueColorMode.NONE).text_mode(named),
-    ]
-
-
-def _marks() -> list[dashboard.AnnotationQuery]:
-    """Return the annotations that mark spikes in every panel over time."""
-    own = f'{rules.ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="spiking"}} == 1'
-    asked = {"Spike by the rules": f"{rules.ACTIVE}{{{HERE}}}", "Spike by the application's alert": own}
-    return [
-        dashboard.AnnotationQuery().name(name).expr(expr).datasource(SOURCE).enable(True).icon_color(colour)
-        for (name, expr), colour in zip(asked.items(), ("red", "orange"), strict=True)
     ]
 
 
@@ -208,7 +192,8 @@ def estimates_now() -> Panel:
     names = {f"Value #{chr(65 + number)}": name for number, name in enumerate(columns)}
     names |= {rules.JOB: "service", rules.METRIC: "metric", rules.WORKFLOW: "workflow", rules.EVALUATOR: "scored by"}
     for number, (name, expr) in enumerate(columns.items()):
-        panel = panel.with_target(at_once(expr, chr(65 + number)))
+        target = prometheus.Dataquery().expr(expr).legend_format("__auto").ref_id(chr(65 + number)).datasource(SOURCE)
+        panel = panel.with_target(target.instant().format(PromQueryFormat.TABLE))
         unit = _PERCENT if name != "scored calls" else {"unit": "short", "decimals": 0}
         panel = panel.override_by_name(name, style(**unit))
     order = [
@@ -498,8 +483,7 @@ def application_panels() -> list[Panel]:
 
 
 def _mean(seconds: str, by: str, where: str) -> str:
-    total, count = (f"sum by ({by}) (rate({seconds}_{end}{{{where}}}{RATE}))" for end in ("sum", "count"))
-    return f"{total} / {count}"
+    return " / ".join(f"sum by ({by}) (rate({seconds}_{end}{{{where}}}{RATE}))" for end in ("sum", "count"))
 
 
 def build(timing: rules.Timing) -> dashboard.Dashboard:
@@ -509,8 +493,14 @@ def build(timing: rules.Timing) -> dashboard.Dashboard:
     found = found.refresh("30s").time("now-3h", "now").timezone("browser").tooltip(model.DashboardCursorSync.CROSSHAIR)
     for variable in _variables(timing):
         found = found.with_variable(variable)
-    for mark in _marks():
-        found = found.annotation(mark)
+    own = f'{rules.ALERT_STATE}{{{SERVICE}, {label_name(semconv.ALERT_STATE)}="spiking"}} == 1'
+    marks = (
+        ("Spike by the rules", f"{rules.ACTIVE}{{{HERE}}}", "red"),
+        ("Spike by the application's alert", own, "orange"),
+    )
+    for name, expr, colour in marks:
+        mark = dashboard.AnnotationQuery().name(name).expr(expr).datasource(SOURCE)
+        found = found.annotation(mark.enable(True).icon_color(colour))
     reading = text.Panel().title("How to read this").content(_READ_ME).mode("markdown").span(FULL).height(6)
     overview = [reading.description("How to read the panels, and what to do."), *_overview()]
     rows = [

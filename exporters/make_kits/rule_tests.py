@@ -9,6 +9,8 @@ from ragtrace.estimates import NAMES, Moments, of_judged, of_seen
 from ragtrace.estimates.formulas import Floats, bounds
 
 Test = dict[str, Any]
+_Scenario = tuple[list[dict[str, str]], list[Test]]
+"""Input series, and the checks of what the rules make of them."""
 _TIMING: Final = rules.Timing()
 _MINUTES: Final = {_TIMING.spike: 30, _TIMING.slow: 360}
 
@@ -24,14 +26,6 @@ class _Steps(Floats):
         return value
 
 
-def series(labels: str, moments: Moments, shape: str) -> list[dict[str, str]]:
-    """Return counters that rise by *moments* a minute; *shape* is promtool's notation with `{}` for the step of each."""
-    return [
-        {"series": f'{rules.MOMENTS}{{{labels}, {rules.MOMENT}="{name}"}}', "values": shape.replace("{}", repr(value))}
-        for name, value in zip(NAMES, moments.values(), strict=True)
-    ]
-
-
 def of(metric: str = "hallucinated", workflow: str = "ask", job: str = "bot") -> str:
     """Return the labels of a series of moments."""
     return f'{rules.JOB}="{job}", {rules.METRIC}="{metric}", {rules.WORKFLOW}="{workflow}", {rules.EVALUATOR}="judge"'
@@ -39,13 +33,9 @@ def of(metric: str = "hallucinated", workflow: str = "ask", job: str = "bot") ->
 
 def rate(bad: float, judged: float = 10.0) -> Moments:
     """Return the moments of *judged* judged calls, of which the share *bad* has the score 1."""
-    return sum(
-        (
-            Moments(*(count * value for value in (of_seen() + of_judged(score, 1.0)).values()))
-            for score, count in ((1.0, judged * bad), (0.0, judged * (1 - bad)))
-        ),
-        Moments(),
-    )
+    calls = {1.0: judged * bad, 0.0: judged * (1 - bad)}
+    one = {score: (of_seen() + of_judged(score, 1.0)).values() for score in calls}
+    return sum((Moments(*(count * value for value in one[score])) for score, count in calls.items()), Moments())
 
 
 def _sampled() -> Moments:
@@ -74,7 +64,7 @@ def recorded() -> Test:
     return {
         "name": "estimates",
         "interval": "1m",
-        "input_series": [line for workflow, each in inputs for line in series(of(workflow=workflow), each, "0+{}x400")],
+        "input_series": [line for workflow, each in inputs for line in _phases(of(workflow=workflow), (each, 401))],
         "promql_expr_test": [_asked(*each) for each in expected],
     }
 
@@ -105,10 +95,6 @@ def _is(record: str, labels: str, **there: bool) -> list[Test]:
     return _counted(f"{record}{{{labels}}}", **there)
 
 
-def _scenario(name: str, inputs: list[dict[str, str]], checks: list[Test]) -> Test:
-    return {"name": name, "interval": "1m", "input_series": inputs, "promql_expr_test": checks}
-
-
 def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, str]]:
     """Return counters through phases of so many minutes; None: the process is gone."""
     lines = []
@@ -125,13 +111,12 @@ def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, 
     return lines
 
 
-def scenarios() -> list[Test]:
+def scenarios() -> dict[str, _Scenario]:
     """Return the tests of alerts that fire and alerts that do not."""
     healthy, spiking = rate(0.01), rate(0.4)
     unfaithful = rate(0.5)
-    return [
-        _scenario(
-            "a spike fires and is over when the rate is back",
+    return {
+        "a spike fires and is over when the rate is back": (
             _phases(of(), (healthy, 60), (spiking, 60), (healthy, 90)),
             [
                 *_fires("RagtraceSpike", m59=False, m75=True, m119=True, m180=False),
@@ -139,13 +124,11 @@ def scenarios() -> list[Test]:
                 *_fires("RagtraceNoData", m119=False, m205=False),
             ],
         ),
-        _scenario(
-            "a spike of a metric that should be high",
+        "a spike of a metric that should be high": (
             _phases(of("faithfulness"), (rate(0.99), 60), (unfaithful, 60)),
             _fires("RagtraceSpike", m59=False, m90=True),
         ),
-        _scenario(
-            "a spike during which the application is killed is not over, and missed",
+        "a spike during which the application is killed is not over, and missed": (
             _phases(of(), (healthy, 60), (spiking, 40), (None, 90)),
             [
                 *_fires("RagtraceSpike", m59=False, m90=True, m101=True, m150=True, m185=True),
@@ -154,29 +137,24 @@ def scenarios() -> list[Test]:
                 *_is(rules.KNOWN, "", m99=True, m185=True),
             ],
         ),
-        _scenario(
-            "a short restart is no lack of data",
+        "a short restart is no lack of data": (
             _phases(of(), (healthy, 60), (None, 3), (healthy, 60)),
             _fires("RagtraceNoData", m59=False, m64=False, m100=False),
         ),
-        _scenario(
-            "a little too much for hours",
+        "a little too much for hours": (
             _phases(of(), (rate(0.075), 180)),
             [*_fires("RagtraceSlowBurn", m175=True), *_fires("RagtraceSpike", m175=False)],
         ),
-        _scenario(
-            "a little less than too much",
+        "a little less than too much": (
             _phases(of(), (rate(0.045), 180)),
             [*_fires("RagtraceSlowBurn", m175=False), *_fires("RagtraceSpike", m175=False)],
         ),
-        _scenario(
-            "few calls, one of them bad",
+        "few calls, one of them bad": (
             _phases(of(), (rate(0.2, 0.1), 120)),
             [*_fires("RagtraceSpike", m60=False, m119=False), *_fires("RagtraceSlowBurn", m119=False)],
         ),
-        *_of_operation(),
-        _scenario(
-            "objectives",
+        **_of_operation(),
+        "objectives": (
             [],
             [
                 *_is(rules.MOST, f'{rules.METRIC}="hallucinated"', m5=True),
@@ -190,7 +168,7 @@ def scenarios() -> list[Test]:
                 *_is(rules.MOST, f'{rules.METRIC}="faithfulness"', m5=False),
             ],
         ),
-    ]
+    }
 
 
 def _calls(outcome: str, values: str, reason: str = "") -> dict[str, str]:
@@ -198,27 +176,23 @@ def _calls(outcome: str, values: str, reason: str = "") -> dict[str, str]:
     return {"series": f"{rules.CALLS}{{{labels}{f', {rules.REASON}={reason!r}' if reason else ''}}}", "values": values}
 
 
-def _of_operation() -> list[Test]:
+def _of_operation() -> dict[str, _Scenario]:
     state = f'{rules.JUDGE_STATE}{{{rules.JOB}="bot", {rules.EVALUATOR}="judge", {rules.BREAKER}="open"}}'
     posted = f'{rules.POSTED}{{{rules.JOB}="bot", ragtrace_sink="phoenix", {rules.OUTCOME}="{{}}", {rules.REASON}="http_500"}}'
-    return [
-        _scenario(
-            "a judge that fails, and recovers",
+    return {
+        "a judge that fails, and recovers": (
             [_calls("scored", "0+10x30 300+5x30 450+10x60"), _calls("failed", "0+0x30 0+5x30 150+0x60", "timeout")],
             _fires("RagtraceJudgeFailing", m30=False, m50=True, m110=False),
         ),
-        _scenario(
-            "a judge that fails rarely",
+        "a judge that fails rarely": (
             [_calls("scored", "0+10x60"), _calls("failed", "0+1x60", "timeout")],
             _fires("RagtraceJudgeFailing", m50=False),
         ),
-        _scenario(
-            "a circuit breaker opens",
+        "a circuit breaker opens": (
             [{"series": state, "values": "0x30 1x10 0x20"}],
             _fires("RagtraceJudgeFailing", m29=False, m35=True, m50=False),
         ),
-        _scenario(
-            "calls are dropped, of a new reason and of an old one, and then none",
+        "calls are dropped, of a new reason and of an old one, and then none": (
             [_calls("dropped", "_x30 7x60", "queue_full"), _calls("dropped", "3x60 5x30", "shutdown")],
             [
                 *(
@@ -232,20 +206,18 @@ def _of_operation() -> list[Test]:
                 *_fires("RagtraceCallsDropped", m50=False, m85=False),
             ],
         ),
-        _scenario(
-            "calls that are kept for later are not dropped",
+        "calls that are kept for later are not dropped": (
             [_calls("dropped", "0+5x60", "spooled")],
             _fires("RagtraceCallsDropped", m50=False),
         ),
-        _scenario(
-            "scores that a backend does not take",
+        "scores that a backend does not take": (
             [
                 {"series": posted.replace("{}", "failed"), "values": "0x30 0+2x10 20x40"},
                 {"series": posted.replace("{}", "posted"), "values": "0+5x80"},
             ],
             _fires("RagtraceScoresNotPosted", m29=False, m38=True, m70=False),
         ),
-    ]
+    }
 
 
 def week() -> Test:
@@ -282,7 +254,11 @@ def week() -> Test:
 
 def file() -> Test:
     """Return the test file of the kit."""
-    return _test_file("1m", [recorded(), *scenarios()])
+    tests = [
+        {"name": name, "interval": "1m", "input_series": inputs, "promql_expr_test": checks}
+        for name, (inputs, checks) in scenarios().items()
+    ]
+    return _test_file("1m", [recorded(), *tests])
 
 
 def _test_file(interval: str, tests: list[Test]) -> Test:

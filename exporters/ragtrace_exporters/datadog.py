@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_sink import Refusal, ScoreRecord
-from ragtrace_exporters.preset import Backend, client, preset, required, text
+from ragtrace_exporters.preset import Backend, Environ, client, preset, required, text
 from ragtrace_exporters.score_api import JsonClient, ScoreApi, all_of
 
 _LABEL_CHARS: Final = 200
 
 
 @preset("DD_SITE")
-def datadog(environ: Mapping[str, str]) -> Backend:
+def datadog(environ: Environ) -> Backend:
     """Send traces and scores to Datadog."""
     key = required(environ, "datadog", "DD_API_KEY", advice="copy it from the settings of the organization")
     site = text(environ, "DD_SITE") or "datadoghq.com"

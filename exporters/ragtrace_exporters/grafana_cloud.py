@@ -8,16 +8,15 @@ grafana.com/docs/grafana-cloud/send-data/otlp/send-data-otlp.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
 from typing import Final
 
-from ragtrace_exporters.preset import ALL, Backend, preset, required, url
+from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, url
 
 _ADVICE: Final = "copy it from the OpenTelemetry tile of your stack"
 
 
 @preset("GRAFANA_CLOUD_OTLP_ENDPOINT")
-def grafana_cloud(environ: Mapping[str, str]) -> Backend:
+def grafana_cloud(environ: Environ) -> Backend:
     """Send traces, metrics and events to Grafana Cloud."""
     base = url(environ, "GRAFANA_CLOUD_OTLP_ENDPOINT", advice=_ADVICE)
     instance = required(environ, "grafana_cloud", "GRAFANA_CLOUD_INSTANCE_ID", advice=_ADVICE)

@@ -7,13 +7,11 @@ docs.honeycomb.io/send-data/opentelemetry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ragtrace_exporters.preset import ALL, Backend, preset, required, text, url
+from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, text, url
 
 
 @preset("HONEYCOMB_API_ENDPOINT")
-def honeycomb(environ: Mapping[str, str]) -> Backend:
+def honeycomb(environ: Environ) -> Backend:
     """Send traces, metrics and events to Honeycomb."""
     base = url(environ, "HONEYCOMB_API_ENDPOINT", default="https://api.honeycomb.io")
     advice = "create an ingest key in the environment's settings"

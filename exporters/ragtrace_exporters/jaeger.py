@@ -6,12 +6,10 @@ jaegertracing.io/docs, "APIs", OpenTelemetry Protocol (version 2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ragtrace_exporters.preset import Backend, preset, url
+from ragtrace_exporters.preset import Backend, Environ, preset, url
 
 
 @preset("JAEGER_OTLP_ENDPOINT")
-def jaeger(environ: Mapping[str, str]) -> Backend:
+def jaeger(environ: Environ) -> Backend:
     """Send traces to Jaeger."""
     return Backend(url(environ, "JAEGER_OTLP_ENDPOINT", default="http://localhost:4318"))

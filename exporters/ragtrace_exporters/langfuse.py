@@ -14,12 +14,12 @@ from typing import Any
 
 from ragtrace.core import semconv
 from ragtrace.core.score_sink import Refusal, ScoreRecord
-from ragtrace_exporters.preset import OPENINFERENCE, Backend, client, preset, required, text, url
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, client, preset, required, text, url
 from ragtrace_exporters.score_api import JsonClient, ScoreApi, metadata_of, post_each
 
 
 @preset("LANGFUSE_HOST", "LANGFUSE_BASE_URL")
-def langfuse(environ: Mapping[str, str]) -> Backend:
+def langfuse(environ: Environ) -> Backend:
     """Send traces and scores to Langfuse."""
     base = url(environ, "LANGFUSE_HOST", "LANGFUSE_BASE_URL", default="https://cloud.langfuse.com")
     environment = text(environ, "LANGFUSE_TRACING_ENVIRONMENT")

@@ -7,13 +7,11 @@ docs.langchain.com/langsmith/trace-with-opentelemetry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ragtrace_exporters.preset import OPENINFERENCE, Backend, preset, required, text, url
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, preset, required, text, url
 
 
 @preset("LANGSMITH_ENDPOINT")
-def langsmith(environ: Mapping[str, str]) -> Backend:
+def langsmith(environ: Environ) -> Backend:
     """Send traces to LangSmith."""
     base = url(environ, "LANGSMITH_ENDPOINT", default="https://api.smith.langchain.com")
     key = required(environ, "langsmith", "LANGSMITH_API_KEY", advice="create one in the settings of LangSmith")

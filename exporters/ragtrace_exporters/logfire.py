@@ -7,13 +7,12 @@ logfire.pydantic.dev/docs/how-to-guides/alternative-clients.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
-from ragtrace_exporters.preset import ALL, Backend, preset, required, url
+from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, url
 
 
 @preset("LOGFIRE_BASE_URL")
-def logfire(environ: Mapping[str, str]) -> Backend:
+def logfire(environ: Environ) -> Backend:
     """Send traces, metrics and events to Logfire."""
     token = required(environ, "logfire", "LOGFIRE_TOKEN", advice="create a write token in the settings of the project")
     named = re.match(r"pylf_v\d+_(us|eu)_", token)

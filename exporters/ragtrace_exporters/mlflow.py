@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_sink import Refusal, ScoreRecord
-from ragtrace_exporters.preset import OPENINFERENCE, Backend, client, preset, text, url
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, client, preset, text, url
 from ragtrace_exporters.score_api import UNKNOWN_TRACE, ScoreApi, metadata_of, post_each
 
 _SOURCE: Final = {"LLM": "LLM_JUDGE", "CODE": "CODE", "HUMAN": "HUMAN"}
 
 
 @preset("MLFLOW_TRACKING_URI")
-def mlflow(environ: Mapping[str, str]) -> Backend:
+def mlflow(environ: Environ) -> Backend:
     """Send traces and scores to MLflow."""
     base = url(environ, "MLFLOW_TRACKING_URI", advice="write for instance http://localhost:5000")
     experiment, name = text(environ, "MLFLOW_EXPERIMENT_ID"), text(environ, "MLFLOW_EXPERIMENT_NAME")

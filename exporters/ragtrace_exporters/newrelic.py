@@ -8,13 +8,11 @@ opentelemetry-otlp.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ragtrace_exporters.preset import ALL, Backend, preset, required, url
+from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, url
 
 
 @preset("NEW_RELIC_OTLP_ENDPOINT")
-def newrelic(environ: Mapping[str, str]) -> Backend:
+def newrelic(environ: Environ) -> Backend:
     """Send traces, metrics and events to New Relic."""
     advice = "copy a key of type INGEST - LICENSE from the account's API keys"
     key = required(environ, "newrelic", "NEW_RELIC_LICENSE_KEY", advice=advice)

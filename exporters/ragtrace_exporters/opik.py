@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from ragtrace.core.score_sink import Refusal, ScoreRecord
-from ragtrace_exporters.preset import OPENINFERENCE, Backend, client, preset, required, text, url
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, client, preset, required, text, url
 from ragtrace_exporters.score_api import OUT_OF_TIME, UNKNOWN_TRACE, JsonClient, ScoreApi, all_of, metadata_of
 
 _CLOUD: Final = "https://www.comet.com/opik/api"
@@ -26,7 +26,7 @@ _REMEMBERED: Final = 2_000
 
 
 @preset("OPIK_URL_OVERRIDE")
-def opik(environ: Mapping[str, str]) -> Backend:
+def opik(environ: Environ) -> Backend:
     """Send traces and scores to Opik."""
     base, project = url(environ, "OPIK_URL_OVERRIDE", default=_CLOUD), text(environ, "OPIK_PROJECT_NAME")
     key = text(environ, "OPIK_API_KEY")
@@ -96,10 +96,9 @@ class OpikScores(ScoreApi):
         if self._project:
             query["project_name"] = self._project
         reply = self._client.send("GET", "/v1/private/traces", deadline - monotonic(), **query)
-        if not reply.ok:
-            unknown = reply.status == 404  # no such project yet
-            return UNKNOWN_TRACE if unknown else self._client.refusal(reply)
-        time = _time_in(reply.text, suffix)
+        if not reply.ok and reply.status != 404:  # 404: no such project yet
+            return self._client.refusal(reply)
+        time = _time_in(reply.text, suffix) if reply.ok else None
         if time is None:
             return UNKNOWN_TRACE
         self._times[trace_id] = time
@@ -108,18 +107,18 @@ class OpikScores(ScoreApi):
         return time
 
     def _feedback(self, score: ScoreRecord, time_ms: int) -> dict[str, Any]:
-        feedback: dict[str, Any] = {
+        details = ", ".join(f"{key}: {value}" for key, value in metadata_of(score).items())
+        feedback = {
             "id": str(opik_id(score.span_id.to_bytes(8, "big"), time_ms)),
             "name": score.name,
             "value": score.value,
-            "reason": _reason(score),
+            # In a line of its own what Opik has no field for.
+            "reason": f"{score.explanation}\n{details}" if score.explanation else details,
             "source": "sdk",
+            "category_name": score.label,
+            "project_name": self._project,
         }
-        if score.label:
-            feedback["category_name"] = score.label
-        if self._project:
-            feedback["project_name"] = self._project
-        return feedback
+        return {key: value for key, value in feedback.items() if value not in (None, "")}
 
 
 def opik_id(otel_id: bytes, time_ms: int) -> UUID:
@@ -137,9 +136,3 @@ def _time_in(text: str, suffix: str) -> int | None:
     except (ValueError, TypeError, LookupError):
         return None
     return next((UUID(id_).int >> 80 for id_ in ids if id_.endswith(suffix)), None)
-
-
-def _reason(score: ScoreRecord) -> str:
-    """Return the explanation, and in a line of its own what Opik has no field for."""
-    details = ", ".join(f"{key}: {value}" for key, value in metadata_of(score).items())
-    return f"{score.explanation}\n{details}" if score.explanation else details

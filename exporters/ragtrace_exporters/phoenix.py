@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_sink import Refusal, ScoreRecord
-from ragtrace_exporters.preset import OPENINFERENCE, Backend, client, preset, text, url
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, client, preset, text, url
 from ragtrace_exporters.score_api import ScoreApi, all_of, metadata_of
 
 _WHERE: Final = "PHOENIX_COLLECTOR_ENDPOINT"
@@ -25,7 +25,7 @@ _RESERVED: Final = "note"
 
 
 @preset(_WHERE)
-def phoenix(environ: Mapping[str, str]) -> Backend:
+def phoenix(environ: Environ) -> Backend:
     """Send traces and scores to Phoenix."""
     from opentelemetry.util.re import parse_env_headers
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import update_wrapper
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import quote, urlsplit
 
 from ragtrace.core.endpoints import Endpoint
@@ -20,6 +20,8 @@ from ragtrace.core.types import Signals
 from ragtrace_exporters import otlp
 from ragtrace_exporters.score_api import JsonClient
 
+Environ: TypeAlias = "Mapping[str, str]"
+"""Environment variables by name."""
 TRACES: Final = ("traces",)
 ALL: Final = ("traces", "metrics", "logs")
 OPENINFERENCE: Final = ("otel", "openinference")
@@ -40,7 +42,7 @@ class Backend:
     scores: ScoreSink | None = None
     """Sink for the scores where the backend does not read them from OTLP."""
 
-    def as_variables(self, environ: Mapping[str, str]) -> Mapping[str, str]:
+    def as_variables(self, environ: Environ) -> Mapping[str, str]:
         """Return *environ* with the standard variables that make `otlp` send to this backend."""
         said = dict(environ)
         # The common ones are for any other backend: they neither lead these signals astray nor give it their keys.
@@ -67,25 +69,25 @@ class Preset:
         SettingsError: when called, a variable is missing or has a value that cannot be used.
     """
 
-    def __init__(self, read: Callable[[Mapping[str, str]], Backend], where: tuple[str, ...]) -> None:
+    def __init__(self, read: Callable[[Environ], Backend], where: tuple[str, ...]) -> None:
         self.read, self._where = read, where
         update_wrapper(self, read)  # `ragtrace exporters` shows its docstring and module
 
-    def __call__(self, environ: Mapping[str, str]) -> Signals:
+    def __call__(self, environ: Environ) -> Signals:
         backend = self.read(environ)
         signals = otlp.otlp(backend.as_variables(environ))
         if text(environ, "OTEL_SDK_DISABLED").lower() == "true":
             return signals
         return replace(signals, scores=backend.scores, dialects=backend.dialects, resource=backend.resource)
 
-    def endpoints(self, environ: Mapping[str, str]) -> list[Endpoint]:
+    def endpoints(self, environ: Environ) -> list[Endpoint]:
         """Return where each signal goes, with the variable of the preset that says so."""
         named = next((name for name in self._where if text(environ, name)), f"the default of {self._where[0]}")
         found = otlp.endpoints(self.read(environ).as_variables(environ))
         return [each if text(environ, each.origin) else replace(each, origin=named) for each in found]
 
 
-def preset(*where: str) -> Callable[[Callable[[Mapping[str, str]], Backend]], Preset]:
+def preset(*where: str) -> Callable[[Callable[[Environ], Backend]], Preset]:
     """Return a decorator that makes a preset of a function from the environment to a `Backend`.
 
     Args:
@@ -94,18 +96,18 @@ def preset(*where: str) -> Callable[[Callable[[Mapping[str, str]], Backend]], Pr
     return lambda read: Preset(read, where)
 
 
-def client(environ: Mapping[str, str], base: str, headers: Mapping[str, str]) -> JsonClient:
+def client(environ: Environ, base: str, headers: Mapping[str, str]) -> JsonClient:
     """Return a client for the backend's own API that trusts the authorities that the exporter of its spans trusts."""
     own, common = (text(environ, f"OTEL_EXPORTER_OTLP_{part}CERTIFICATE") for part in ("TRACES_", ""))
     return JsonClient(base, headers, own or common or None)
 
 
-def text(environ: Mapping[str, str], *variables: str) -> str:
+def text(environ: Environ, *variables: str) -> str:
     """Return the first of *variables* that is set, without surrounding blanks; "" if none is."""
     return next((value for name in variables if (value := environ.get(name, "").strip())), "")
 
 
-def required(environ: Mapping[str, str], backend: str, *variables: str, advice: str) -> str:
+def required(environ: Environ, backend: str, *variables: str, advice: str) -> str:
     """Return the first of *variables* that is set, which the backend cannot do without.
 
     Raises:
@@ -124,7 +126,7 @@ def required(environ: Mapping[str, str], backend: str, *variables: str, advice: 
     return found
 
 
-def url(environ: Mapping[str, str], *variables: str, default: str = "", advice: str = "") -> str:
+def url(environ: Environ, *variables: str, default: str = "", advice: str = "") -> str:
     """Return a base URL from the first of *variables* that is set, without a final slash.
 
     Raises:

@@ -7,6 +7,7 @@ whichever process answers. Spans and events go where `OTEL_EXPORTER_OTLP_*` says
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +19,6 @@ from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
 from ragtrace_exporters import otlp
-from ragtrace_exporters.openmetrics.folder import is_private, prepare_folder
 from ragtrace_exporters.preset import text
 
 PORT: Final = 9464
@@ -27,6 +27,7 @@ HOST: Final = "127.0.0.1"
 _PORTS: Final = ("RAGTRACE_PROMETHEUS_PORT", "OTEL_EXPORTER_PROMETHEUS_PORT")
 _HOSTS: Final = ("RAGTRACE_PROMETHEUS_HOST", "OTEL_EXPORTER_PROMETHEUS_HOST")
 _DIRECTORY: Final = "RAGTRACE_PROMETHEUS_DIR"
+_METRICS_OFF: Final = {"OTEL_METRICS_EXPORTER": "none"}
 DEFAULT: Final = "default"
 """Origin of a value that is not configured."""
 
@@ -45,20 +46,29 @@ def prometheus(environ: Mapping[str, str]) -> Signals:
             "exporter 'prometheus' needs prometheus_client, which is not installed; run: "
             "pip install 'ragtrace-otel[prometheus]'"
         )
-    sent = otlp.otlp(_spans_and_events(environ))
+    sent = otlp.otlp({**environ, **_METRICS_OFF})
     if text(environ, "OTEL_SDK_DISABLED").lower() == "true":
         return sent
     from ragtrace_exporters.openmetrics.reader import PageReader
 
     port, _ = _port(environ)
     path, origin = _folder(environ, port)
-    folder = prepare_folder(path, f"the {DEFAULT}" if origin == DEFAULT else origin)
-    return replace(sent, metrics=PageReader(text(environ, *_HOSTS) or HOST, port, folder))
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _is_private(path):
+            raise PermissionError("it is a link, or others own it or can write to it")
+    except OSError as error:
+        raise SettingsError(
+            f"the processes of this application put their metrics together in {path} "
+            f"({'the default' if origin == DEFAULT else origin}), which cannot be: {error}; "
+            "set RAGTRACE_PROMETHEUS_DIR to a folder of your own"
+        ) from error
+    return replace(sent, metrics=PageReader(text(environ, *_HOSTS) or HOST, port, path))
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
     """Return where spans and events go."""
-    return otlp.endpoints(_spans_and_events(environ))
+    return otlp.endpoints({**environ, **_METRICS_OFF})
 
 
 def page(environ: Mapping[str, str]) -> Page:
@@ -74,20 +84,13 @@ def page(environ: Mapping[str, str]) -> Page:
     return Page(f"http://{shown}:{port}/metrics", origin, str(path), folder_origin)
 
 
-def _spans_and_events(environ: Mapping[str, str]) -> Mapping[str, str]:
-    return {**environ, "OTEL_METRICS_EXPORTER": "none"}
-
-
 def _port(environ: Mapping[str, str]) -> tuple[int, str]:
     """Return the port and the variable that it came from."""
-    for variable in _PORTS:
-        value = text(environ, variable)
-        if not value:
-            continue
-        if not value.isdecimal() or not 0 < int(value) < 65536:
-            raise SettingsError(f"{variable} must be a port from 1 to 65535, got {value!r}; write {PORT}, for example")
-        return int(value), variable
-    return PORT, DEFAULT
+    variable = next((name for name in _PORTS if text(environ, name)), DEFAULT)
+    value = text(environ, variable) or str(PORT)
+    if not value.isdecimal() or not 0 < int(value) < 65536:
+        raise SettingsError(f"{variable} must be a port from 1 to 65535, got {value!r}; write {PORT}, for example")
+    return int(value), variable
 
 
 def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
@@ -99,4 +102,21 @@ def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
     shared = Path(tempfile.gettempdir()) / f"ragtrace-prometheus-{who}-{port}"
     # Another user may have created a folder of that name there; that must not keep us from starting.
     own = Path.home() / ".cache" / "ragtrace" / f"prometheus-{port}"
-    return (shared if is_private(shared) else own), DEFAULT
+    return (shared if _is_private(shared) else own), DEFAULT
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether *path* is missing, or a folder that only this user can write to; a link is neither.
+
+    Raises:
+        OSError: *path* cannot be looked at.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return True
+    if not stat.S_ISDIR(found.st_mode):
+        return False
+    return not hasattr(os, "getuid") or (
+        found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )

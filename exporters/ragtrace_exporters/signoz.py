@@ -7,14 +7,13 @@ server (for instance http://localhost:4318), which needs no key. Source: signoz.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from ragtrace.core.errors import SettingsError
-from ragtrace_exporters.preset import ALL, Backend, preset, required, text, url
+from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, text, url
 
 
 @preset("SIGNOZ_ENDPOINT", "SIGNOZ_REGION")
-def signoz(environ: Mapping[str, str]) -> Backend:
+def signoz(environ: Environ) -> Backend:
     """Send traces, metrics and events to SigNoz."""
     region, key = text(environ, "SIGNOZ_REGION") or "us", text(environ, "SIGNOZ_INGESTION_KEY")
     if not text(environ, "SIGNOZ_ENDPOINT"):

@@ -6,14 +6,12 @@ takes neither metrics nor logs, and OTLP over HTTP only. Source: docs.wandb.ai/w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ragtrace.core import semconv
-from ragtrace_exporters.preset import OPENINFERENCE, Backend, preset, required, url
+from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, preset, required, url
 
 
 @preset("WF_TRACE_SERVER_URL")
-def weave(environ: Mapping[str, str]) -> Backend:
+def weave(environ: Environ) -> Backend:
     """Send traces to Weave."""
     base = url(environ, "WF_TRACE_SERVER_URL", default="https://trace.wandb.ai")
     key = required(environ, "weave", "WANDB_API_KEY", advice="copy it from wandb.ai/authorize")

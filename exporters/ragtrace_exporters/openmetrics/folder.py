@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from ragtrace.core.errors import SettingsError
 from ragtrace_exporters.openmetrics.snapshot import Snapshot, from_json, to_json, total, without_gauges
 
 try:
@@ -26,37 +24,16 @@ except ImportError:  # Windows: one process
     fcntl = None  # type: ignore[assignment]
 
 
-class Lock:
-    """Lock on a file: at most one process holds it, and it is released when that process ends."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[bytes] | None = None
-
-    @property
-    def held(self) -> bool:
-        """Whether this process holds the lock."""
-        return self._file is not None
-
-    def acquire(self) -> bool:
-        """Acquire the lock if it is free, without waiting; return whether this process holds it."""
-        if self._file is not None:
-            return True
-        file = self._path.open("ab")
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            return False
-        self._file = file
-        return True
-
-    def release(self) -> None:
-        """Release the lock; in a forked child, only the child's copy."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+def _locked(path: Path) -> IO[bytes] | None:
+    """Open and lock the file at *path* until it is closed or this process ends; None: another process has locked it."""
+    file = path.open("ab")
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
 
 
 class Folder:
@@ -66,12 +43,28 @@ class Folder:
         self._path = path
         self._group = hashlib.sha256(service.encode()).hexdigest()[:12]
         self._id = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        self.serving = Lock(self._file("page", "serving"))
+        self._serving: IO[bytes] | None = None
         # Locked before it has its name: no other process takes it for that of an ended process.
         unnamed = self._file(self._id, "locked")
-        self.alive = Lock(unnamed)
-        self.alive.acquire()
+        self._alive = _locked(unnamed)
         unnamed.rename(self._file(self._id, "alive"))
+
+    @property
+    def serves(self) -> bool:
+        """Whether this process serves the page."""
+        return self._serving is not None
+
+    def try_to_serve(self) -> bool:
+        """Reserve the page for this process if no other one serves it; return whether this process serves it."""
+        if self._serving is None:
+            self._serving = _locked(self._file("page", "serving"))
+        return self.serves
+
+    def stop_serving(self) -> None:
+        """Leave the page to another process; in a forked child, close only the child's copy of the lock."""
+        file, self._serving = self._serving, None
+        if file is not None:
+            file.close()
 
     def publish(self, snapshot: Snapshot) -> None:
         """Write *snapshot* for the process that serves the page."""
@@ -92,8 +85,9 @@ class Folder:
 
     def close(self) -> None:
         """Release the locks: this process counts nothing more."""
-        self.serving.release()
-        self.alive.release()
+        self.stop_serving()
+        if self._alive is not None:
+            self._alive.close()
 
     def _others(self) -> Iterator[Snapshot]:
         folded = self._past()[1]
@@ -119,13 +113,12 @@ class Folder:
     def _has_ended(self, file: Path) -> bool:
         if self._id_of(file) == self._id:
             return False
-        lock = Lock(file)
-        try:
-            return lock.acquire()
-        except OSError:
-            return False
-        finally:
-            lock.release()
+        with suppress(OSError):
+            lock = _locked(file)
+            if lock is not None:
+                lock.close()
+                return True
+        return False
 
     def _past(self) -> tuple[Snapshot, set[str]]:
         found = self._read(self._file("page", "past"))
@@ -153,38 +146,3 @@ def _snapshot(content: Any) -> Snapshot:
         return from_json(content or ())
     except (TypeError, ValueError):
         return {}  # of another release
-
-
-def is_private(path: Path) -> bool:
-    """Return whether *path* is missing, or a folder that only this user can write to; a link is neither.
-
-    Raises:
-        OSError: *path* cannot be looked at.
-    """
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return True
-    if not stat.S_ISDIR(found.st_mode):
-        return False
-    return not hasattr(os, "getuid") or (
-        found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )
-
-
-def prepare_folder(path: Path, origin: str) -> Path:
-    """Make *path* a folder that only this user can write to, and return it.
-
-    Raises:
-        SettingsError: it cannot be one.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_private(path):
-            raise PermissionError("it is a link, or others own it or can write to it")
-    except OSError as error:
-        raise SettingsError(
-            f"the processes of this application put their metrics together in {path} ({origin}), which cannot be: "
-            f"{error}; set RAGTRACE_PROMETHEUS_DIR to a folder of your own"
-        ) from error
-    return path

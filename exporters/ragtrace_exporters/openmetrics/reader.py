@@ -106,7 +106,7 @@ class PageReader(InMemoryMetricReader):
             own, new = self._collected(), set[str]()
             together, folder = own, self._folder
             if folder is not None:
-                if not folder.serving.held:
+                if not folder.serves:
                     return None
                 together = folder.total_with(own)
                 if content_type.startswith(_OPENMETRICS):
@@ -145,12 +145,12 @@ class PageReader(InMemoryMetricReader):
 
     def _serve(self) -> None:
         """Serve the page, unless another process does; the next call tries again, as that process may have ended."""
-        if self._server is not None or self._folder is None or not self._folder.serving.acquire():
+        if self._server is not None or self._folder is None or not self._folder.try_to_serve():
             return
         try:
             server = _Server(self._address, partial(_Handler, self))
         except OSError as error:
-            self._folder.serving.release()
+            self._folder.stop_serving()
             host, port = self._address
             faults.warn_once(
                 "prometheus port",

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
-from ragtrace_exporters.wire import encode
+from ragtrace_exporters.http_spans import encode
 
 RESOURCE = Resource({"service.name": "test", "service.instance.id": "1", "n": 3}, "https://example.org/schema")
 SCOPE = InstrumentationScope("ragtrace", "1.2.3")
