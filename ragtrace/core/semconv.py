@@ -77,19 +77,10 @@ OI_TOKENS_COMPLETION: Final = "llm.token_count.completion"
 OI_TOKENS_TOTAL: Final = "llm.token_count.total"
 OI_PROJECT: Final = "openinference.project.name"
 """Resource attribute: the project in which Phoenix shows a trace."""
-_OI_DOCUMENT: Final = "retrieval.documents.{}.document.{}"
-_OI_EVALUATION: Final = "evaluations.{}.evaluation.{}"
-
-
-def oi_document(rank: int, part: str) -> str:
-    """Return the attribute name of one part (id, score, content) of the document at *rank*, from 0."""
-    return _OI_DOCUMENT.format(rank, part)
-
-
-def oi_evaluation(index: int, part: str) -> str:
-    """Return the OpenInference attribute name of one part (name, score, label ...) of the evaluation at *index*."""
-    return _OI_EVALUATION.format(index, part)
-
+oi_document: Final = "retrieval.documents.{}.document.{}".format
+"""Return the attribute name of one part (id, score, content) of the document at a rank, from 0."""
+oi_evaluation: Final = "evaluations.{}.evaluation.{}".format
+"""Return the attribute name of one part (name, score, label, explanation, identifier ...) of the evaluation at an index."""
 
 # --- Of single backends ----------------------------------------------------------------------------------------------
 LANGFUSE_ENVIRONMENT: Final = "langfuse.environment"
@@ -138,39 +129,16 @@ STATUS_ERROR: Final = "error"
 STATUS_DEFERRED: Final = "deferred"
 """The span ended in a provider that holds nothing back: its scores follow as events, metrics and a carrier span."""
 
-_EVAL: Final = "ragtrace.eval.{}.{}"
-
-
-def eval_score(metric: str) -> str:
-    """Return the span attribute for the score of *metric*, a double; absent when unscored."""
-    return _EVAL.format(metric, "score")
-
-
-def eval_label(metric: str) -> str:
-    """Return the span attribute for the label of *metric*."""
-    return _EVAL.format(metric, "label")
-
-
-def eval_evaluator(metric: str) -> str:
-    """Return the span attribute for id@version of the evaluator of *metric*, where it differs from `EVAL_EVALUATOR`."""
-    return _EVAL.format(metric, "evaluator")
-
-
-def eval_reason(metric: str) -> str:
-    """Return the span attribute for the reason why *metric* is unscored."""
-    return _EVAL.format(metric, "reason")
-
-
-_DETAIL: Final = "ragtrace.eval.detail.{}"
-
-
-def eval_detail(name: str) -> str:
-    """Return the event attribute for what a metric publishes beside its number: its counts, its method ...
-
-    A count that is absent is 0.
-    """
-    return _DETAIL.format(name)
-
+eval_score: Final = "ragtrace.eval.{}.score".format
+"""Return the span attribute for the score of a metric, a double; absent when unscored."""
+eval_label: Final = "ragtrace.eval.{}.label".format
+"""Return the span attribute for the label of a metric."""
+eval_evaluator: Final = "ragtrace.eval.{}.evaluator".format
+"""Return the span attribute for id@version of the evaluator of a metric, where it differs from `EVAL_EVALUATOR`."""
+eval_reason: Final = "ragtrace.eval.{}.reason".format
+"""Return the span attribute for the reason why a metric is unscored."""
+eval_detail: Final = "ragtrace.eval.detail.{}".format
+"""Return the event attribute for what a metric publishes beside its number: its counts (absent: 0), its method ..."""
 
 METRIC_SCORE: Final = "ragtrace.eval.score"
 METRIC_RESULTS: Final = "ragtrace.eval.results"
@@ -220,13 +188,6 @@ SIGNAL: Final = "ragtrace.signal"
 """Attribute of that metric: spans, events, or history for calls that were not stored."""
 SCORE_BOUNDS: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 """Histogram bounds for scores, which the SDK's defaults do not fit. Each bucket keeps an exemplar."""
-
-
-def span_name(operation: str, target: str) -> str:
-    """Return `{operation} {target}`, or the operation alone if the target is unknown."""
-    return f"{operation} {target}" if target else operation
-
-
 CARRIER_OPERATION: Final = "evaluate"
 
 # --- Stable: the exception event of a span ---------------------------------------------------------------------------

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic, time_ns
-from typing import Final, Literal
+from typing import Final
 
 from ragtrace.core.ledger import HEAD_DROPPED
 from ragtrace.core.score_id import id_of
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.dialects.score_attributes import prevailing_results
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.outbox import Outbox
+from ragtrace.telemetry.scores.attacher import ANNOTATORS, prevailing_results
 
 _CAPACITY: Final = 4_096
 _MOST_BYTES: Final = 8 << 20
@@ -21,7 +21,6 @@ _PATIENCE_SECONDS: Final = 600.0
 """How long a score is offered to a backend that does not know its trace yet, or is away."""
 _RECORD_BYTES: Final = 600
 """Size of a record without its explanation."""
-_ANNOTATOR: Final[dict[str, Literal["LLM", "CODE", "HUMAN"]]] = {"llm_judge": "LLM", "human": "HUMAN"}
 _HEADLINES: Final = (
     frozenset({"hallucinated", "faithfulness"}),
     frozenset({"consistency", "suspicious"}),
@@ -144,7 +143,7 @@ def score_records(
             value=float(result.value),
             label=result.label,
             explanation=result.explanation or _explanation(result, evidence=evidence),
-            annotator=_ANNOTATOR.get(evaluation.type, "CODE"),
+            annotator=ANNOTATORS.get(evaluation.type, "CODE"),
             evaluator=f"{evaluation.evaluator}@{evaluation.version}",
             metric_version=result.metric_version,
             probability=evaluation.probability,

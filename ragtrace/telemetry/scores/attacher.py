@@ -7,17 +7,16 @@ for it. It is never a late child: backends would add its lateness to the latency
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from time import time_ns
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, set_span_in_context
 
 from ragtrace.core import semconv
 from ragtrace.core.score_id import id_of
-from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.dialects.score_attributes import Attributes, prevailing_results, score_attributes
+from ragtrace.core.text import encodable
+from ragtrace.core.types import Evaluation, RagCall, Result, Score, Unscored
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.scores.event import emit_events
 from ragtrace.telemetry.spans.hold import HoldProcessor, holds
@@ -31,7 +30,12 @@ if TYPE_CHECKING:
     from ragtrace.core.types import Observer, SamplingDecision
     from ragtrace.telemetry.scores.instruments import Instruments
 
-_ANNOTATOR: Final = {"llm_judge": "LLM", "deterministic": "CODE", "model": "CODE", "human": "HUMAN"}
+Attributes = dict[str, "str | bool | int | float"]
+ANNOTATORS: Final[Mapping[str, Literal["LLM", "CODE", "HUMAN"]]] = {"llm_judge": "LLM", "human": "HUMAN"}
+"""Kind of annotator in OpenInference, by type of judge; every other type is CODE."""
+_EVIDENCE_CHARS: Final = 16_000
+_CLAIM_CHARS: Final = 500
+_SUSPECTED: Final = "injection_suspected"
 # The API takes an empty Context, which is falsy, for the current one: a root needs one with something in it.
 _ROOT: Final = Context({"ragtrace-carrier": True})
 
@@ -188,7 +192,7 @@ class Attacher:
             self._instruments.record_evaluation(evaluation, call, context)
         if self._logger is not None:
             with guarded("evaluation events"):
-                emit_events(self._logger, evaluation, call, root.response_id, context, time_ns)
+                emit_events(self._logger, evaluation, call, root.response_id, context)
 
 
 def _span_id(root: Step) -> int:
@@ -202,7 +206,7 @@ def _send_carrier(
     """Send the scores of *target* on a span of their own; return False if the head sampler dropped that span."""
     first: Attributes = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR}
     span = tracer.start_span(
-        semconv.span_name(semconv.CARRIER_OPERATION, call.workflow),
+        f"{semconv.CARRIER_OPERATION} {call.workflow}" if call.workflow else semconv.CARRIER_OPERATION,
         context=_ROOT,
         kind=SpanKind.INTERNAL,
         links=[Link(target)],
@@ -212,48 +216,138 @@ def _send_carrier(
     if recording:
         # The scores last: of more attributes than a span may have, the SDK keeps those that were set last.
         span.set_attributes(_openinference_scores(target, evaluations))
-        span.set_attributes(_judge_tokens(evaluations))
+        tokens = {
+            semconv.USAGE_INPUT_TOKENS: sum(evaluation.input_tokens for evaluation in evaluations),
+            semconv.USAGE_OUTPUT_TOKENS: sum(evaluation.output_tokens for evaluation in evaluations),
+        }
+        span.set_attributes({key: total for key, total in tokens.items() if total})
         span.set_attributes(scores)
         restore_attributes(span, first)
     span.end()
     return recording
 
 
-def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]) -> Mapping[str, str | float]:
-    attributes: dict[str, str | float] = {}
-    index = 0
-    for name, (evaluation, result) in prevailing_results(evaluations).items():
-        if not isinstance(result, Score):
-            continue
-        for part, value in _openinference_parts(target, name, result, evaluation).items():
-            if value is not None:
-                attributes[semconv.oi_evaluation(index, part)] = value
-        index += 1
+def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]) -> Attributes:
+    attributes: Attributes = {}
+    chosen = prevailing_results(evaluations).items()
+    scores = [(name, result, evaluation) for name, (evaluation, result) in chosen if isinstance(result, Score)]
+    for index, (name, result, evaluation) in enumerate(scores):
+        metadata = {
+            "evaluator": _identity(evaluation),
+            "probability": evaluation.probability,
+            "metric_version": result.metric_version,
+        }
+        parts: dict[str, str | float | None] = {
+            "name": name,
+            "score": result.value,
+            "label": result.label,
+            "explanation": result.explanation,
+            "annotator_kind": ANNOTATORS.get(evaluation.type, "CODE"),
+            "identifier": id_of(target, name, result, evaluation),
+            "metadata": json.dumps(metadata),
+        }
+        attributes |= {semconv.oi_evaluation(index, part): value for part, value in parts.items() if value is not None}
     return attributes
 
 
-def _openinference_parts(
-    target: SpanContext, name: str, result: Score, evaluation: Evaluation
-) -> Mapping[str, str | float | None]:
-    metadata = {
-        "evaluator": f"{evaluation.evaluator}@{evaluation.version}",
-        "probability": evaluation.probability,
-        "metric_version": result.metric_version,
-    }
-    return {
-        "name": name,
-        "score": result.value,
-        "label": result.label,
-        "explanation": result.explanation,
-        "annotator_kind": _ANNOTATOR.get(evaluation.type, "CODE"),
-        "identifier": id_of(target, name, result, evaluation),
-        "metadata": json.dumps(metadata),
-    }
+# --- the scores of a call as attributes of its root span --------------------------------------------------------------
 
 
-def _judge_tokens(evaluations: Sequence[Evaluation]) -> Mapping[str, int]:
-    totals = {
-        semconv.USAGE_INPUT_TOKENS: sum(evaluation.input_tokens for evaluation in evaluations),
-        semconv.USAGE_OUTPUT_TOKENS: sum(evaluation.output_tokens for evaluation in evaluations),
-    }
-    return {key: total for key, total in totals.items() if total}
+def status(evaluations: Sequence[Evaluation]) -> str:
+    """Return `ok`, `partial` or `error` over all evaluators; `not_sampled` if none evaluated the call."""
+    outcomes = {evaluation.outcome[0] for evaluation in evaluations}
+    if not outcomes:
+        return semconv.STATUS_NOT_SAMPLED
+    if outcomes == {"scored"}:
+        return semconv.STATUS_OK
+    return semconv.STATUS_ERROR if outcomes == {"failed"} else semconv.STATUS_PARTIAL
+
+
+def prevailing_results(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Evaluation, Result]]:
+    """Return, for each metric, the result that backends show under its name, with the evaluation that gave it.
+
+    Args:
+        evaluations: in rising order of authority: where two give a metric, it is the later one's, except that the
+            screen's score stays where the judge failed.
+    """
+    chosen: dict[str, tuple[Evaluation, Result]] = {}
+    for evaluation in evaluations:
+        for name, result in evaluation.results.items():
+            failed = isinstance(result, Unscored) and result.status != "not_applicable"
+            if name not in chosen or not (failed and isinstance(chosen[name][1], Score)):
+                chosen[name] = evaluation, result
+    return chosen
+
+
+def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, evidence: bool) -> Attributes:
+    """Return all score attributes of a call's root span.
+
+    Args:
+        evaluations: in rising order of authority; see `prevailing_results`. `ragtrace.eval.evaluator` and
+            `ragtrace.eval.probability` are those of the last one that did not fail, and a metric of another one
+            names its own evaluator.
+        call: the call, redacted.
+        evidence: whether to quote the unsupported claims.
+    """
+    attributes: Attributes = {semconv.EVAL_STATUS: status(evaluations)}
+    last = next(
+        (e for e in reversed(evaluations) if e.outcome[0] != "failed"), evaluations[-1] if evaluations else None
+    )
+    if last is not None:
+        attributes[semconv.EVAL_PROBABILITY] = last.probability
+        attributes[semconv.EVAL_EVALUATOR] = _identity(last)
+    chosen = prevailing_results(evaluations)
+    for name, (evaluation, result) in chosen.items():
+        if isinstance(result, Score):
+            attributes[semconv.eval_score(name)] = result.value
+            if result.label is not None:
+                attributes[semconv.eval_label(name)] = result.label
+        else:
+            attributes[semconv.eval_reason(name)] = result.reason
+        if evaluation is not last:
+            attributes[semconv.eval_evaluator(name)] = _identity(evaluation)
+        published = cast("object", result.attributes)  # of a user's judge it may be anything
+        if isinstance(published, Mapping) and cast("Mapping[str, object]", published).get(_SUSPECTED) is True:
+            attributes[semconv.EVAL_INJECTION_SUSPECTED] = True
+    unsupported = unsupported_json([result for _, result in chosen.values()], call) if evidence else None
+    if unsupported is not None:
+        attributes[semconv.EVAL_UNSUPPORTED] = unsupported
+    return attributes
+
+
+def _identity(evaluation: Evaluation) -> str:
+    return f"{evaluation.evaluator}@{evaluation.version}"
+
+
+def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
+    """Return the unsupported claims, worst first, as a bounded JSON list; None if no metric gave claims.
+
+    Items: text, start, end (offsets in the answer), support, score, unsupported (ranges), chunks (ranks from 0), quote.
+    """
+    claims = next((result.claims for result in results if isinstance(result, Score) and result.claims), None)
+    if claims is None:
+        return None
+    bad = [claim for claim in claims if claim.checkable and claim.support not in ("supported", None)]
+    bad.sort(key=lambda claim: (claim.score if claim.score is not None else 0.0, claim.start))
+    items: list[str] = []
+    used = 0
+    for claim in bad:
+        record: dict[str, object] = {
+            "text": claim.text[:_CLAIM_CHARS],
+            "start": claim.start,
+            "end": claim.end,
+            "support": claim.support,
+            "unsupported": claim.unsupported,
+            "chunks": claim.evidence,
+        }
+        if claim.score is not None:
+            record["score"] = claim.score
+        if claim.quote is not None:
+            record["quote"] = claim.quote[:_CLAIM_CHARS]
+        item = json.dumps(record, ensure_ascii=False)
+        used += len(item)
+        if used > _EVIDENCE_CHARS:
+            items.append(json.dumps({"left_out": len(bad) - len(items)}))
+            break
+        items.append(item)
+    return encodable("[" + ",".join(items) + "]")  # a judge's texts may hold lone surrogates

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
+from time import time_ns
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from opentelemetry._logs import SeverityNumber
@@ -13,7 +14,7 @@ from opentelemetry._logs import SeverityNumber
 from ragtrace.core import semconv
 from ragtrace.core.score_id import id_of
 from ragtrace.core.text import encodable
-from ragtrace.core.types import Evaluation, RagCall, Result, Score
+from ragtrace.core.types import Evaluation, RagCall, Score
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -32,74 +33,56 @@ Attributes = dict[str, "Detail"]
 
 
 def emit_events(
-    logger: Logger,
-    evaluation: Evaluation,
-    call: RagCall,
-    response_id: str | None,
-    context: Context,
-    now: Callable[[], int],
-) -> bool:
-    """Emit one evaluation event for each result; return False if the logger takes no events.
+    logger: Logger, evaluation: Evaluation, call: RagCall, response_id: str | None, context: Context
+) -> None:
+    """Emit one evaluation event for each result, unless the logger takes no events.
 
     Args:
         context: holds the span context of the scored span, with its trace flags and state.
-        now: wall clock in nanoseconds since the epoch; an event without a timestamp is dated 1970.
     """
     # Loggers before SDK 1.45 have no `enabled`: they take every event.
     enabled = getattr(logger, "enabled", None)
     if enabled is not None and not enabled(
         severity_number=SeverityNumber.INFO, event_name=semconv.EVENT_EVALUATION, context=context
     ):
-        return False
-    common = _common(evaluation, call, response_id)
-    for name, result in evaluation.results.items():
-        failed = not isinstance(result, Score) and result.status in ("judge_error", "judge_suspect")
-        logger.emit(
-            timestamp=now(),
-            context=context,
-            severity_number=SeverityNumber.WARN if failed else SeverityNumber.INFO,
-            event_name=semconv.EVENT_EVALUATION,
-            attributes={
-                **common,
-                **({} if call.span is None else {semconv.EVAL_SCORE_ID: id_of(call.span, name, result, evaluation)}),
-                **_result_attributes(name, result, failed=failed),
-            },
-        )
-    return True
-
-
-def _common(evaluation: Evaluation, call: RagCall, response_id: str | None) -> Attributes:
-    attributes: Attributes = {
-        semconv.EVALUATOR_ID: evaluation.evaluator,
-        semconv.EVALUATOR_VERSION: evaluation.version,
-        semconv.EVALUATOR_TYPE: evaluation.type,
-        semconv.EVAL_PROBABILITY: evaluation.probability,
-        semconv.EVAL_ADJUSTED_COUNT: 1 / evaluation.probability,
-    }
+        return
     optional = {
         semconv.WORKFLOW_NAME: call.workflow,
         semconv.CONVERSATION_ID: call.conversation_id,
         semconv.RESPONSE_ID: response_id,
     }
-    attributes.update({key: value for key, value in optional.items() if value})
-    return attributes
-
-
-def _result_attributes(name: str, result: Result, *, failed: bool) -> Attributes:
-    attributes: Attributes = {
-        semconv.EVALUATION_NAME: name,
-        semconv.EVAL_HIGHER_IS_BETTER: result.higher_is_better,
+    common: Attributes = {
+        semconv.EVALUATOR_ID: evaluation.evaluator,
+        semconv.EVALUATOR_VERSION: evaluation.version,
+        semconv.EVALUATOR_TYPE: evaluation.type,
+        semconv.EVAL_PROBABILITY: evaluation.probability,
+        semconv.EVAL_ADJUSTED_COUNT: 1 / evaluation.probability,
+        **{key: value for key, value in optional.items() if value},
     }
-    if result.explanation:
-        attributes[semconv.EVALUATION_EXPLANATION] = result.explanation[:_EXPLANATION_CHARS]
-    if isinstance(result, Score):
-        attributes[semconv.EVALUATION_SCORE] = result.value
-        if result.label is not None:
-            attributes[semconv.EVALUATION_LABEL] = result.label
-    else:
-        attributes[semconv.ERROR_TYPE if failed else semconv.REASON] = result.reason
-    attributes.update(detail_attributes(result.attributes))
-    return attributes
+    for name, result in evaluation.results.items():
+        failed = not isinstance(result, Score) and result.status in ("judge_error", "judge_suspect")
+        attributes: Attributes = {
+            **common,
+            semconv.EVALUATION_NAME: name,
+            semconv.EVAL_HIGHER_IS_BETTER: result.higher_is_better,
+        }
+        if call.span is not None:
+            attributes[semconv.EVAL_SCORE_ID] = id_of(call.span, name, result, evaluation)
+        if result.explanation:
+            attributes[semconv.EVALUATION_EXPLANATION] = result.explanation[:_EXPLANATION_CHARS]
+        if isinstance(result, Score):
+            attributes[semconv.EVALUATION_SCORE] = result.value
+            if result.label is not None:
+                attributes[semconv.EVALUATION_LABEL] = result.label
+        else:
+            attributes[semconv.ERROR_TYPE if failed else semconv.REASON] = result.reason
+        logger.emit(
+            timestamp=time_ns(),  # an event without one is dated 1970
+            context=context,
+            severity_number=SeverityNumber.WARN if failed else SeverityNumber.INFO,
+            event_name=semconv.EVENT_EVALUATION,
+            attributes={**attributes, **detail_attributes(result.attributes)},
+        )
 
 
 def detail_attributes(attributes: object) -> dict[str, Detail]:
@@ -133,11 +116,9 @@ def _plain(value: object) -> Detail | None:
         return value if isinstance(value, bool) else _number(value)
     if isinstance(value, str):
         return encodable(value[:MOST_CHARS])
-    return (
-        _of_one_type(tuple(cast("tuple[object, ...]", value)[:MOST_ITEMS]))
-        if isinstance(value, (tuple, list))
-        else None
-    )
+    if not isinstance(value, (tuple, list)):
+        return None
+    return _of_one_type(tuple(cast("tuple[object, ...]", value)[:MOST_ITEMS]))
 
 
 def _number(value: object) -> int | float | None:

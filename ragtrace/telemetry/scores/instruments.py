@@ -115,21 +115,19 @@ class Instruments:
 
         counter, gauge, observe = meter.create_observable_counter, meter.create_observable_gauge, self._observe
         counter(s.METRIC_CALLS, observe(_calls, self._rows), "{call}", "Calls offered to evaluators, by outcome")
-        counter(
-            s.METRIC_MOMENT, observe(_sums, self._moments), "1", "Sums from which rates and intervals are estimated"
-        )
+        about = "Sums from which rates and intervals are estimated"
+        counter(s.METRIC_MOMENT, observe(_sums, self._moments), "1", about)
         gauge(s.METRIC_QUEUE_SIZE, observe(_single, self._queued), "{call}", "Calls waiting to be scored")
         gauge(s.METRIC_HELD_SIZE, observe(_single, self._held), "{span}", "Spans held for their scores")
-        counter(
-            s.METRIC_POSTED, observe(_scores, self._posted), "{score}", "Scores for a backend's own API, by outcome"
-        )
-        state = "Circuit breaker of a judge: 1 for the state it is in"
-        gauge(s.METRIC_JUDGE_STATE, observe(_breakers, self._states), "1", state)
+        about = "Scores for a backend's own API, by outcome"
+        counter(s.METRIC_POSTED, observe(_scores, self._posted), "{score}", about)
+        about = "Circuit breaker of a judge: 1 for the state it is in"
+        gauge(s.METRIC_JUDGE_STATE, observe(_breakers, self._states), "1", about)
         counter(s.METRIC_FAULTS, observe(_failures, self._faults), "{fault}", "Failures of ragtrace itself, by kind")
         counter(s.METRIC_LOST, observe(_losses, self._lost), "{item}", "Spans, events and kept calls that were lost")
         if self._alerts is not None:
-            state = "Alert: 1 for the state it is in, and for a spike that is not over while there is no data"
-            gauge(s.METRIC_ALERT_STATE, observe(_alert_states, self._alerts), "1", state)
+            about = "Alert: 1 for the state it is in, and for a spike that is not over while there is no data"
+            gauge(s.METRIC_ALERT_STATE, observe(_alert_states, self._alerts), "1", about)
 
     def after_fork(self) -> None:
         """Observe this process's own figures from now on, in a forked child."""
@@ -161,10 +159,8 @@ class Instruments:
         if evaluation.cached:
             judging[semconv.CACHED] = True
         self._judge_duration.record(evaluation.duration_s, judging, context=context)
-        for kind, count in (
-            (semconv.TOKEN_INPUT, evaluation.input_tokens),
-            (semconv.TOKEN_OUTPUT, evaluation.output_tokens),
-        ):
+        tokens = {semconv.TOKEN_INPUT: evaluation.input_tokens, semconv.TOKEN_OUTPUT: evaluation.output_tokens}
+        for kind, count in tokens.items():
             if count:
                 self._judge_tokens.add(count, {**evaluator, semconv.TOKEN_TYPE: kind})
         if evaluation.cost_usd:
@@ -211,8 +207,11 @@ def _operation_attributes(step: Step) -> dict[str, str]:
     return {key: value for key, value in optional.items() if value}
 
 
+# --- observations of the observable instruments ----------------------------------------------------------------------
+
+
 def _single(value: int) -> Observations:
-    return [Observation(value)]
+    yield Observation(value)
 
 
 def _calls(rows: Iterable[Row]) -> Observations:
@@ -222,28 +221,17 @@ def _calls(rows: Iterable[Row]) -> Observations:
 
 
 def _sums(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
-    # All of them, zeros too: a query that multiplies two of them needs both.
-    return [
-        Observation(
-            value,
-            {
-                semconv.EVALUATION_NAME: metric,
-                semconv.WORKFLOW_NAME: workflow,
-                semconv.EVALUATOR_ID: evaluator,
-                semconv.MOMENT: name,
-            },
-        )
-        for (metric, evaluator, workflow), sums in moments.items()
-        for name, value in zip(NAMES, sums.values(), strict=True)
-    ]
+    for (metric, evaluator, workflow), sums in moments.items():
+        of = {semconv.EVALUATION_NAME: metric, semconv.WORKFLOW_NAME: workflow, semconv.EVALUATOR_ID: evaluator}
+        # All of them, zeros too: a query that multiplies two of them needs both.
+        for name, value in zip(NAMES, sums.values(), strict=True):
+            yield Observation(value, {**of, semconv.MOMENT: name})
 
 
 def _scores(sinks: Mapping[str, Posted]) -> Observations:
-    return [
-        Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})
-        for sink, posted in sinks.items()
-        for outcome, reason, count in posted.rows()
-    ]
+    for sink, posted in sinks.items():
+        for outcome, reason, count in posted.rows():
+            yield Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})
 
 
 def _failures(counts: Mapping[str, int]) -> Observations:
@@ -251,18 +239,15 @@ def _failures(counts: Mapping[str, int]) -> Observations:
 
 
 def _losses(counts: Mapping[tuple[str, str], int]) -> Observations:
-    return [
-        Observation(count, {semconv.SIGNAL: signal, semconv.REASON: reason})
-        for (signal, reason), count in counts.items()
-    ]
+    for (signal, reason), count in counts.items():
+        yield Observation(count, {semconv.SIGNAL: signal, semconv.REASON: reason})
 
 
 def _breakers(states: Mapping[str, BreakerState]) -> Observations:
-    return [
-        Observation(int(state == now), {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state})
-        for evaluator, now in states.items()
-        for state in BREAKER_STATES
-    ]
+    for evaluator, now in states.items():
+        for state in BREAKER_STATES:
+            of = {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state}
+            yield Observation(int(state == now), of)
 
 
 def _alert_states(rows: Iterable[AlertRow]) -> Observations:

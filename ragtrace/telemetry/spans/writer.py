@@ -81,8 +81,8 @@ class SpanWriter:
         attributes: otel.Attributes = {}
         for dialect in self._dialects:
             dialect.add_start(attributes, step)
-        target = step.request_model if step.kind == "generate" else step.name
-        return semconv.span_name(otel.OPERATIONS[step.kind], target or ""), attributes
+        operation, target = otel.OPERATIONS[step.kind], step.request_model if step.kind == "generate" else step.name
+        return f"{operation} {target}" if target else operation, attributes
 
     def finish(self, step: Step, *, status: str = "") -> None:
         """Write the captured values of *step* onto its span and end the span, once.

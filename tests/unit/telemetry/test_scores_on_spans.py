@@ -21,8 +21,8 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Claim
 from ragtrace.core.score_id import score_id
 from ragtrace.core.types import Judgement, RagCall, Score
-from ragtrace.dialects.score_attributes import unsupported_json
 from ragtrace.system.faults import faults
+from ragtrace.telemetry.scores.attacher import unsupported_json
 from ragtrace.testing import FakeJudge
 from tests.support.scored import EVERY, SCREENED, scored_event, scores, screen, without_id
 from tests.support.watched import ANSWER, CLAIMS, GOOD, HALF, ask, watch
