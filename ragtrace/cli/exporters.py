@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.options import add_command, add_json_option
 from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
-from ragtrace.telemetry.export.destinations import ENTRY_POINTS
+from ragtrace.telemetry.export.providers import ENTRY_POINTS
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

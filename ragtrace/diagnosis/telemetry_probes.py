@@ -21,7 +21,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
 from ragtrace.diagnosis.probes import Answer, Probes, ask_directory, shortened
-from ragtrace.telemetry.export.destinations import ENTRY_POINTS
+from ragtrace.telemetry.export.providers import ENTRY_POINTS
 
 _NOWHERE: Final = (
     "nothing is sent anywhere: no OTLP endpoint is set; set OTEL_EXPORTER_OTLP_ENDPOINT, or RAGTRACE_EXPORTER=none if "

@@ -16,10 +16,9 @@ from typing import Final
 
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall
-from ragtrace.history.records import Offered
 from ragtrace.history.schema import history_file, prepare
 from ragtrace.history.source import Source
-from ragtrace.history.writing import Writer
+from ragtrace.history.writing import Offered, Writer
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import SQLiteFileError
 from ragtrace.telemetry.export.outbox import Outbox
@@ -37,7 +36,7 @@ _parents: list[Writer | None] = []
 
 
 class History:
-    """Observer of finished calls that stores them in the file at *path*.
+    """Observer of finished calls that stores them in the file at *path*, and deletes old ones.
 
     Args:
         path: the file; several processes may share it.
@@ -48,6 +47,9 @@ class History:
         clock: seconds since the epoch.
         passed: monotonic seconds.
     """
+
+    what = "calls"
+    batch_size = 500
 
     def __init__(
         self,
@@ -60,10 +62,12 @@ class History:
         clock: Callable[[], float] = time,
         passed: Callable[[], float] = monotonic,
     ) -> None:
-        self.path, self._clock = path, clock
-        self._file = _HistoryReceiver(path, source, days, most_bytes, texts, clock, passed)
+        self.path, self._source, self._days, self._most_bytes, self._texts = path, source, days, most_bytes, texts
+        self._clock, self._passed = clock, passed
+        self._writer: Writer | None = None
+        self._reset_file()
         self._outbox = Outbox(
-            self._file,
+            self,
             capacity=_MOST_CALLS,
             most_bytes=_MOST_BYTES,
             patience=_DAY_SECONDS,
@@ -108,47 +112,31 @@ class History:
         """Flush and close the file; calls that are offered later are lost. Return False if calls were lost."""
         deadline = monotonic() + timeout
         flushed = self._outbox.close(timeout)
-        self._file.close(max(_CLOSE_SECONDS, deadline - monotonic()))
+        if self._lock.acquire(timeout=max(_CLOSE_SECONDS, deadline - monotonic())):  # else a batch is being written
+            try:
+                self._close()
+            finally:
+                self._lock.release()
         return flushed
 
     def reset(self) -> None:
         """Start empty in a forked child: the queued calls belong to the parent."""
-        self._file.reset()
-        self._outbox.reset()
-
-
-class _HistoryReceiver:
-    """Receiver that writes calls into the file and deletes old ones."""
-
-    what = "calls"
-    batch_size = 500
-
-    def __init__(
-        self,
-        path: str,
-        source: Source,
-        days: float,
-        most_bytes: int,
-        texts: bool,
-        clock: Callable[[], float],
-        passed: Callable[[], float],
-    ) -> None:
-        self._path, self._source, self._days, self._most_bytes, self._texts = path, source, days, most_bytes, texts
-        self._clock, self._passed = clock, passed
-        self._writer: Writer | None = None
-        self.reset()
-
-    def reset(self) -> None:
-        """Leave the parent's open file alone, in a forked child."""
         if self._writer is not None:
             _parents.append(self._writer)
-        self._lock, self._writer = threading.Lock(), None
+        self._writer = None
+        self._reset_file()
+        self._outbox.reset()
+
+    def _reset_file(self) -> None:
+        self._lock = threading.Lock()
         self._believed: tuple[float, float] | None = None
+
+    # --- as the receiver of the outbox, on its thread -----------------------------------------------------------------
 
     @property
     def name(self) -> str:
         """Name of the file, for log lines."""
-        return f"the history {self._path!r}"
+        return f"the history {self.path!r}"
 
     def send(self, batch: Sequence[Offered], timeout: float) -> Mapping[int, Refusal]:
         """Write *batch* in one transaction; calls that cannot be put into rows are refused for good."""
@@ -164,25 +152,17 @@ class _HistoryReceiver:
         return dict.fromkeys(range(unreadable), Refusal("unreadable"))
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* calls that are not stored as faults, and log the first loss for *reason*."""
+        """Count *count* unstored calls among the faults, and log the first loss for *reason*."""
         faults.warn_once(
             f"history: {reason}",
             "calls could not be kept in the history %r (%s); every further one is counted in ragtrace.stats().faults",
-            *(self._path, reason),
+            *(self.path, reason),
             count=count,
         )
 
-    def close(self, timeout: float) -> None:
-        """Close the file, unless a batch is still being written after *timeout* seconds."""
-        if self._lock.acquire(timeout=timeout):
-            try:
-                self._close()
-            finally:
-                self._lock.release()
-
     def _opened(self) -> Writer:
         if self._writer is None:
-            self._writer = Writer(self._path, self._source, most_bytes=self._most_bytes, texts=self._texts)
+            self._writer = Writer(self.path, self._source, most_bytes=self._most_bytes, texts=self._texts)
         if self._believed is None:  # before anything is written by a clock that may be wrong
             newest = self._writer.newest
             self._believed = self._clock() if newest is None else newest, self._passed()
@@ -197,7 +177,7 @@ class _HistoryReceiver:
                 faults.record("history: closing", error)
 
     def _today(self) -> float:
-        """Return the time by which calls are old, in seconds since the epoch.
+        """Return the current time, by which the age of calls is measured, in seconds since the epoch.
 
         It is the clock's, unless that is more than a day ahead of its last value, or of the newest call at the start:
         a clock that is set forward by mistake would have all calls deleted. A jump is believed after a day.
@@ -221,6 +201,6 @@ class _HistoryReceiver:
                 "history: pruned for its size",
                 "the history %r has reached its size: the oldest calls are deleted before they are %g days old. Raise "
                 "store_bytes= to keep them longer",
-                *(self._path, self._days),
+                *(self.path, self._days),
                 count=early,
             )

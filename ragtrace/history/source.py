@@ -33,7 +33,7 @@ class Source:
 
     @classmethod
     def of(cls, evaluators: Evaluators, *, service: str, release: str) -> Source:
-        """Return the source of a process with *evaluators*."""
+        """Return service, release and *evaluators* of a configured process as the source of its calls."""
         screen, judge = evaluators.screen, evaluators.judge
         return cls(service, release, _identity(screen), _estimated(screen), _identity(judge), _estimated(judge))
 
@@ -45,10 +45,9 @@ class Source:
     def decode(cls, text: str) -> Source:
         """Return the source that `encode` made *text* of; fields that this release does not know are left out."""
         given: dict[str, Any] = json.loads(text)
-        read: dict[str, Any] = {}
-        for name in {field.name for field in fields(cls)} & set(given):
-            value = given[name]
-            read[name] = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        read = {field.name: given[field.name] for field in fields(cls) if field.name in given}
+        for name in {"screened", "judged"} & set(read):
+            read[name] = tuple(read[name])
         return cls(**read)
 
     def estimated_by(self, metric: str) -> str:

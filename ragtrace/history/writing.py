@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
-from ragtrace.core.types import Evaluation
-from ragtrace.history.records import Offered, body, columns, evidence, identity, series_of, text_of, texts_of
-from ragtrace.history.schema import OF_A_CALL, history_file
+from ragtrace.core.labels import Claim
+from ragtrace.core.text import encodable
+from ragtrace.core.types import Evaluation, RagCall, Score
+from ragtrace.history.schema import IN_A_BODY, OF_A_CALL, history_file
 from ragtrace.history.source import Source
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import ForkSafeConnection, transaction
@@ -25,6 +28,29 @@ _TRIES: Final = 3
 """Of a batch during which the file was deleted."""
 _OF_THE_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError)
 """Errors of SQLite for a value of a type that it does not know."""
+_MOST_CLAIMS: Final = 200
+_TEXT_CHARS: Final = 500
+_CALL_BYTES: Final = 1_000
+"""Of a call without its texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A call as the writer's queue holds it."""
+
+    call: RagCall
+    evaluations: tuple[Evaluation, ...]
+    decision: str | None
+    """Why the judge was to see it or not; None: it did not come to that."""
+    at: float
+    """Seconds since the epoch."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes that the call keeps alive, about."""
+        call = self.call
+        texts = [call.query or "", call.answer or "", *(document.text for document in call.contexts or ())]
+        return _CALL_BYTES + sum(map(len, texts))
 
 
 class Writer:
@@ -112,19 +138,18 @@ class Writer:
     def _write(self, database: sqlite3.Connection, offered: Offered) -> None:
         number, is_new = self._call(database, offered)
         if is_new:
-            database.execute(
-                "INSERT INTO bodies (number, body) VALUES (?, ?)", (number, body(offered.call, texts=self._texts))
-            )
+            row = number, _body(offered.call, texts=self._texts)
+            database.execute("INSERT INTO bodies (number, body) VALUES (?, ?)", row)
         for evaluation in offered.evaluations:
             self._evaluation(database, number, evaluation, is_new=is_new)
 
     def _call(self, database: sqlite3.Connection, offered: Offered) -> tuple[int, bool]:
         """Return the number of the call, and whether it is new: another process may have scored it in part."""
-        call, key, decision = offered.call, identity(offered.call), text_of(offered.decision)
+        call, key, decision = offered.call, _identity(offered.call), _text_of(offered.decision)
         source = self._id(database, "sources", ("body",), (self._source,))
         cursor = database.execute(
             "INSERT OR IGNORE INTO calls (identity, at, source, workflow, model, decision) VALUES (?, ?, ?, ?, ?, ?)",
-            (key, offered.at, source, *texts_of((call.workflow, call.model)), decision),
+            (key, offered.at, source, *_texts_of((call.workflow, call.model)), decision),
         )
         if cursor.rowcount and cursor.lastrowid is not None:
             return cursor.lastrowid, True
@@ -133,28 +158,28 @@ class Writer:
         return number, False
 
     def _evaluation(self, database: sqlite3.Connection, number: int, evaluation: Evaluation, *, is_new: bool) -> None:
-        who = self._id(
-            database,
-            "evaluators",
-            ("name", "version", "type"),
-            texts_of((evaluation.evaluator, evaluation.version, evaluation.type)),
-        )
+        names = _texts_of((evaluation.evaluator, evaluation.version, evaluation.type))
+        who = self._id(database, "evaluators", ("name", "version", "type"), names)
         database.execute(
             "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 number, who, evaluation.probability, evaluation.duration_s, evaluation.n_calls,
-                evaluation.input_tokens, evaluation.output_tokens, evaluation.cost_usd, text_of(evaluation.error),
+                evaluation.input_tokens, evaluation.output_tokens, evaluation.cost_usd, _text_of(evaluation.error),
             ),
         )  # fmt: skip
         rows: list[tuple[object, ...]] = []
         for name, result in evaluation.results.items():
-            metric, version, better = series_of(name, result)
             names = ("metric", "version", "evaluator", "higher_is_better")
-            rows.append((number, self._id(database, "series", names, (metric, version, who, better)), *columns(result)))
+            series = encodable(name), encodable(result.metric_version), who, int(result.higher_is_better)
+            row = number, self._id(database, "series", names, series)
+            if isinstance(result, Score):
+                rows.append((*row, result.value, None, _text_of(result.label)))
+            else:
+                rows.append((*row, None, encodable(result.reason), None))
         database.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?)", rows)
         if not is_new:
             database.execute("DELETE FROM evidence WHERE number = ? AND evaluator = ?", (number, who))
-        shown = evidence(evaluation, texts=self._texts)
+        shown = _evidence(evaluation, texts=self._texts)
         if shown is not None:
             database.execute("INSERT INTO evidence VALUES (?, ?, ?)", (number, who, shown))
 
@@ -185,14 +210,11 @@ class Writer:
             excess = 1.0 - _ROOM * self._most_bytes / self.size
             if excess <= 0.0:
                 break
-            early += self._delete("SELECT number FROM calls ORDER BY at LIMIT ?", (self._share(excess),))
+            with self._kept.use() as database:
+                (calls,) = database.execute("SELECT coalesce(max(number) - min(number), 0) + 1 FROM calls").fetchone()
+            share = max(1, min(_PRUNED_AT_ONCE, round(excess * int(calls))))
+            early += self._delete("SELECT number FROM calls ORDER BY at LIMIT ?", (share,))
         return early
-
-    def _share(self, part: float) -> int:
-        """Return about how many calls are the share *part* of all, at most as many as are deleted at once."""
-        with self._kept.use() as database:
-            (calls,) = database.execute("SELECT coalesce(max(number) - min(number), 0) + 1 FROM calls").fetchone()
-        return max(1, min(_PRUNED_AT_ONCE, round(part * int(calls))))
 
     @property
     def newest(self) -> float | None:
@@ -239,3 +261,64 @@ def _file_at(path: str) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+# --- a call and its evaluations as rows -------------------------------------------------------------------------------
+
+
+def _identity(call: RagCall) -> bytes | None:
+    """Return trace id and span id of *call*: with the same, a call that is scored in two processes is one row."""
+    if call.span is None:
+        return None
+    return call.span.trace_id.to_bytes(16, "big") + call.span.span_id.to_bytes(8, "big")
+
+
+def _body(call: RagCall, *, texts: bool) -> str:
+    """Return the texts of *call* as one line of JSON in ASCII; without *texts*, only their number."""
+    record: dict[str, Any] = {name: getattr(call, name) for name in IN_A_BODY}
+    record["input_tokens"], record["output_tokens"] = call.usage.input_tokens, call.usage.output_tokens
+    record["duration_s"] = None if call.timing is None else call.timing.duration_s
+    passages: list[dict[str, Any]] = [{"text": None} for _ in call.contexts or ()]
+    if texts:
+        names = ("text", "id", "score", "duplicate")
+        passages = [{name: getattr(each, name) for name in names} for each in call.contexts or ()]
+    record["contexts"] = None if call.contexts is None else passages
+    if not texts:
+        record |= dict.fromkeys(("query", "answer", "reference", "conversation_id")) | {"without_texts": True}
+    return json.dumps(record)
+
+
+def _evidence(evaluation: Evaluation, *, texts: bool) -> str | None:
+    """Return the claims and explanations of *evaluation* as JSON; None if there is neither."""
+    results = evaluation.results
+    claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
+    explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}
+    if not claims and not explained:
+        return None
+    kept = [_claim(claim, texts=texts) for claim in claims[:_MOST_CLAIMS]]
+    return json.dumps({"claims": kept, "explanations": explained})
+
+
+def _claim(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
+    record: dict[str, Any] = {
+        "start": claim.start,
+        "end": claim.end,
+        "support": claim.support,
+        "checkable": claim.checkable,
+        "unsupported": claim.unsupported,
+        "evidence": claim.evidence,
+        "score": claim.score,
+    }
+    if texts:
+        record |= {"text": claim.text[:_TEXT_CHARS], "quote": (claim.quote or "")[:_TEXT_CHARS]}
+    return record
+
+
+def _text_of(value: str | None) -> str | None:
+    """Return *value* without lone surrogates, which SQLite refuses."""
+    return None if value is None else encodable(value)
+
+
+def _texts_of(values: Sequence[str | None]) -> tuple[str, ...]:
+    """Return *values* without lone surrogates; None becomes empty."""
+    return tuple(encodable(value or "") for value in values)

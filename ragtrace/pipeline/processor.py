@@ -31,7 +31,7 @@ from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.worker import Worker
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import run_bounded
-from ragtrace.telemetry.export.providers import Telemetry
+from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.attacher import Attacher
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.spans.hold import HoldProcessor

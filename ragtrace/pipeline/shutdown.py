@@ -16,7 +16,7 @@ from ragtrace.pipeline.worker import Worker
 from ragtrace.system.faults import guarded, say
 from ragtrace.system.threads import start
 from ragtrace.telemetry.export.after_fork import SPANS
-from ragtrace.telemetry.export.providers import Telemetry
+from ragtrace.telemetry.export.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TraceFlags

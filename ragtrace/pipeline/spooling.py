@@ -15,7 +15,7 @@ from ragtrace.system.threads import run_bounded
 if TYPE_CHECKING:
     from ragtrace.history.spool import Spool
     from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall
-    from ragtrace.telemetry.export.providers import Telemetry
+    from ragtrace.telemetry.export.telemetry import Telemetry
 
 _LOOK_SECONDS: Final = 2.0
 _RENEW_SECONDS: Final = 15.0

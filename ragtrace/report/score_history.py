@@ -10,9 +10,8 @@ from typing import Any, Final, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
-from ragtrace.history.records import Offered
 from ragtrace.history.source import Source
-from ragtrace.history.writing import Writer
+from ragtrace.history.writing import Offered, Writer
 from ragtrace.metrics import registry
 from ragtrace.offline.call_file import CallFile, CallLine
 from ragtrace.offline.score_rows import ScoreRow, evaluation_from_row, row_values

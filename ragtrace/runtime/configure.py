@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ragtrace.history.history import History
     from ragtrace.history.source import Source
     from ragtrace.history.spool import Spool
-    from ragtrace.telemetry.export.providers import Telemetry
+    from ragtrace.telemetry.export.telemetry import Telemetry
 
 
 class _Default:

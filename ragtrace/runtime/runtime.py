@@ -38,7 +38,7 @@ from ragtrace.system import exits
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import in_child
 from ragtrace.system.threads import run_bounded
-from ragtrace.telemetry.export.providers import Telemetry
+from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.attacher import Attacher
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.spans.hold import clear_before_flush, held, holds, set_before_flush

@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from ragtrace.history.records import Offered
+from ragtrace.history.writing import Offered
 from tests.support.history import Simulated, fill, made
 
 MOST_SECONDS: Final = 10.0

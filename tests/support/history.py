@@ -12,9 +12,8 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
-from ragtrace.history.records import Offered
 from ragtrace.history.source import Source
-from ragtrace.history.writing import Writer
+from ragtrace.history.writing import Offered, Writer
 
 GIB: Final = 2**30
 SOURCE: Final = Source(

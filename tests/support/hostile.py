@@ -9,8 +9,8 @@ from typing import Final
 from ragtrace.core.labels import Claim
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
-from ragtrace.history.records import Offered
 from ragtrace.history.source import Source
+from ragtrace.history.writing import Offered
 from tests.support.history import call_of, fill
 
 PROOF: Final = "pwned"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
     from ragtrace.core.types import Signals
-    from ragtrace.telemetry.export.export_queue import RetryingExporter
+    from ragtrace.telemetry.export.telemetry import RetryingExporter
     from ragtrace.telemetry.fast_meters import FastMeter, MetricStore
 
 SPANS: Final = "spans"

@@ -8,182 +8,44 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import distribution
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from importlib.metadata import distribution, entry_points
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry import _logs, metrics, trace
-from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.settings import DEFAULT, Settings
-from ragtrace.core.types import Observer, Signals
+from ragtrace.core.settings import DEFAULT, Settings, choose
+from ragtrace.core.types import Signals
 from ragtrace.system.faults import say
-from ragtrace.system.threads import run_all_bounded
-from ragtrace.telemetry.export.after_fork import COLLECT_MS, EVENTS, SPANS, ChildRenewal, OwnMeters, SharedMeters
-from ragtrace.telemetry.export.destinations import resource_of, signals_maker
-from ragtrace.telemetry.export.export_queue import BoundedProcessor, ExportQueue, RetryingExporter
+from ragtrace.telemetry.export.after_fork import (
+    COLLECT_MS,
+    EVENTS,
+    SPANS,
+    ChildRenewal,
+    OwnMeters,
+    SharedMeters,
+    with_new_identity,
+)
 from ragtrace.telemetry.export.score_poster import ScorePoster
-from ragtrace.telemetry.spans.fast import FastTracer
-from ragtrace.telemetry.spans.hold import HoldProcessor, keeping_held
-from ragtrace.telemetry.spans.sampler_traits import drops_children
-from ragtrace.telemetry.spans.user_provider import fast_tracer
+from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueue, RetryingExporter, Telemetry
+from ragtrace.telemetry.spans.fast import FastTracer, fast_tracer
+from ragtrace.telemetry.spans.hold import HoldProcessor
+from ragtrace.telemetry.spans.span_providers import OwnTracerProvider, drops_children
 
 if TYPE_CHECKING:
-    from opentelemetry._logs import Logger, LoggerProvider
-    from opentelemetry.metrics import Meter, MeterProvider
+    from opentelemetry._logs import LoggerProvider
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk._logs import LoggerProvider as SdkLoggerProvider
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.trace import Tracer
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import TracerProvider as AnyTracerProvider
 
-    from ragtrace.telemetry.fast_meters import FastMeter
 
-_CALLS_AT_ONCE: Final = 16
-_ITEMS_OF_A_CALL: Final = 32
-"""Spans and events that one call produces at once, generously."""
-_STORES_SHARE: Final = 0.8
-"""Share of the time limit of a shutdown for score sinks and the history."""
-_MOST_ATTRIBUTES: Final = 1024
-_COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
-
-
-class ScoreStore(Observer, Protocol):
-    """Store of scored calls that is flushed and closed with the telemetry, such as the history."""
-
-    @property
-    def lost(self) -> Counter[str]: ...
-
-    def flush(self, timeout: float) -> bool: ...
-
-    def close(self, timeout: float) -> bool: ...
-
-    def reset(self) -> None: ...
-
-    def settled_until(self, moment: float) -> bool: ...
-
-
-@dataclass(slots=True)
-class Telemetry:
-    """Tracer, meter and logger that ragtrace writes to, and what of their providers it flushes and shuts down."""
-
-    tracer: Tracer
-    meter: Meter | FastMeter
-    logger: Logger | None
-    fast: FastTracer | None = None
-    """Makes fast spans; None: the SDK makes the spans."""
-    owned: bool = False
-    """Whether the tracer provider is ours: then nothing else ends or flushes its spans."""
-    drops_children: bool = False
-    """Whether the head sampler is known to drop every span whose local parent it has dropped."""
-    carriers: bool = True
-    """Whether carrier spans are exported."""
-    dialects: tuple[str, ...] = ()
-    """Attribute conventions of the spans."""
-    flushes: list[Callable[[int], object]] = field(default_factory=list[Callable[[int], object]])
-    """`force_flush(timeout_millis)` of every provider."""
-    shutdowns: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
-    """`shutdown()` of our own providers."""
-    child_renewal: ChildRenewal = field(default_factory=lambda: ChildRenewal(None))
-    """Gives a forked child its own exporters and metrics."""
-    resource: Callable[[], Resource] | None = None
-    """Returns the resource of our own providers, which the SDK may renew after a fork; None: there are none."""
-    posters: list[ScorePoster] = field(default_factory=list[ScorePoster])
-    """Observers that post scores to backends which do not read them from spans, events or metrics."""
-    histories: list[ScoreStore] = field(default_factory=list["ScoreStore"])
-    """Observers that store every call in a file."""
-
-    @property
-    def exporters(self) -> Mapping[str, RetryingExporter]:
-        """Exporters of our own providers of `SPANS` and `EVENTS`, where these export in batches."""
-        return self.child_renewal.exporters
-
-    @property
-    def lost(self) -> int:
-        """Number of spans and events that were lost so far."""
-        return sum(exporter.queue.losses.total() for exporter in self.exporters.values())
-
-    def room(self, held: int) -> int:
-        """Return how many steps and calls may be processed before this method must be called again.
-
-        Args:
-            held: number of held spans, whose places in the export queue are taken.
-        """
-        least = _CALLS_AT_ONCE * _ITEMS_OF_A_CALL
-        for what, exporter in self.exporters.items():
-            least = min(least, exporter.queue.room(held if what == SPANS else 0))
-        return -(-least // _ITEMS_OF_A_CALL)
-
-    def room_for_spans(self) -> int:
-        """Return how many more spans our exporter's queue has room for."""
-        return self.exporters[SPANS].queue.room() if SPANS in self.exporters else 0
-
-    def lose_spans(self, count: int) -> bool:
-        """Count *count* spans that will not be ended as lost; return False if nothing counts losses."""
-        if SPANS not in self.exporters:
-            return False
-        self.exporters[SPANS].queue.lose(count)
-        return True
-
-    def flush(self, timeout: float, *, release_held: bool = True) -> bool:
-        """Flush all providers within *timeout* seconds; return False if one failed or was late, or items were lost.
-
-        Args:
-            release_held: whether held spans are exported, too, without the scores that they wait for.
-        """
-        deadline, lost = monotonic() + timeout, self.lost
-        # Side by side: as long as spans keep coming, the SDK's flush of spans goes on, and metrics must leave, too.
-        done = run_all_bounded([partial(_flush, flush, deadline, release_held) for flush in self.flushes], deadline)
-        return done and self.lost == lost
-
-    def scores_settled_until(self, moment: float) -> bool:
-        """Return whether sinks and stores have delivered, or counted as lost, what they had at monotonic *moment*."""
-        stored = all(history.settled_until(moment) for history in self.histories)
-        return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
-
-    def post_scores(self, timeout: float) -> bool:
-        """Post and store the queued scores within *timeout* seconds; return False if some were late or lost."""
-        deadline = monotonic() + timeout
-        flushes = [*(each.flush for each in self.histories), *(each.outbox.flush for each in self.posters)]
-        done = [flush(max(0.0, deadline - monotonic())) for flush in flushes]
-        return all(done)
-
-    def shutdown(self, timeout: float) -> bool:
-        """Shut our own providers, sinks and stores down within *timeout* seconds, and count the rest as lost.
-
-        Returns:
-            False if something failed, was late or was lost.
-        """
-        deadline = monotonic() + timeout
-        closes = [*(each.close for each in self.histories), *(each.outbox.close for each in self.posters)]
-        stored = [close(max(0.0, (deadline - monotonic()) * _STORES_SHARE)) for close in closes]
-        for exporter in self.exporters.values():
-            exporter.stop_retrying()
-        done = run_all_bounded(self.shutdowns, deadline)
-        for exporter in self.exporters.values():
-            exporter.queue.close()
-        return done and all(stored)
-
-    def after_fork(self) -> None:
-        """Drop what the parent had under way, in a forked child."""
-        for exporter in self.exporters.values():
-            exporter.queue.reset()
-        for history in self.histories:
-            history.reset()
-        for poster in self.posters:
-            poster.outbox.reset()
-        self.child_renewal.after_fork()
-
-
-def _flush(flush: Callable[[int], object], deadline: float, release_held: bool) -> object:
-    with nullcontext() if release_held else keeping_held():
-        return flush(max(1, int((deadline - monotonic()) * 1000)))
+ENTRY_POINTS: Final = "ragtrace.exporters"
 
 
 def build(
@@ -213,13 +75,13 @@ def build(
     tracers: Any = tracer_provider or (None if ours else _process_provider("tracer"))
     meters = meter_provider or (None if ours else _process_provider("meter"))
     loggers = logger_provider or (None if ours else _process_provider("logger"))
-    make = signals_maker(exporter, settings, os.environ)
+    make = _signals_maker(exporter, settings, os.environ)
     # Read before the exporters are made, some of which start threads.
     sizes = _queue_size("OTEL_BSP_MAX_QUEUE_SIZE", 2048), _queue_size("OTEL_BLRP_MAX_QUEUE_SIZE", 8192)
     signals = make()
     # An object of the user's cannot be made again in a forked child.
     renewal = ChildRenewal(make if exporter is None or isinstance(exporter, str) else None)
-    resource = resource_of(settings, signals)
+    resource = _resource_of(settings, signals)
     own_tracers = None if tracers else OwnTracerProvider(resource)
     hold = None if own_tracers is None else _own_hold(own_tracers, signals, settings, renewal, sizes[0])
     own_loggers = None if loggers or signals.logs is None else _own_loggers(signals, resource, renewal, sizes[1])
@@ -259,10 +121,39 @@ def build(
     return telemetry
 
 
-def _release() -> str:
-    """Return the version of ragtrace; `importlib.metadata.version` parses the whole README for it, as an e-mail."""
-    lines = (distribution("ragtrace-otel").read_text("METADATA") or "").splitlines()
-    return next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
+def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
+    """Return a function that makes the signals for *exporter*; a forked child calls it again.
+
+    Raises:
+        SettingsError: *exporter* cannot export, or there is no exporter of that name.
+    """
+    if exporter is None or isinstance(exporter, str):
+        name = settings.exporter
+        if name == "none":
+            return Signals
+        # Reading the entry points of every installed package takes 20 ms or more.
+        found = {point.name: point for point in distribution("ragtrace-otel").entry_points.select(group=ENTRY_POINTS)}
+        if name not in found:
+            found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+        choose(name, [*sorted(found), "none"], "exporter", "exporter= or RAGTRACE_EXPORTER")
+        return partial(cast("Callable[[Mapping[str, str]], Signals]", found[name].load()), environ)
+    if isinstance(exporter, Signals):
+        return lambda: exporter
+    if callable(getattr(exporter, "export", None)):
+        return lambda: Signals(spans=cast("SpanExporter", exporter))
+    raise SettingsError(
+        f"exporter= must be a name, a SpanExporter or ragtrace.Signals, got {type(exporter).__name__}; "
+        "write for instance exporter='otlp'"
+    )
+
+
+def _resource_of(settings: Settings, signals: Signals) -> Resource:
+    """Return the resource of this process: the user's attributes, then the preset's, and a `service.instance.id`."""
+    from opentelemetry.sdk.resources import Resource
+
+    given = Resource.create({semconv.SERVICE_NAME: settings.service} if settings.service else {})  # and OTEL_RESOURCE_*
+    given = Resource(signals.resource).merge(given)  # what the user set goes first
+    return given if semconv.SERVICE_INSTANCE in given.attributes else with_new_identity(given)
 
 
 def _flushes(tracers: object, meters: object, loggers: object) -> list[Callable[[int], object]]:
@@ -277,36 +168,6 @@ def _flushes(tracers: object, meters: object, loggers: object) -> list[Callable[
 def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> object:
     """Flush metrics with the time limit `COLLECT_MS`: a collection that is broken off spoils the SDK's counters."""
     return flush(max(timeout_millis, COLLECT_MS))
-
-
-class OwnTracerProvider(TracerProvider):
-    """SDK tracer provider that knows its limits, and whether all of its span processors are ragtrace's."""
-
-    def __init__(self, resource: Resource) -> None:
-        self.limits = _span_limits(os.environ)  # for fast spans and for the SDK's
-        self.sees_ends_only = True
-        # Not shut down at exit by itself: ragtrace drains first and then shuts it down.
-        super().__init__(resource=resource, shutdown_on_exit=False, span_limits=self.limits)
-
-    def add_own_processor(self, processor: SpanProcessor) -> None:
-        """Add a span processor of ragtrace, which looks at ended spans only."""
-        super().add_span_processor(processor)
-
-    def add_span_processor(self, span_processor: SpanProcessor) -> None:
-        """Add a span processor of another library or the user: from now on the SDK makes the spans."""
-        self.sees_ends_only = False
-        super().add_span_processor(span_processor)
-
-
-def _span_limits(environ: Mapping[str, str]) -> SpanLimits:
-    """Return the limits of the environment (`OTEL_SPAN_*`), with more attributes than the SDK's 128 by default.
-
-    A carrier has seven attributes a score, and OpenInference three a document: of too many the SDK drops the oldest,
-    which are those that say what the span is.
-    """
-    if any(environ.get(name, "").strip() for name in _COUNT_LIMITS):
-        return SpanLimits()
-    return SpanLimits(max_span_attributes=_MOST_ATTRIBUTES)
 
 
 def _own_hold(

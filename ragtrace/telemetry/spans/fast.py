@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import time_ns
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor
@@ -36,15 +36,13 @@ from opentelemetry.trace import (
 
 from ragtrace.core import semconv
 from ragtrace.system.context import SPAN_KEY
-from ragtrace.system.faults import say
-from ragtrace.telemetry.spans.sampler_traits import traits_of
+from ragtrace.system.faults import faults, say
+from ragtrace.telemetry.spans.span_providers import OwnTracerProvider, UserProvider, traits_of, user_provider
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import SpanLimits
-    from opentelemetry.sdk.trace.id_generator import IdGenerator
-    from opentelemetry.sdk.trace.sampling import Sampler
     from opentelemetry.trace import TraceState
     from opentelemetry.util.types import AnyValue, Attributes
 
@@ -53,6 +51,7 @@ StartAttributes: TypeAlias = "Callable[[], tuple[str, Attributes]]"
 """Returns the name and the attributes that a span starts with."""
 Trace: TypeAlias = "tuple[int, TraceFlags, TraceState | None]"
 """Id, flags and state of a trace: what its spans share in this process."""
+SpanProvider: TypeAlias = "OwnTracerProvider | UserProvider"
 UNSET = Status(StatusCode.UNSET)
 _SAMPLED = int(TraceFlags.SAMPLED)
 _NEED_NO_CLEANING = frozenset({str, bool, int, float})
@@ -300,7 +299,7 @@ class FastSpan(Span, ReadableSpan):
         self._ended = True
         self._end_time = time_ns() if end_time is None else end_time
         ended = self._readable(self._end_time)
-        self._start_attributes = _none_left  # it refers to the step, whose texts a kept span must not keep alive
+        self._start_attributes = lambda: ("", None)  # a kept span must not keep the step's texts alive
         self._tracer.emit(ended)
 
     def finish(self, attributes: Mapping[str, AnyValue], end_time: int) -> bool:
@@ -358,34 +357,6 @@ def _merged(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue]) -> dict
     return {**{key: value for key, value in first.items() if key not in more}, **more}
 
 
-def _none_left() -> tuple[str, Attributes]:
-    return "", None
-
-
-class FastProvider(Protocol):
-    """Part of a tracer provider that a `FastTracer` needs."""
-
-    limits: SpanLimits
-
-    @property
-    def id_generator(self) -> IdGenerator: ...
-    @property
-    def sampler(self) -> Sampler: ...
-    @property
-    def resource(self) -> Resource:
-        """Resource of the spans; it changes in a forked child."""
-        ...
-
-    @property
-    def sees_ends_only(self) -> bool:
-        """Whether all span processors look at ended spans only."""
-        ...
-
-
-def _discard(_: ReadableSpan) -> None:
-    """Discard an ended span, as there is no exporter."""
-
-
 class FastTracer:
     """Tracer that makes fast spans with the ids, sampler, limits and resource of a tracer provider.
 
@@ -401,10 +372,10 @@ class FastTracer:
     """
 
     def __init__(
-        self, provider: FastProvider, processor: SpanProcessor | None, release: str, *, private: bool = False
+        self, provider: SpanProvider, processor: SpanProcessor | None, release: str, *, private: bool = False
     ) -> None:
         self._provider, self._private = provider, private
-        self.emit: Callable[[ReadableSpan], None] = _discard if processor is None else processor.on_end
+        self.emit: Callable[[ReadableSpan], None] = (lambda span: None) if processor is None else processor.on_end
         self.limits = provider.limits
         self.scope = InstrumentationScope(semconv.SCOPE, release)
         ids, self._sampler = provider.id_generator, provider.sampler
@@ -425,7 +396,7 @@ class FastTracer:
 
     @property
     def usable(self) -> bool:
-        """Whether no span processor, one added later included, looks at spans that have not ended."""
+        """Whether fast spans can be used now: all span processors look at ended spans only."""
         return self._provider.sees_ends_only
 
     def accepts_unchanged(self, attributes: Mapping[str, AnyValue]) -> bool:
@@ -489,3 +460,17 @@ class FastTracer:
         # A sampler may change the attributes that it was shown.
         known = start_attributes if self.ids_only else lambda: (name, result.attributes)
         return FastSpan(self, (trace_id, TraceFlags(flags), state), parent, kind, known)
+
+
+def fast_tracer(tracer: object, release: str) -> FastTracer | None:
+    """Return a fast tracer for the user's provider behind *tracer*; None where the SDK must make the spans.
+
+    Args:
+        release: version of the instrumentation scope.
+    """
+    try:
+        provider = user_provider(tracer)
+        return None if provider is None else FastTracer(provider, provider.processor, release)
+    except Exception as error:
+        faults.record("looking at a tracer provider", error)
+        return None

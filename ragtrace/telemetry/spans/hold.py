@@ -24,6 +24,7 @@ from ragtrace.core import semconv
 from ragtrace.system.faults import guarded
 from ragtrace.system.forks import in_child
 from ragtrace.telemetry.spans.fast import bounded
+from ragtrace.telemetry.spans.span_providers import sees_ends_only
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -84,8 +85,6 @@ class HoldProcessor(SpanProcessor):
     @property
     def sees_ends_only(self) -> bool:
         """Whether the wrapped processor looks at ended spans only."""
-        from ragtrace.telemetry.spans.user_provider import sees_ends_only
-
         return sees_ends_only(self._inner)
 
     def expect(self, span_id: int) -> None:

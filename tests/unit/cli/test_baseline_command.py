@@ -16,9 +16,8 @@ from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
 from ragtrace.diagnosis import of_environment
 from ragtrace.estimates import Baseline, Calls, Key
-from ragtrace.history.records import Offered
 from ragtrace.history.source import Source
-from ragtrace.history.writing import Writer
+from ragtrace.history.writing import Offered, Writer
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from ragtrace.testing import FakeJudge
 from tests.support.history import GIB, call_of

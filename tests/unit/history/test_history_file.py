@@ -17,8 +17,7 @@ import pytest
 
 import ragtrace
 from ragtrace.history.reading import Reader
-from ragtrace.history.records import Offered
-from ragtrace.history.writing import Writer
+from ragtrace.history.writing import Offered, Writer
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import create_file
 from tests.support.history import GIB, SOURCE, Simulated, made

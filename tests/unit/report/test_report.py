@@ -20,8 +20,8 @@ from ragtrace.cli import main
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Result, Score
 from ragtrace.estimates import Moments, difference, from_moments, of_judged, of_seen
-from ragtrace.history.records import Offered
 from ragtrace.history.source import Source
+from ragtrace.history.writing import Offered
 from ragtrace.offline.score_rows import FORMULA_STARTS
 from ragtrace.report import wording
 from ragtrace.report.analysis import build_report

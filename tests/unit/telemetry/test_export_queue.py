@@ -20,7 +20,7 @@ import ragtrace
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.export.export_queue import BoundedProcessor, ExportQueue, RetryingExporter
+from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueue, RetryingExporter
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import GOOD, WAIT_S, ask

@@ -33,9 +33,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from ragtrace.telemetry.export.providers import OwnTracerProvider
 from ragtrace.telemetry.spans.fast import FastTracer
-from ragtrace.telemetry.spans.user_provider import user_provider
+from ragtrace.telemetry.spans.span_providers import OwnTracerProvider, user_provider
 from tests.support.spans import LINKED, WAYS, Shape, annotated, both, identity, inside, record, remote, shapes
 from tests.support.watched import ask
 

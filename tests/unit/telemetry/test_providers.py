@@ -22,7 +22,7 @@ import ragtrace
 from ragtrace.core.types import Signals
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import run_bounded
-from ragtrace.telemetry.export.providers import Telemetry
+from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.scored import screen
 from tests.support.watched import GOOD, WAIT_S, ask, generate, search, watch

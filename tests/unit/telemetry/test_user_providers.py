@@ -24,8 +24,7 @@ from opentelemetry.trace import Span
 
 import ragtrace
 from ragtrace.telemetry.spans.fast import FastSpan
-from ragtrace.telemetry.spans.sampler_traits import traits_of
-from ragtrace.telemetry.spans.user_provider import sees_ends_only, user_provider
+from ragtrace.telemetry.spans.span_providers import sees_ends_only, traits_of, user_provider
 from tests.support.spans import LINKED, WAYS, Watching, annotated, record
 from tests.support.watched import ask
 

@@ -1,4 +1,4 @@
-"""The stretch between span or log record processors and their exporter, where every lost item is counted.
+"""What ragtrace writes its telemetry to, and the bounded queues before the exporters, where every lost item is counted.
 
 The SDK's batch processors have a bounded queue that drops its oldest item for each new one, and drop a batch when the
 exporter fails. `ExportQueue` keeps the accounts of such a queue, so that the background thread can wait for room in it;
@@ -11,18 +11,32 @@ import logging
 import os
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
+from ragtrace.core.types import Observer
 from ragtrace.system.faults import faults, say
-from ragtrace.telemetry.spans.hold import span_bytes
+from ragtrace.system.threads import run_all_bounded
+from ragtrace.telemetry.export.after_fork import SPANS, ChildRenewal
+from ragtrace.telemetry.export.score_poster import ScorePoster
+from ragtrace.telemetry.spans.hold import keeping_held, span_bytes
 
 if TYPE_CHECKING:
+    from opentelemetry._logs import Logger
     from opentelemetry.context import Context
+    from opentelemetry.metrics import Meter
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import Span
+    from opentelemetry.trace import Tracer
+
+    from ragtrace.telemetry.fast_meters import FastMeter
+    from ragtrace.telemetry.spans.fast import FastTracer
 
 PATIENCE_SECONDS: Final = 60.0
 """Seconds for which a backend that does not answer is waited for before spans and events are given up."""
@@ -35,6 +49,11 @@ _NO_SUCH_SIGNAL: Final = (
 _PAUSE_SECONDS: Final = 0.5
 _REFUSED_WITHIN_SECONDS: Final = 0.5
 """An exporter that fails faster was refused, and would be again; one that fails later did not reach the backend."""
+_CALLS_AT_ONCE: Final = 16
+_ITEMS_OF_A_CALL: Final = 32
+"""Spans and events that one call produces at once, generously."""
+_STORES_SHARE: Final = 0.8
+"""Share of the time limit of a shutdown for score sinks and the history."""
 _parents: list[object] = []
 """Exporters of the parent process, which a forked child must not collect: closing their connections is not for it."""
 
@@ -281,3 +300,135 @@ class BoundedProcessor(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Flush the batch processor."""
         return self._inner.force_flush(timeout_millis) is not False
+
+
+class ScoreStore(Observer, Protocol):
+    """Store of scored calls that is flushed and closed with the telemetry, such as the history."""
+
+    @property
+    def lost(self) -> Counter[str]: ...
+
+    def flush(self, timeout: float) -> bool: ...
+
+    def close(self, timeout: float) -> bool: ...
+
+    def reset(self) -> None: ...
+
+    def settled_until(self, moment: float) -> bool: ...
+
+
+@dataclass(slots=True)
+class Telemetry:
+    """Tracer, meter and logger that ragtrace writes to, and what of their providers it flushes and shuts down."""
+
+    tracer: Tracer
+    meter: Meter | FastMeter
+    logger: Logger | None
+    fast: FastTracer | None = None
+    """Makes fast spans; None: the SDK makes the spans."""
+    owned: bool = False
+    """Whether the tracer provider is ours: then nothing else ends or flushes its spans."""
+    drops_children: bool = False
+    """Whether the head sampler is known to drop every span whose local parent it has dropped."""
+    carriers: bool = True
+    """Whether carrier spans are exported."""
+    dialects: tuple[str, ...] = ()
+    """Attribute conventions of the spans."""
+    flushes: list[Callable[[int], object]] = field(default_factory=list[Callable[[int], object]])
+    """`force_flush(timeout_millis)` of every provider."""
+    shutdowns: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    """`shutdown()` of our own providers."""
+    child_renewal: ChildRenewal = field(default_factory=lambda: ChildRenewal(None))
+    """Gives a forked child its own exporters and metrics."""
+    resource: Callable[[], Resource] | None = None
+    """Returns the resource of our own providers, which the SDK may renew after a fork; None: there are none."""
+    posters: list[ScorePoster] = field(default_factory=list[ScorePoster])
+    """Observers that post scores to backends which do not read them from spans, events or metrics."""
+    histories: list[ScoreStore] = field(default_factory=list["ScoreStore"])
+    """Observers that store every call in a file."""
+
+    @property
+    def exporters(self) -> Mapping[str, RetryingExporter]:
+        """Exporters of our own providers of `SPANS` and `EVENTS`, where these export in batches."""
+        return self.child_renewal.exporters
+
+    @property
+    def lost(self) -> int:
+        """Number of spans and events that were lost so far."""
+        return sum(exporter.queue.losses.total() for exporter in self.exporters.values())
+
+    def room(self, held: int) -> int:
+        """Return how many steps and calls may be processed before this method must be called again.
+
+        Args:
+            held: number of held spans, whose places in the export queue are taken.
+        """
+        least = _CALLS_AT_ONCE * _ITEMS_OF_A_CALL
+        for what, exporter in self.exporters.items():
+            least = min(least, exporter.queue.room(held if what == SPANS else 0))
+        return -(-least // _ITEMS_OF_A_CALL)
+
+    def room_for_spans(self) -> int:
+        """Return how many more spans our exporter's queue has room for."""
+        return self.exporters[SPANS].queue.room() if SPANS in self.exporters else 0
+
+    def lose_spans(self, count: int) -> bool:
+        """Count *count* spans that will not be ended as lost; return False if nothing counts losses."""
+        if SPANS not in self.exporters:
+            return False
+        self.exporters[SPANS].queue.lose(count)
+        return True
+
+    def flush(self, timeout: float, *, release_held: bool = True) -> bool:
+        """Flush all providers within *timeout* seconds; return False if one failed or was late, or items were lost.
+
+        Args:
+            release_held: whether held spans are exported, too, without the scores that they wait for.
+        """
+        deadline, lost = monotonic() + timeout, self.lost
+        # Side by side: as long as spans keep coming, the SDK's flush of spans goes on, and metrics must leave, too.
+        done = run_all_bounded([partial(_flush, flush, deadline, release_held) for flush in self.flushes], deadline)
+        return done and self.lost == lost
+
+    def scores_settled_until(self, moment: float) -> bool:
+        """Return whether sinks and stores have delivered, or counted as lost, what they had at monotonic *moment*."""
+        stored = all(history.settled_until(moment) for history in self.histories)
+        return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
+
+    def post_scores(self, timeout: float) -> bool:
+        """Post and store the queued scores within *timeout* seconds; return False if some were late or lost."""
+        deadline = monotonic() + timeout
+        flushes = [*(each.flush for each in self.histories), *(each.outbox.flush for each in self.posters)]
+        done = [flush(max(0.0, deadline - monotonic())) for flush in flushes]
+        return all(done)
+
+    def shutdown(self, timeout: float) -> bool:
+        """Shut our own providers, sinks and stores down within *timeout* seconds, and count the rest as lost.
+
+        Returns:
+            False if something failed, was late or was lost.
+        """
+        deadline = monotonic() + timeout
+        closes = [*(each.close for each in self.histories), *(each.outbox.close for each in self.posters)]
+        stored = [close(max(0.0, (deadline - monotonic()) * _STORES_SHARE)) for close in closes]
+        for exporter in self.exporters.values():
+            exporter.stop_retrying()
+        done = run_all_bounded(self.shutdowns, deadline)
+        for exporter in self.exporters.values():
+            exporter.queue.close()
+        return done and all(stored)
+
+    def after_fork(self) -> None:
+        """Drop what the parent had under way, in a forked child."""
+        for exporter in self.exporters.values():
+            exporter.queue.reset()
+        for history in self.histories:
+            history.reset()
+        for poster in self.posters:
+            poster.outbox.reset()
+        self.child_renewal.after_fork()
+
+
+def _flush(flush: Callable[[int], object], deadline: float, release_held: bool) -> object:
+    with nullcontext() if release_held else keeping_held():
+        return flush(max(1, int((deadline - monotonic()) * 1000)))

@@ -1,0 +1,181 @@
+"""Tracer providers, ragtrace's own and a user's, and what fast spans must know of them: limits, processors, sampler.
+
+The SDK keeps limits and processors of a user's provider in private attributes. They are found by their types: a release
+that keeps them elsewhere, or calls processors in new ways, only has the effect that the SDK makes the spans.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from opentelemetry.sdk.trace import SpanLimits, SpanProcessor, SynchronousMultiSpanProcessor, Tracer, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
+
+from ragtrace.system.faults import faults, guarded
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+
+_SDK_COUNTS_SPANS: Final = "OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED"
+"""If this variable is true, the SDK counts the spans that it makes."""
+_AT_THE_END: Final = frozenset({"on_end", "shutdown", "force_flush"})
+_BEFORE_THE_END: Final = frozenset(name for name in vars(SpanProcessor) if not name.startswith("__")) - _AT_THE_END
+"""Methods of a span processor that get a span which has not ended."""
+_ENDS_ONLY: Final = (SpanProcessor, BatchSpanProcessor, SimpleSpanProcessor)
+"""Processors whose methods in `_BEFORE_THE_END` do nothing."""
+_MOST_ATTRIBUTES: Final = 1024
+_COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
+_OFF: Final = "AlwaysOffSampler"
+_INHERITS: Final = ",localParentSampled:AlwaysOnSampler,localParentNotSampled:AlwaysOffSampler}"
+"""End of the description of a `ParentBased` sampler that decides for a child as it did for its local parent."""
+_IDS_ONLY: Final = re.compile(
+    r"(?:ParentBased|(?:root|(?:remote|local)Parent(?:Not)?Sampled):|AlwaysO(?:n|ff)Sampler|TraceIdRatioBased\{[^{}]*\}|[{},])+"
+)
+"""Matches the description of the SDK's own samplers and their combinations, all of which look at ids only."""
+_RATIO: Final = re.compile(r"TraceIdRatioBased\{[^{}]*\}")
+"""Matches the description of the sampler that makes one decision for all spans of a trace, by the trace id."""
+
+
+class OwnTracerProvider(TracerProvider):
+    """Tracer provider of ragtrace that knows its limits, and whether all of its span processors are ragtrace's."""
+
+    def __init__(self, resource: Resource) -> None:
+        # A carrier has seven attributes a score, and OpenInference three a document: of too many the SDK, whose default
+        # are 128, drops the oldest, which are those that say what the span is.
+        configured = any(os.environ.get(name, "").strip() for name in _COUNT_LIMITS)
+        self.limits = SpanLimits() if configured else SpanLimits(max_span_attributes=_MOST_ATTRIBUTES)
+        self.sees_ends_only = True
+        # Not shut down at exit by itself: ragtrace drains first and then shuts it down.
+        super().__init__(resource=resource, shutdown_on_exit=False, span_limits=self.limits)
+
+    def add_own_processor(self, processor: SpanProcessor) -> None:
+        """Add a span processor of ragtrace, which looks at ended spans only."""
+        super().add_span_processor(processor)
+
+    def add_span_processor(self, span_processor: SpanProcessor) -> None:
+        """Add a span processor of another library or the user: from now on the SDK makes the spans."""
+        self.sees_ends_only = False
+        super().add_span_processor(span_processor)
+
+
+class UserProvider:
+    """A user's tracer provider of which everything that fast spans need is known.
+
+    Args:
+        tracer: one of its tracers.
+        limits: its span limits.
+        processors: attributes of its span processor, where the tuple of the user's processors stands under *name*; the
+            SDK replaces the tuple when a processor is added.
+    """
+
+    def __init__(self, tracer: Tracer, limits: SpanLimits, processors: Mapping[str, Any], name: str) -> None:
+        self._tracer, self._processors, self._name = tracer, processors, name
+        self.limits, self.id_generator, self.sampler = limits, tracer.id_generator, tracer.sampler
+        # A provider may have its tracers switched off, at any time.
+        self._enabled: Callable[[], bool] = getattr(tracer, "_is_enabled", lambda: True)
+        self._checked: object = None
+        self._ends_only = False
+
+    @property
+    def processor(self) -> SpanProcessor:
+        """Processor that passes ended spans on to all of the user's processors."""
+        return self._tracer.span_processor
+
+    @property
+    def resource(self) -> Resource:
+        """Resource of the provider; it changes in a forked child."""
+        return self._tracer.resource
+
+    @property
+    def sees_ends_only(self) -> bool:
+        """Whether all processors, as they are now, look at ended spans only."""
+        now = self._processors[self._name]
+        if now is not self._checked:
+            self._ends_only = False
+            with guarded("looking at span processors"):
+                self._ends_only = all(map(sees_ends_only, now))
+            self._checked = now
+        return self._ends_only and self._enabled()
+
+
+def user_provider(tracer: object) -> UserProvider | None:
+    """Return the provider behind *tracer*; None if it is not the SDK's or anything about it is not as expected."""
+    if type(tracer) is not Tracer or os.environ.get(_SDK_COUNTS_SPANS, "").strip().lower() == "true":
+        return None
+    if type(tracer.span_processor) is not SynchronousMultiSpanProcessor:
+        return None
+    kept, processors = vars(tracer), vars(tracer.span_processor)
+    limits, name = _only_name(kept, SpanLimits), _only_name(processors, tuple)
+    if limits is None or name is None:
+        return None
+    return UserProvider(tracer, kept[limits], processors, name)
+
+
+def sees_ends_only(processor: object) -> bool:
+    """Return whether *processor* looks at ended spans only: it says so itself, or does nothing earlier."""
+    said = getattr(processor, "sees_ends_only", None)
+    if said is not None:
+        return said is True
+    kind = type(processor)
+    return _BEFORE_THE_END.isdisjoint(getattr(processor, "__dict__", ())) and all(
+        any(getattr(kind, name, None) is vars(known).get(name) for known in _ENDS_ONLY if name in vars(known))
+        for name in _BEFORE_THE_END
+    )
+
+
+def _only_name(attributes: Mapping[str, object], kind: type) -> str | None:
+    """Return the name of the only value of *kind* in *attributes*; None if there is none, or more than one."""
+    names = [name for name, value in attributes.items() if type(value) is kind]
+    return names[0] if len(names) == 1 else None
+
+
+class SamplerTraits(NamedTuple):
+    """Decisions that a head sampler is known to make; all are False for a sampler that is not the SDK's."""
+
+    keeps_roots: bool
+    """It is the SDK's default: it keeps every span whose parent was not dropped."""
+    drops_roots: bool
+    inherits: bool
+    """It decides for a child as it did for its local parent."""
+    drops_children: bool
+    """It drops every span whose local parent it has dropped."""
+    ids_only: bool
+    """It looks at neither name nor attributes."""
+
+
+def traits_of(sampler: object) -> SamplerTraits:
+    """Return the known decisions of *sampler*; none are known unless all of its parts are samplers of the SDK."""
+    if not _is_the_sdks(sampler):  # by its type: a user's subclass inherits the description, not the behaviour
+        return SamplerTraits(False, False, False, False, False)
+    default: Any = DEFAULT_ON
+    describe: Any = getattr(sampler, "get_description", str)
+    description = str(describe())
+    inherits = description.startswith("ParentBased{") and description.endswith(_INHERITS)
+    off = description == _OFF
+    return SamplerTraits(
+        keeps_roots=description == default.get_description(),
+        drops_roots=off or (inherits and description.startswith(f"ParentBased{{root:{_OFF},")),
+        inherits=inherits,
+        drops_children=inherits or off or _RATIO.fullmatch(description) is not None,
+        ids_only=_IDS_ONLY.fullmatch(description) is not None,
+    )
+
+
+def drops_children(provider: object) -> bool:
+    """Return whether the sampler of *provider* is known to drop every span whose local parent it has dropped."""
+    try:
+        return traits_of(getattr(provider, "sampler", None)).drops_children
+    except Exception as error:  # of a user's own sampler
+        faults.record("description of a sampler", error)
+        return False
+
+
+def _is_the_sdks(sampler: object) -> bool:
+    """Return whether *sampler*, and every sampler that it delegates to, belongs to the SDK."""
+    if type(sampler).__module__ != Sampler.__module__:
+        return False
+    return all(_is_the_sdks(value) for value in vars(sampler).values() if isinstance(value, Sampler))
