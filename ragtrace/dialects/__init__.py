@@ -1,1 +1,1 @@
-"""One file a telemetry convention: a step or the scores of a call as span attributes."""
+"""Attribute conventions: each module writes a step as span attributes of one convention."""

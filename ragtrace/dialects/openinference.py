@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ragtrace.core import semconv
 from ragtrace.core.step import Step
-from ragtrace.core.types import Document
 from ragtrace.dialects.otel_genai import Attributes
 
 
@@ -43,10 +40,7 @@ def add_content(attributes: Attributes, step: Step) -> None:
         attributes[semconv.OI_INPUT] = step.query
     if step.kind != "retrieve" and step.answer is not None:
         attributes[semconv.OI_OUTPUT] = step.answer
-    _add_documents(attributes, (step.documents if step.kind == "retrieve" else step.contexts_here) or ())
-
-
-def _add_documents(attributes: Attributes, documents: Sequence[Document]) -> None:
+    documents = (step.documents if step.kind == "retrieve" else step.contexts_here) or ()
     # The best last: of more attributes than a span may have, the SDK keeps those that were set last.
     for rank, document in reversed(tuple(enumerate(documents))):
         if document.id is not None:

@@ -18,8 +18,6 @@ OPERATIONS: Mapping[str, str] = {
     "retrieve": semconv.OPERATION_RETRIEVAL,
     "generate": semconv.OPERATION_CHAT,
 }
-
-
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Encode a value as compact JSON; redaction has removed what cannot be encoded as UTF-8."""
 
@@ -62,11 +60,8 @@ def add_end(attributes: Attributes, step: Step) -> None:
         attributes[semconv.CONVERSATION_ID] = step.conversation_id
     if step.kind == "retrieve" and step.top_k is not None:
         attributes[semconv.RETRIEVAL_TOP_K] = step.top_k
-    if step.kind == "generate":
-        _add_response(attributes, step)
-
-
-def _add_response(attributes: Attributes, step: Step) -> None:
+    if step.kind != "generate":
+        return
     attributes[semconv.REQUEST_STREAM] = step.streamed
     if step.response_model:
         attributes[semconv.RESPONSE_MODEL] = step.response_model
@@ -123,14 +118,8 @@ def _add_content(
 
 def messages_json(messages: Sequence[tuple[str, str]]) -> str:
     """Return `message_records` as JSON."""
-    if len(messages) == 1:
-        [(role, text)] = messages
-        return f"[{_message_json(role, text)}]"
-    return f"[{','.join([_message_json(role, text) for role, text in messages])}]"
-
-
-def _message_json(role: str, text: str) -> str:
-    return f'{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}'
+    written = [f'{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}' for role, text in messages]
+    return f"[{','.join(written)}]"
 
 
 def documents_json(documents: Sequence[Document]) -> str:

@@ -227,21 +227,21 @@ class FastMeter:
         self, name: str, unit: str, description: str, *, explicit_bucket_boundaries_advisory: Sequence[float]
     ) -> FastInstrument[HistogramPoint]:
         """Create a histogram with the given bounds."""
-        new_point = partial(HistogramPoint, tuple(explicit_bucket_boundaries_advisory))
+
+        def to_metric(points: list[Any]) -> Metric:
+            return Metric(name, description, unit, Histogram(points, AggregationTemporality.CUMULATIVE))
+
         return FastInstrument(
-            self._store,
-            new_point,
-            lambda points: Metric(name, description, unit, Histogram(points, AggregationTemporality.CUMULATIVE)),
+            self._store, partial(HistogramPoint, tuple(explicit_bucket_boundaries_advisory)), to_metric
         )
 
     def create_counter(self, name: str, unit: str, description: str) -> FastInstrument[SumPoint]:
         """Create a counter, which only goes up."""
-        cumulative = AggregationTemporality.CUMULATIVE
-        return FastInstrument(
-            self._store,
-            SumPoint,
-            lambda points: Metric(name, description, unit, Sum(points, cumulative, is_monotonic=True)),
-        )
+
+        def to_metric(points: list[Any]) -> Metric:
+            return Metric(name, description, unit, Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True))
+
+        return FastInstrument(self._store, SumPoint, to_metric)
 
 
 class FastMetricReader(PeriodicExportingMetricReader):
@@ -255,15 +255,13 @@ class FastMetricReader(PeriodicExportingMetricReader):
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
         added = [] if self.store is None else self.store.collect()
         if added:
-            resources = [_with_metrics(each, self.scope, added) for each in metrics_data.resource_metrics]
+            resources = [self._with_metrics(each, added) for each in metrics_data.resource_metrics]
             metrics_data = replace(metrics_data, resource_metrics=resources)
         super()._receive_metrics(metrics_data, timeout_millis=timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType]
 
-
-def _with_metrics(data: ResourceMetrics, scope: InstrumentationScope, added: list[Metric]) -> ResourceMetrics:
-    """Return *data* with the *added* metrics in *scope*, which may hold metrics of the SDK's instruments already."""
-    others = [each for each in data.scope_metrics if each.scope.name != scope.name]
-    same = [each for each in data.scope_metrics if each.scope.name == scope.name]
-    ours = same[0] if same else ScopeMetrics(scope, [], "")
-    together = replace(ours, metrics=[*ours.metrics, *added])
-    return replace(data, scope_metrics=[*others, together, *same[1:]])
+    def _with_metrics(self, data: ResourceMetrics, added: list[Metric]) -> ResourceMetrics:
+        """Return *data* with the *added* metrics in our scope, where the SDK's instruments may have some, too."""
+        same = [each for each in data.scope_metrics if each.scope.name == self.scope.name]
+        ours = same[0] if same else ScopeMetrics(self.scope, [], "")
+        others = [each for each in data.scope_metrics if each is not ours]
+        return replace(data, scope_metrics=[*others, replace(ours, metrics=[*ours.metrics, *added])])

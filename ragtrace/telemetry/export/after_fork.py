@@ -74,13 +74,11 @@ class ChildRenewal:
         with self._lock:
             if self.due:
                 with guarded("exporters of a forked process"):
-                    self._renew()
+                    if self._make is not None:
+                        self._renew(self._make())
                 self.due = False
 
-    def _renew(self) -> None:
-        if self._make is None:
-            return
-        signals = self._make()
+    def _renew(self, signals: Signals) -> None:
         for what, exporter in ((SPANS, signals.spans), (EVENTS, signals.logs)):
             if what in self.exporters:
                 self.exporters[what].replace(exporter)
@@ -110,10 +108,6 @@ def with_new_identity(resource: Resource) -> Resource:
     return resource.merge(SdkResource({semconv.SERVICE_INSTANCE: str(uuid.uuid4())}))
 
 
-def _identity(resource: Resource) -> str:
-    return str(resource.attributes.get(semconv.SERVICE_INSTANCE, ""))
-
-
 class OwnMeters:
     """Meter provider of ragtrace, which a forked child replaces by a new one.
 
@@ -125,7 +119,7 @@ class OwnMeters:
 
     def __init__(self, reader: MetricReader, resource: Resource, current: Callable[[], Resource]) -> None:
         self._resource, self._current = resource, current
-        self._identities = {_identity(resource)}
+        self._identities = {resource.attributes.get(semconv.SERVICE_INSTANCE, "")}
         """Identities of this process and its ancestors."""
         self._store: MetricStore | None = None
         self._open(reader)
@@ -196,8 +190,9 @@ class OwnMeters:
         """Start a new provider with *reader* in a forked child."""
         now = self._current()
         # An SDK that does not renew the resource keeps the first process's for ever, also in the child of a child.
-        self._resource = with_new_identity(self._resource) if _identity(now) in self._identities else now
-        self._identities.add(_identity(self._resource))
+        old = now.attributes.get(semconv.SERVICE_INSTANCE, "") in self._identities
+        self._resource = with_new_identity(self._resource) if old else now
+        self._identities.add(self._resource.attributes.get(semconv.SERVICE_INSTANCE, ""))
         self._open(reader)
 
 
@@ -216,7 +211,7 @@ class _Collection:
         self.resume()
 
     def resume(self) -> None:
-        """Collect in this process."""
+        """Allow collections in this process: the one that made the reader, or a forked child that shares it."""
         self._turn: AbstractContextManager[object] = threading.Lock() if self._one_at_a_time else nullcontext()
         self._pid = os.getpid()
 

@@ -104,7 +104,7 @@ class _SinkReceiver:
         return found
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* scores that were not posted as faults, and log the first loss for *reason*."""
+        """Count *count* unposted scores among the faults, and log the first loss for *reason*."""
         faults.warn_once(
             f"scores for {self.name}: {reason}",
             "a score could not be posted to %s (%s); it is in spans, events and metrics all the same. Every further "
@@ -117,7 +117,7 @@ class _SinkReceiver:
 def score_records(
     call: RagCall, evaluations: Sequence[Evaluation], *, service: str = "", evidence: bool = False, time_ns: int
 ) -> Iterator[ScoreRecord]:
-    """Yield one record a scored metric: the judge's where the screen scored it too, as a backend averages by name.
+    """Yield one record for each scored metric; of two evaluators' scores, the judge's, as a backend averages by name.
 
     An unscored metric gets no record: every number would be invented.
 

@@ -373,11 +373,10 @@ class Telemetry:
         return self.exporters[SPANS].queue.room() if SPANS in self.exporters else 0
 
     def lose_spans(self, count: int) -> bool:
-        """Count *count* spans that will not be ended as lost; return False if nothing counts losses."""
-        if SPANS not in self.exporters:
-            return False
-        self.exporters[SPANS].queue.lose(count)
-        return True
+        """Count *count* spans, which are never going to end, as lost; return False if nothing counts losses."""
+        if SPANS in self.exporters:
+            self.exporters[SPANS].queue.lose(count)
+        return SPANS in self.exporters
 
     def flush(self, timeout: float, *, release_held: bool = True) -> bool:
         """Flush all providers within *timeout* seconds; return False if one failed or was late, or items were lost.

@@ -78,7 +78,7 @@ class Attacher:
         return expecting
 
     def confirm(self, root: Step, expecting: Sequence[HoldProcessor]) -> HoldProcessor | None:
-        """Return the one of the *expecting* processors that holds the ended span of *root*; None if none does."""
+        """Return the processor, of those that `expect` returned, that now holds the span of *root*; None: none does."""
         holding = [hold for hold in expecting if hold.confirm(_span_id(root))]
         return holding[0] if holding else None
 
@@ -119,9 +119,10 @@ class Attacher:
         *,
         reason: str = "",
     ) -> None:
-        """Attach the scores of *call* to its root span, which *hold* holds if it is not None.
+        """Send the scores of *call* to its held root span or a carrier span, to events, metrics and observers.
 
         Args:
+            hold: the processor that holds the ended root span; None: nothing holds it.
             status: overrides the status that follows from *evaluations*.
             decision: whether the judge was asked; the span of a call without evaluations says why it was not.
             announced: how many of *evaluations* `attach_screened` has emitted.

@@ -151,23 +151,20 @@ class HoldProcessor(SpanProcessor):
             size = span_bytes(span)
             self._held[context.span_id] = (self._clock(), span, size)
             self._bytes += size
-        while (oldest := self._oldest_beyond_bounds()) is not None:
+        while len(self._held) > self._capacity or self._bytes > self._most_bytes:
+            with self._lock:
+                oldest = next(iter(self._held), None)
+            if oldest is None:
+                break
             self.give_up(oldest, semconv.STATUS_DROPPED)
         return True
-
-    def _oldest_beyond_bounds(self) -> int | None:
-        with self._lock:
-            full = len(self._held) > self._capacity or self._bytes > self._most_bytes
-            return next(iter(self._held), None) if full else None
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Let scoring finish, pass on the spans still held as timed out, and flush the wrapped processor."""
         if getattr(_flushing, "keeps_held", False):
             return self._inner.force_flush(timeout_millis) is not False
         deadline = monotonic() + timeout_millis / 1000
-        finished = True
-        if self.before_flush is not None:
-            finished = self.before_flush(timeout_millis / 1000)
+        finished = self.before_flush is None or self.before_flush(timeout_millis / 1000)
         self._release_all()
         left_ms = max(1, int((deadline - monotonic()) * 1000))
         return self._inner.force_flush(left_ms) is not False and finished

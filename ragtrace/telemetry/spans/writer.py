@@ -10,12 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.context import Context
-from opentelemetry.trace import (
-    SpanKind,
-    Status,
-    StatusCode,
-    Tracer,
-)
+from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
 from ragtrace.core import semconv
 from ragtrace.dialects import langfuse, openinference
@@ -28,7 +23,6 @@ if TYPE_CHECKING:
 
     from ragtrace.core.step import Step
     from ragtrace.telemetry.spans.fast import FastTracer
-
 
 SPAN_KINDS: Final = {"trace": SpanKind.INTERNAL, "retrieve": SpanKind.CLIENT, "generate": SpanKind.CLIENT}
 _DIALECTS = {"otel": otel, "openinference": openinference, "langfuse": langfuse}
@@ -102,13 +96,22 @@ class SpanWriter:
 
     def _write(self, span: Span, step: Step, status: str) -> None:
         attributes = self._attributes(step, status)
-        if self._on_event:
-            self._emit_content(step)
-        finish = getattr(span, "finish", None)
-        if finish is not None and step.error is None and finish(attributes, step.end_ns):
+        if self._on_event and self._logger is not None and step.context is not None:
+            content = {semconv.OPERATION_NAME: otel.OPERATIONS[step.kind], **otel.structured_content(step)}
+            self._logger.emit(
+                timestamp=step.end_ns, context=step.context, event_name=semconv.EVENT_DETAILS, attributes=content
+            )
+        finish, error = getattr(span, "finish", None), step.error
+        if finish is not None and error is None and finish(attributes, step.end_ns):
             return
         span.set_attributes(attributes)
-        _write_error(span, step)
+        if error is not None:
+            span.set_attribute(semconv.ERROR_TYPE, error.type)
+            event = {semconv.EXCEPTION_TYPE: error.type, semconv.EXCEPTION_STACKTRACE: error.stacktrace}
+            if error.message is not None:
+                event[semconv.EXCEPTION_MESSAGE] = error.message
+            span.add_event(semconv.EVENT_EXCEPTION, event, timestamp=step.end_ns)
+            span.set_status(Status(StatusCode.ERROR, error.message))
         if getattr(span, "dropped_attributes", 0):
             restore_attributes(span, self.start_attributes(step)[1])
 
@@ -118,45 +121,18 @@ class SpanWriter:
             dialect.add_end(attributes, step)
             if self._on_span:
                 dialect.add_content(attributes, step)
-        _add_ragtrace_attributes(attributes, step)
+        if step.kind == "retrieve":
+            attributes[semconv.RERANK] = step.rerank
+            if step.documents is not None:
+                attributes[semconv.DOCUMENT_COUNT] = len(step.documents)
+        if step.streamed:
+            attributes[semconv.ABANDONED] = step.abandoned
+        if step.cut_chars:
+            attributes[semconv.CUT_CHARS] = step.cut_chars
         if status:
             # Overwritten on a held span; on any other, a call that was not scored must not look like a good one.
             attributes[semconv.EVAL_STATUS] = status
         return attributes
-
-    def _emit_content(self, step: Step) -> None:
-        if self._logger is None or step.context is None:
-            return
-        attributes = {semconv.OPERATION_NAME: otel.OPERATIONS[step.kind], **otel.structured_content(step)}
-        self._logger.emit(
-            timestamp=step.end_ns,
-            context=step.context,
-            event_name=semconv.EVENT_DETAILS,
-            attributes=attributes,
-        )
-
-
-def _add_ragtrace_attributes(attributes: otel.Attributes, step: Step) -> None:
-    if step.kind == "retrieve":
-        attributes[semconv.RERANK] = step.rerank
-        if step.documents is not None:
-            attributes[semconv.DOCUMENT_COUNT] = len(step.documents)
-    if step.streamed:
-        attributes[semconv.ABANDONED] = step.abandoned
-    if step.cut_chars:
-        attributes[semconv.CUT_CHARS] = step.cut_chars
-
-
-def _write_error(span: Span, step: Step) -> None:
-    error = step.error
-    if error is None:
-        return
-    span.set_attribute(semconv.ERROR_TYPE, error.type)
-    event = {semconv.EXCEPTION_TYPE: error.type, semconv.EXCEPTION_STACKTRACE: error.stacktrace}
-    if error.message is not None:
-        event[semconv.EXCEPTION_MESSAGE] = error.message
-    span.add_event(semconv.EVENT_EXCEPTION, event, timestamp=step.end_ns)
-    span.set_status(Status(StatusCode.ERROR, error.message))
 
 
 def restore_attributes(span: Span, first: Mapping[str, str | bool | int | float | Sequence[str]]) -> None:
