@@ -11,12 +11,12 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 import pytest
-from ragtrace.diagnosis.otlp_probe import exporter_function
 
 import ragtrace
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Signals
+from ragtrace.diagnosis.telemetry_probes import exporter_function
 from ragtrace_exporters.preset import Preset
 from tests.support.application import QUESTION, ask
 from tests.support.backends import Backend
