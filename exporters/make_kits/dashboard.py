@@ -311,12 +311,6 @@ def alert_states(timing: rules.Timing) -> Panel:
         "alerts that the application configured: the name is the condition, and every call is checked. Losses: calls that "
         "were dropped, or scores that a backend did not accept. Blank: there were no data; quality is unknown."
     )
-    for number, (name, expr) in enumerate(_rows(timing)):
-        panel = panel.with_target(query(expr, name, ref=chr(65 + number)))
-    return panel
-
-
-def _rows(timing: rules.Timing) -> list[tuple[str, str]]:
     name, workflow, of_model = (
         label_name(each) for each in (semconv.ALERT_NAME, semconv.WORKFLOW_NAME, semconv.REQUEST_MODEL)
     )
@@ -328,7 +322,7 @@ def _rows(timing: rules.Timing) -> list[tuple[str, str]]:
     shown = {"closed": "ok", "half_open": "recovering", "open": "judge failing"}
     of_breaker = f'{rules.JUDGE_STATE}{{{SERVICE}, {rules.BREAKER}="{{}}"}} == 1'
     breakers = [f"({of_breaker.replace('{}', state)}) * {_CODE[name]}" for state, name in shown.items()]
-    return [
+    rows = [
         (
             f"application: {{{{{name}}}}} {{{{{workflow}}}}} {{{{{of_model}}}}}",
             f"max by ({name}, {workflow}, {of_model}) ({' or '.join(states)})",
@@ -346,6 +340,9 @@ def _rows(timing: rules.Timing) -> list[tuple[str, str]]:
             _rule("RagtraceCallsDropped|RagtraceScoresNotPosted", "firing", asked, SERVICE),
         ),
     ]
+    for number, (title, expr) in enumerate(rows):
+        panel = panel.with_target(query(expr, title, ref=chr(65 + number)))
+    return panel
 
 
 def _rule(alert: str, state: str, looked: str, where: str) -> str:
@@ -486,8 +483,9 @@ def _mean(seconds: str, by: str, where: str) -> str:
     return " / ".join(f"sum by ({by}) (rate({seconds}_{end}{{{where}}}{RATE}))" for end in ("sum", "count"))
 
 
-def build(timing: rules.Timing) -> dashboard.Dashboard:
-    """Build the dashboard for rules of that *timing*."""
+def text_of(timing: rules.Timing | None = None) -> str:
+    """Return the dashboard as Grafana's JSON, for rules of that *timing*."""
+    timing = timing or rules.Timing()
     found = dashboard.Dashboard("ragtrace: quality of RAG answers").uid("ragtrace-quality").tags(["ragtrace", "rag"])
     found = found.description("Hallucination rate and consistency of live RAG calls, with intervals.").readonly()
     found = found.refresh("30s").time("now-3h", "now").timezone("browser").tooltip(model.DashboardCursorSync.CROSSHAIR)
@@ -515,12 +513,7 @@ def build(timing: rules.Timing) -> dashboard.Dashboard:
         found = found if row is None else found.with_row(row)
         for panel in panels:
             found = found.with_panel(panel)
-    return found
-
-
-def text_of(timing: rules.Timing | None = None) -> str:
-    """Return the dashboard as Grafana's JSON, for rules of that *timing*."""
-    made = build(timing or rules.Timing()).build()
+    made = found.build()
     for number, panel in enumerate(made.panels or (), start=1):
         panel.id_val = number
     return JSONEncoder(sort_keys=True, indent=1).encode(made) + "\n"

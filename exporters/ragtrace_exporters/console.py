@@ -61,7 +61,7 @@ def console_full(environ: Mapping[str, str]) -> Signals:
 
 
 def call_text(span: ReadableSpan) -> str:
-    """Return the line of the call that *span* is the root of, or carries the late scores of; "" for any other span."""
+    """Return the line of a call for its root span, or for the span that carries its late scores; "" for other spans."""
     attributes = span.attributes or {}
     if semconv.EVAL_STATUS not in attributes:
         return ""

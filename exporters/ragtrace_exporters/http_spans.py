@@ -223,7 +223,7 @@ class HttpSpanExporter(SpanExporter):
 
 
 class _UnusualError(Exception):
-    """Something that is left to OpenTelemetry's encoder."""
+    """Raised for a span with parts that only OpenTelemetry's encoder can write."""
 
 
 def encode(spans: Sequence[ReadableSpan]) -> bytes:

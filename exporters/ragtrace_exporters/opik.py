@@ -122,7 +122,7 @@ class OpikScores(ScoreApi):
 
 
 def opik_id(otel_id: bytes, time_ms: int) -> UUID:
-    """Return the id that Opik gives what has *otel_id* in OpenTelemetry, in a trace of *time_ms* since the epoch."""
+    """Return Opik's id of the span or trace with *otel_id*; *time_ms*: of its trace, since the epoch."""
     value = bytearray((time_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big") + hashlib.sha256(otel_id).digest()[:10])
     value[6] = value[6] & 0x0F | 0x70
     value[8] = value[8] & 0x3F | 0x80

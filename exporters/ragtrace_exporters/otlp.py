@@ -145,7 +145,7 @@ class _RefusalAware:
         return cast("Any", type(result))["FAILURE"] if self.refused else result
 
     def _look_at(self, response: Any, **_: object) -> None:
-        """Note a refusal of the signal, log once where and how to stop it, and turn it into an acceptance."""
+        """Note whether the backend refuses the signal; if so, log that once and show the exporter the status 200."""
         if response.status_code not in _NOT_TAKEN:
             return
         faults.tell_once(

@@ -81,17 +81,17 @@ class Preset:
         return replace(signals, scores=backend.scores, dialects=backend.dialects, resource=backend.resource)
 
     def endpoints(self, environ: Environ) -> list[Endpoint]:
-        """Return where each signal goes, with the variable of the preset that says so."""
+        """Return the endpoint of each signal; its `origin` is the variable that it was read from."""
         named = next((name for name in self._where if text(environ, name)), f"the default of {self._where[0]}")
         found = otlp.endpoints(self.read(environ).as_variables(environ))
         return [each if text(environ, each.origin) else replace(each, origin=named) for each in found]
 
 
 def preset(*where: str) -> Callable[[Callable[[Environ], Backend]], Preset]:
-    """Return a decorator that makes a preset of a function from the environment to a `Backend`.
+    """Return a decorator that makes a `Preset` of a function, which reads the environment and returns a `Backend`.
 
     Args:
-        where: the variables that say where the backend is; the first one that is set counts.
+        where: the variables for the address of the backend; the first one that is set counts.
     """
     return lambda read: Preset(read, where)
 
@@ -107,21 +107,21 @@ def text(environ: Environ, *variables: str) -> str:
     return next((value for name in variables if (value := environ.get(name, "").strip())), "")
 
 
-def required(environ: Environ, backend: str, *variables: str, advice: str) -> str:
-    """Return the first of *variables* that is set, which the backend cannot do without.
+def required(environ: Environ, backend: str, variable: str, *, advice: str) -> str:
+    """Return the value of *variable*, which the *backend* cannot do without.
 
     Raises:
-        SettingsError: none of them is set.
+        SettingsError: the variable is not set, or cannot be used.
     """
-    found = text(environ, *variables)
+    found = text(environ, variable)
     if not found:
         raise SettingsError(
-            f"exporter {backend!r} needs {' or '.join(variables)}, which is not set; {advice}, or name another exporter"
+            f"exporter {backend!r} needs {variable}, which is not set; {advice}, or name another exporter"
         )
     if not found.isprintable():
         raise SettingsError(
-            f"exporter {backend!r} cannot use the value of {' or '.join(variables)}: it has line breaks or other "
-            f"characters that do not print; {advice}"
+            f"exporter {backend!r} cannot use the value of {variable}: it has line breaks or other characters that do "
+            f"not print; {advice}"
         )
     return found
 
@@ -132,22 +132,18 @@ def url(environ: Environ, *variables: str, default: str = "", advice: str = "") 
     Raises:
         SettingsError: it is not an HTTP URL, or none is set and there is no *default*.
     """
-    for variable in variables:
-        found = text(environ, variable)
-        if not found:
-            continue
-        try:
-            parts = urlsplit(found)
-            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
-        except ValueError:
-            usable = False
-        if not usable:
-            # What we saw stays out of the message: a URL may hold a password.
-            raise SettingsError(
-                f"{variable} must be a URL that begins with http:// or https:// and has no user name in it; "
-                f"write {default or 'https://host:port'}, for example"
-            )
-        return found.rstrip("/")
-    if not default:
+    found = text(environ, *variables) or default
+    if not found:
         raise SettingsError(f"{' or '.join(variables)} must say where the backend is; {advice}")
-    return default
+    try:
+        parts = urlsplit(found)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
+    except ValueError:
+        usable = False
+    if not usable:
+        # What we saw stays out of the message: a URL may hold a password.
+        raise SettingsError(
+            f"{next(name for name in variables if text(environ, name))} must be a URL that begins with http:// or "
+            f"https:// and has no user name in it; write {default or 'https://host:port'}, for example"
+        )
+    return found.rstrip("/")

@@ -71,16 +71,19 @@ class Folder:
         self._write(self._file(self._id, "metrics"), to_json(snapshot))
 
     def total_with(self, own: Snapshot) -> Snapshot:
-        """Return the sum over *own*, all other processes and ended ones; only the serving process may ask."""
+        """Return the sum of this process's metrics (*own*), those of all other processes, and of ended ones.
+
+        Only the process that serves the page may call it.
+        """
         self._fold()
         return total([own, *self._others(), self._past()[0]])
 
     def read_shown(self) -> set[str]:
-        """Return the series that were on the page before."""
+        """Return the keys of the series that the page has shown to Prometheus."""
         return set(self._read(self._file("page", "shown")) or ())
 
     def write_shown(self, series: set[str]) -> None:
-        """Remember that *series* were on the page."""
+        """Write to the folder that the page has shown *series*, by key, to Prometheus."""
         self._write(self._file("page", "shown"), sorted(series))
 
     def close(self) -> None:
@@ -96,7 +99,10 @@ class Folder:
                 yield _snapshot(self._read(file))
 
     def _fold(self) -> None:
-        """Add the counts of ended processes to the past, which is written first: nothing counts twice or not at all."""
+        """Add the counts of ended processes to the file of past counts, then delete their files.
+
+        A process that is killed in between leaves files whose counts are in the past already, which is known by name.
+        """
         past, folded = self._past()
         ended = [file for file in self._path.glob(f"{self._group}.*.alive") if self._has_ended(file)]
         if not ended:

@@ -72,7 +72,7 @@ class PageReader(InMemoryMetricReader):
         in_child(self._after_fork)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        """Write the last counts to the folder, and leave the page to another process."""
+        """Write the last counts to the shared folder, and stop serving the page of metrics."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -95,7 +95,7 @@ class PageReader(InMemoryMetricReader):
         return True
 
     def page(self, accept: str) -> tuple[bytes, str, set[str]] | None:
-        """Return the page for this `Accept` header, its content type, and the new series on it, for `sent`.
+        """Return the page of metrics for this `Accept` header, its content type, and the keys of its new series.
 
         None: another process serves the page by now.
         """
@@ -116,8 +116,8 @@ class PageReader(InMemoryMetricReader):
             registry.register(_SnapshotCollector(together, common))
             return encode(registry), content_type, new
 
-    def sent(self, new: set[str]) -> None:
-        """Remember that the series *new* were scraped with 0; until then, every page shows 0 for them."""
+    def note_scraped(self, new: set[str]) -> None:
+        """Note that Prometheus has fetched the *new* series, which start at 0: the next page shows their counts."""
         with self._serving:
             if self._folder is not None and new:
                 self._folder.write_shown(self._folder.read_shown() | new)
@@ -215,7 +215,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
             if monotonic() - began < timeout:
                 with guarded("prometheus"):
-                    self._reader.sent(new)
+                    self._reader.note_scraped(new)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name is the base class's)
         """Log nothing: scrapes are frequent."""

@@ -179,7 +179,7 @@ def _rows(series: Series) -> list[Any]:
 
 
 def from_json(families: Any) -> Snapshot:
-    """Return the snapshot that `to_json` made *families* of.
+    """Return the snapshot from *families*, the output of `to_json`.
 
     Raises:
         TypeError, ValueError: *families* has another form.
