@@ -121,6 +121,12 @@ def build(
     return telemetry
 
 
+def _release() -> str:
+    """Return the version of ragtrace; `importlib.metadata.version` parses the whole README for it, as an e-mail."""
+    lines = (distribution("ragtrace-otel").read_text("METADATA") or "").splitlines()
+    return next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
+
+
 def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
     """Return a function that makes the signals for *exporter*; a forked child calls it again.
 
