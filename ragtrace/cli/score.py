@@ -17,8 +17,8 @@ from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
 
 if TYPE_CHECKING:
     from ragtrace.core.types import Metric
+    from ragtrace.offline.batch import MetricSummary
     from ragtrace.offline.score_file import FileOutcome
-    from ragtrace.offline.summary import MetricSummary
 
 _SCORE = """\
 Scores recorded calls: each line of CALLS.jsonl is an object with "answer" (null if there was none) and any of "query",

@@ -70,7 +70,7 @@ class Journal:
         self._file.close()
 
     def has_line(self, number: int, key: bytes) -> bool:
-        """Return whether line *number* has been judged and described the same call then."""
+        """Return whether the journal has a row for line *number*, of the same call as the line describes now."""
         if number >= len(self._offsets) or self._offsets[number] == _NOWHERE or self._keys[number] != _short(key):
             return False
         self._current[number] = True

@@ -12,12 +12,12 @@ from typing import Final
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Judge, Metric
 from ragtrace.evaluation.metric_selection import metrics_for
-from ragtrace.offline.call_file import BadLine, CallFile, CallLine
+from ragtrace.offline.batch import Summary, SummaryBuilder
+from ragtrace.offline.call_records import BadLine, CallFile, CallLine
 from ragtrace.offline.evaluator import CONCURRENCY, RETRYABLE, TIMEOUT_S, OfflineEvaluator
 from ragtrace.offline.journal import Journal
 from ragtrace.offline.progress import Progress, show_progress
 from ragtrace.offline.score_rows import FORMS, ScoreRow, copy_row, row_cost, row_values, score_row
-from ragtrace.offline.summary import Summary, SummaryBuilder
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.sync_bridge import unwatched
 

@@ -49,7 +49,7 @@ def score_row(number: int, name: str | int | float | None, evaluation: Evaluatio
 
 
 def copy_row(row: ScoreRow, number: int, name: str | int | float | None) -> ScoreRow:
-    """Return the row of another line that describes the same call and therefore cost nothing."""
+    """Return a copy of *row* for line *number*, which describes the same call: judging it again cost nothing."""
     free = {"cached": True, "n_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
     return {**row, "line": number, "id": name, **free}
 
@@ -103,7 +103,7 @@ def _claim_fields(claim: Claim) -> ScoreRow:
 def evaluation_from_row(row: Mapping[str, Any]) -> Evaluation:
     """Return the evaluation that `score_row` made *row* of, except for what a row does not keep."""
     name, _, version = str(row["judge"]).partition("@")
-    claims = tuple(_claim_of(claim) for claim in row.get("unsupported") or ())
+    claims = tuple(map(_claim_of, row.get("unsupported") or ()))
     results = {metric: _result_of(metric, result, claims) for metric, result in row["results"].items()}
     reasons = (result.reason for result in results.values() if isinstance(result, Unscored))
     faults = (reason for reason in reasons if status_of(reason) in ("judge_error", "judge_suspect"))

@@ -13,7 +13,7 @@ from ragtrace.core.types import RagCall
 from ragtrace.history.source import Source
 from ragtrace.history.writing import Offered, Writer
 from ragtrace.metrics import registry
-from ragtrace.offline.call_file import CallFile, CallLine
+from ragtrace.offline.call_records import CallFile, CallLine
 from ragtrace.offline.score_rows import ScoreRow, evaluation_from_row, row_values
 
 _BATCH: Final = 500
