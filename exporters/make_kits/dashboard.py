@@ -60,12 +60,6 @@ def lines(
     return panel
 
 
-def stacked(title: str, description: str, *queries: prometheus.Dataquery, unit: str) -> Panel:
-    """Return a panel of stacked areas over time."""
-    panel = lines(title, description, *queries, unit=unit, span=HALF).fill_opacity(40).line_width(1)
-    return panel.stacking(common.StackingConfig().mode(units.StackingMode.NORMAL).group("A"))
-
-
 def style(**properties: object) -> list[model.DynamicConfigValue]:
     """Return the display properties of one series; `__` in a name stands for a dot."""
     return [model.DynamicConfigValue(id_val=key.replace("__", "."), value=value) for key, value in properties.items()]
@@ -153,7 +147,6 @@ def _overview() -> list[Panel]:
 
 
 _SHOWN: Final = f'{HERE}, {rules.METRIC}=~"hallucinated|consistency|answered_without_context|$metric"'
-_PERCENT: Final = {"unit": "percentunit", "decimals": 1}
 _STATES: Final = (
     ("ok", "green"),
     ("pending", "light-yellow"),
@@ -194,7 +187,7 @@ def estimates_now() -> Panel:
     for number, (name, expr) in enumerate(columns.items()):
         target = prometheus.Dataquery().expr(expr).legend_format("__auto").ref_id(chr(65 + number)).datasource(SOURCE)
         panel = panel.with_target(target.instant().format(PromQueryFormat.TABLE))
-        unit = _PERCENT if name != "scored calls" else {"unit": "short", "decimals": 0}
+        unit = {"unit": "percentunit", "decimals": 1} if name != "scored calls" else {"unit": "short", "decimals": 0}
         panel = panel.override_by_name(name, style(**unit))
     order = [
         rules.METRIC,
@@ -212,21 +205,18 @@ def estimates_now() -> Panel:
     return panel.with_transformation(model.DataTransformerConfig(id_val="organize", options=organized))
 
 
-def _of(metric: str, end: str) -> str:
-    return f'ragtrace:${{window}}:{end}{{{HERE}, {rules.METRIC}="{metric}"}}'
-
-
 def _with_interval(
     metric: str, title: str, description: str, objective: str, *, compared_with: str = "objective"
 ) -> Panel:
     """Return a mean with its band, and what it is compared with as a dashed line; the newest figures in the legend."""
+    estimate = f'ragtrace:${{window}}:{{}}{{{HERE}, {rules.METRIC}="{metric}"}}'
     panel = lines(
         title,
         f"{description} Every point covers the last $window, so a change needs $window to show in full. Shaded: a spike, by "
         "the Prometheus rules or by the application's own alert.",
-        query(_of(metric, "value"), "mean"),
-        query(_of(metric, "low"), "95 % low", ref="B"),
-        query(_of(metric, "high"), "95 % high", ref="C"),
+        query(estimate.replace("{}", "value"), "mean"),
+        query(estimate.replace("{}", "low"), "95 % low", ref="B"),
+        query(estimate.replace("{}", "high"), "95 % high", ref="C"),
         query(objective, compared_with, ref="D"),
         unit="percentunit",
     ).legend(legend("lastNotNull"))
@@ -364,7 +354,7 @@ def call_panels() -> list[Panel]:
     renamed = f"sum by ({rules.REASON}, {rules.OUTCOME}) (rate({reasons}{RATE}))"
     renamed = f'label_replace({renamed}, "{rules.OUTCOME}", "scored, no verdict", "{rules.OUTCOME}", "scored")'
     renamed = f'label_replace({renamed}, "{rules.OUTCOME}", "left out", "{rules.OUTCOME}", "sampled_out")'
-    by_outcome = stacked(
+    by_outcome = lines(
         "Calls by outcome: $evaluator",
         "Calls by outcome for the evaluator chosen above. The line is all calls; the coloured areas add up to it. scored: "
         "processed. sampled_out: left out by sampling; the scored calls represent them. partial: some metrics have no "
@@ -373,7 +363,10 @@ def call_panels() -> list[Panel]:
         query(f"sum by ({rules.OUTCOME}) (rate({fates}{RATE}))", f"{{{{{rules.OUTCOME}}}}}"),
         query(f"sum(rate({offered}{RATE}))", "all calls", ref="B"),
         unit=CALLS_A_SECOND,
+        span=HALF,
     )
+    stacking = common.StackingConfig().mode(units.StackingMode.NORMAL).group("A")
+    by_outcome = by_outcome.fill_opacity(40).line_width(1).stacking(stacking)
     unstacked = {"mode": "none", "group": "B"}
     alone = style(custom__stacking=unstacked, custom__fillOpacity=0, custom__lineWidth=2, color=fixed("text"))
     colours = {"scored": "green", "sampled_out": "blue", "partial": "yellow", "failed": "red", "dropped": "purple"}

@@ -56,10 +56,9 @@ def recorded() -> Test:
             bounds(sums, steps, "tuned", "rate")
             for name, value in {**sums, "judged": sums["w"], **steps.named}.items():
                 expected.append((f"ragtrace:{window}:{name}", workflow, value))
-        judged_only = {rule["record"] for group in rules.estimates(_TIMING) for rule in group["rules"]}
-        judged_only -= {f"ragtrace:{window}:{name}" for name in NAMES}
-        names = sorted(name for name in judged_only if name.startswith(f"ragtrace:{window}:"))
-        expected += [(name, "idle", None) for name in names]
+        records = {rule["record"] for group in rules.estimates(_TIMING) for rule in group["rules"]}
+        judged_only = records - {f"ragtrace:{window}:{name}" for name in NAMES}
+        expected += [(n, "idle", None) for n in sorted(judged_only) if n.startswith(f"ragtrace:{window}:")]
     inputs = [("ask", _sampled()), ("guide", rate(0.1)), ("idle", of_seen(0.5))]
     return {
         "name": "estimates",
@@ -82,17 +81,14 @@ def _asked(record: str, workflow: str, value: float | None) -> Test:
     return _check(f"count(abs({rule} - {value!r}) <= {max(abs(value) * 1e-6, 1e-9)!r})", "400")
 
 
-def _counted(selector: str, **there: bool) -> list[Test]:
-    """Return checks that one series matches *selector*, or none does, at minutes: a keyword is `m` and the minute."""
+def _is(record: str, labels: str, **there: bool) -> list[Test]:
+    """Return checks that one series is there, or none, at minutes: a keyword is `m` and the minute."""
+    selector = f"{record}{{{labels}}}"
     return [_check(f"count({selector})", minute.removeprefix("m"), wanted) for minute, wanted in there.items()]
 
 
 def _fires(name: str, **firing: bool) -> list[Test]:
-    return _counted(f'ALERTS{{alertname="{name}", alertstate="firing"}}', **firing)
-
-
-def _is(record: str, labels: str, **there: bool) -> list[Test]:
-    return _counted(f"{record}{{{labels}}}", **there)
+    return _is("ALERTS", f'alertname="{name}", alertstate="firing"', **firing)
 
 
 def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, str]]:

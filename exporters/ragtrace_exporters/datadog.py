@@ -59,6 +59,15 @@ class DatadogScores(ScoreApi):
         return {} if reply.ok else all_of(scores, self._client.refusal(reply))
 
     def _metric(self, score: ScoreRecord) -> dict[str, Any]:
+        tags = {
+            "source": "otel",
+            "score_id": score.id,
+            "evaluator": score.evaluator,
+            "annotator": score.annotator,
+            "probability": f"{score.probability:g}",
+            "label": score.label or "",
+            "workflow": score.workflow,
+        }
         metric = {
             "join_on": {"span": {"span_id": str(score.span_id), "trace_id": str(score.trace_id)}},
             "ml_app": self._application or score.service or "ragtrace",
@@ -66,22 +75,9 @@ class DatadogScores(ScoreApi):
             "metric_type": "score",
             "label": label_of(score.name),
             "score_value": score.value,
-            "tags": _tags(score),
+            "tags": [f"{key}:{value}" for key, value in tags.items() if value],
         }
         return metric | ({"reasoning": score.explanation} if score.explanation else {})
-
-
-def _tags(score: ScoreRecord) -> list[str]:
-    tags = {
-        "source": "otel",
-        "score_id": score.id,
-        "evaluator": score.evaluator,
-        "annotator": score.annotator,
-        "probability": f"{score.probability:g}",
-        "label": score.label or "",
-        "workflow": score.workflow,
-    }
-    return [f"{key}:{value}" for key, value in tags.items() if value]
 
 
 def label_of(name: str) -> str:

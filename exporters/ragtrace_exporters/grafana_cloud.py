@@ -5,20 +5,16 @@ Variables: `GRAFANA_CLOUD_OTLP_ENDPOINT` (https://otlp-gateway-<zone>.grafana.ne
 grafana.com/docs/grafana-cloud/send-data/otlp/send-data-otlp.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
-from typing import Final
 
 from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, url
-
-_ADVICE: Final = "copy it from the OpenTelemetry tile of your stack"
 
 
 @preset("GRAFANA_CLOUD_OTLP_ENDPOINT")
 def grafana_cloud(environ: Environ) -> Backend:
     """Send traces, metrics and events to Grafana Cloud."""
-    base = url(environ, "GRAFANA_CLOUD_OTLP_ENDPOINT", advice=_ADVICE)
-    instance = required(environ, "grafana_cloud", "GRAFANA_CLOUD_INSTANCE_ID", advice=_ADVICE)
-    key = required(environ, "grafana_cloud", "GRAFANA_CLOUD_API_KEY", advice=_ADVICE)
+    advice = "copy it from the OpenTelemetry tile of your stack"
+    base = url(environ, "GRAFANA_CLOUD_OTLP_ENDPOINT", advice=advice)
+    instance = required(environ, "grafana_cloud", "GRAFANA_CLOUD_INSTANCE_ID", advice=advice)
+    key = required(environ, "grafana_cloud", "GRAFANA_CLOUD_API_KEY", advice=advice)
     return Backend(base, {"Authorization": f"Basic {b64encode(f'{instance}:{key}'.encode()).decode()}"}, ALL)

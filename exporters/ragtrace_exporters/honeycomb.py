@@ -5,8 +5,6 @@ https://api.eu1.honeycomb.io), `HONEYCOMB_METRICS_DATASET` (default ragtrace-met
 docs.honeycomb.io/send-data/opentelemetry.
 """
 
-from __future__ import annotations
-
 from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, text, url
 
 

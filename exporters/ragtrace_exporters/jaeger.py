@@ -4,8 +4,6 @@ Variables: `JAEGER_OTLP_ENDPOINT` (default http://localhost:4318). It takes neit
 jaegertracing.io/docs, "APIs", OpenTelemetry Protocol (version 2).
 """
 
-from __future__ import annotations
-
 from ragtrace_exporters.preset import Backend, Environ, preset, url
 
 

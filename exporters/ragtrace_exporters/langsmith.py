@@ -5,8 +5,6 @@ Europe https://eu.api.smith.langchain.com). It takes neither metrics nor logs. S
 docs.langchain.com/langsmith/trace-with-opentelemetry.
 """
 
-from __future__ import annotations
-
 from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, preset, required, text, url
 
 

@@ -4,8 +4,6 @@ Variables: `LOGFIRE_TOKEN` (a write token; its region is part of it), `LOGFIRE_B
 logfire.pydantic.dev/docs/how-to-guides/alternative-clients.
 """
 
-from __future__ import annotations
-
 import re
 
 from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, url

@@ -6,8 +6,6 @@ https://otlp.nr-data.net, or https://otlp.eu01.nr-data.net by the key). New Reli
 opentelemetry-otlp.
 """
 
-from __future__ import annotations
-
 from ragtrace_exporters.preset import ALL, Backend, Environ, preset, required, url
 
 

@@ -19,7 +19,6 @@ from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, client, p
 from ragtrace_exporters.score_api import ScoreApi, all_of, metadata_of
 
 _WHERE: Final = "PHOENIX_COLLECTOR_ENDPOINT"
-_GRPC_PORT: Final = 4317
 _RESERVED: Final = "note"
 """A metric name that Phoenix keeps for itself, and refuses the whole request for."""
 
@@ -30,9 +29,9 @@ def phoenix(environ: Environ) -> Backend:
     from opentelemetry.util.re import parse_env_headers
 
     base = url(environ, _WHERE, default="http://localhost:6006").removesuffix("/v1/traces")
-    if urlsplit(base).port == _GRPC_PORT:
+    if urlsplit(base).port == 4317:
         raise SettingsError(
-            f"{_WHERE} must be the HTTP address of Phoenix, as scores go there too, got port {_GRPC_PORT}, which is "
+            f"{_WHERE} must be the HTTP address of Phoenix, as scores go there too, got port 4317, which is "
             "that of gRPC; write for instance http://localhost:6006"
         )
     key, project = text(environ, "PHOENIX_API_KEY"), text(environ, "PHOENIX_PROJECT_NAME")

@@ -53,7 +53,7 @@ class JsonClient:
     """
 
     def __init__(self, base: str, headers: Mapping[str, str], certificate: str | None = None) -> None:
-        self.base, self._headers, self._certificate = base.rstrip("/"), dict(headers), certificate
+        self.base, self.headers, self.certificate = base.rstrip("/"), dict(headers), certificate
         preload.load("requests")
         self._session: Session | None = None
         self._pid = 0
@@ -75,19 +75,15 @@ class JsonClient:
         except (RequestException, ValueError) as error:  # a value that is no JSON or no header is a ValueError
             return Reply(0, f"{type(error).__name__}: {error}")
 
-    def separate(self) -> JsonClient:
-        """Return a client of the same server with connections of its own, for another thread."""
-        return JsonClient(self.base, self._headers, self._certificate)
-
     def _connected(self) -> Session:
         if self._session is None or self._pid != os.getpid():
             from requests import Session
 
             self._session, self._pid = Session(), os.getpid()
-            self._session.headers.update({"Content-Type": "application/json", **self._headers})
+            self._session.headers.update({"Content-Type": "application/json", **self.headers})
             self._session.auth = lambda request: request  # else a ~/.netrc would replace the key
-            if self._certificate:
-                self._session.verify = self._certificate
+            if self.certificate:
+                self._session.verify = self.certificate
         return self._session
 
     def refusal(self, reply: Reply) -> Refusal:
@@ -104,7 +100,7 @@ class JsonClient:
     def shown(self, reply: Reply) -> str:
         """Return a *reply* for the log, without anything that was sent as a header."""
         text = " ".join(reply.text.split())
-        for value in self._headers.values():
+        for value in self.headers.values():
             for secret in value.split():
                 if len(secret) >= _SHORTEST_SECRET:
                     text = text.replace(secret, "***")
@@ -136,7 +132,8 @@ class ScoreApi:
 
     def probe(self, timeout: float) -> Refusal | None:
         """Return None if the API takes our key, else why not; any thread may call it."""
-        reply = self._client.separate().send("GET", self.probe_path, timeout, **self.probe_query)
+        other = JsonClient(self._client.base, self._client.headers, self._client.certificate)  # for this thread
+        reply = other.send("GET", self.probe_path, timeout, **self.probe_query)
         # Of a failed connection, what it came from is the end of a long story.
         _, _, cause = reply.text.partition("Caused by ")
         return None if reply.ok else self._client.refusal(replace(reply, text=cause or reply.text))

@@ -4,8 +4,6 @@ Variables: `SIGNOZ_INGESTION_KEY` and `SIGNOZ_REGION` (us, eu, in ...) for its c
 server (for instance http://localhost:4318), which needs no key. Source: signoz.io/docs/ingestion/signoz-cloud/overview.
 """
 
-from __future__ import annotations
-
 import re
 
 from ragtrace.core.errors import SettingsError

@@ -4,8 +4,6 @@ Variables: `WANDB_API_KEY`, `WANDB_ENTITY`, `WANDB_PROJECT`, `WF_TRACE_SERVER_UR
 takes neither metrics nor logs, and OTLP over HTTP only. Source: docs.wandb.ai/weave/guides/tracking/otel.
 """
 
-from __future__ import annotations
-
 from ragtrace.core import semconv
 from ragtrace_exporters.preset import OPENINFERENCE, Backend, Environ, preset, required, url
 

@@ -18,11 +18,11 @@ from prometheus_client.samples import Sample
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
-from ragtrace_exporters.openmetrics.folder import Folder
-from ragtrace_exporters.openmetrics.reader import PageReader, with_zero_starts
+from ragtrace_exporters.openmetrics.reader import PageReader
 from ragtrace_exporters.openmetrics.snapshot import (
     Exemplar,
     Family,
+    Folder,
     Kind,
     Series,
     Snapshot,
@@ -31,6 +31,7 @@ from ragtrace_exporters.openmetrics.snapshot import (
     sample_names,
     to_json,
     total,
+    with_zero_starts,
 )
 from ragtrace_exporters.prometheus import prometheus
 from tests.support.application import QUESTION, ask

@@ -6,12 +6,10 @@ The page is OpenMetrics with exemplars for Prometheus, and plain text for a pers
 from __future__ import annotations
 
 import contextvars
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,15 +28,7 @@ from prometheus_client.samples import Exemplar
 from ragtrace.core import semconv
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import in_child
-from ragtrace_exporters.openmetrics.folder import Folder
-from ragtrace_exporters.openmetrics.snapshot import (
-    Family,
-    Series,
-    Snapshot,
-    label_name,
-    read_metrics,
-    with_exemplars,
-)
+from ragtrace_exporters.openmetrics.snapshot import Family, Folder, Snapshot, label_name, read_metrics, with_zero_starts
 
 PUBLISH_SECONDS: Final = 2.0
 _FIRST_SECONDS: Final = 0.25
@@ -133,8 +123,8 @@ class PageReader(InMemoryMetricReader):
     def _collected(self) -> Snapshot:
         """Return the metrics of this process, after writing them to the folder."""
         with self._collecting:  # until they are written: of two threads, the one with older figures is never last
-            own, resource = read_metrics(self.get_metrics_data())
-            self._last = own = with_exemplars(own, self._last)
+            self._last, resource = read_metrics(self.get_metrics_data(), self._last)
+            own = self._last
             self._resource = resource or self._resource
             if self._folder is None and self._resource:  # before, the service is not known
                 self._folder = Folder(self._path, self._resource.get(semconv.SERVICE_NAME, ""))
@@ -219,25 +209,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name is the base class's)
         """Log nothing: scrapes are frequent."""
-
-
-def with_zero_starts(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
-    """Return *snapshot* with 0 for each counted series that was never shown, and the keys of those series.
-
-    Prometheus takes the first sample of a counter as its start: without the 0, the counts before the first scrape would
-    be missing from every increase.
-    """
-    found: Snapshot = {}
-    new: set[str] = set()
-    for name, family in snapshot.items():
-        series = dict(family.series)
-        for labels, each in family.series.items() if family.kind != "gauge" else ():
-            key = json.dumps([name, *map(list, labels)], separators=(",", ":"))
-            if key not in shown:
-                new.add(key)
-                series[labels] = Series((0.0,) * len(each.values))
-        found[name] = replace(family, series=series)
-    return found, new
 
 
 class _SnapshotCollector(Collector):

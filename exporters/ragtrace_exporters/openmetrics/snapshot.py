@@ -1,4 +1,8 @@
-"""Metrics of a process at one moment, as plain data that can be written to a file and added up.
+"""Metrics of a process at one moment as plain data, and the folder where processes of an application add theirs up.
+
+Every process keeps a lock on a file of its own while it lives (the system releases it however the process ends) and
+writes its metrics beside that file every few seconds. The one process that serves the page adds all of them up. The
+counts of an ended process are folded into the past, so no sum ever falls, not even when all processes are restarted.
 
 Metrics and labels have the names that the collector's exporters give them, so that one set of rules and dashboards
 serves with and without a collector. Source: OpenTelemetry specification, "Prometheus and OpenMetrics Compatibility".
@@ -6,10 +10,21 @@ serves with and without a collector. Source: OpenTelemetry specification, "Prome
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+try:
+    import fcntl
+except ImportError:  # Windows: one process
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricsData
@@ -98,8 +113,8 @@ def total(snapshots: Iterable[Snapshot]) -> Snapshot:
     return found
 
 
-def with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
-    """Return *now* with the exemplars of *before* where it has none: the SDK hands each one out once."""
+def _with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
+    """Return *now* with the exemplars of *before* where it has none."""
     found: Snapshot = {}
     for name, family in now.items():
         old = before[name].series if name in before else dict[Labels, Series]()
@@ -120,8 +135,31 @@ def without_gauges(snapshot: Snapshot) -> Snapshot:
     }
 
 
-def read_metrics(data: MetricsData | None) -> tuple[Snapshot, dict[str, str]]:
-    """Return the collected metrics as a snapshot, and the attributes of their resource."""
+def with_zero_starts(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
+    """Return *snapshot* with 0 for each counted series that was never shown, and the keys of those series.
+
+    Prometheus takes the first sample of a counter as its start: without the 0, the counts before the first scrape would
+    be missing from every increase.
+    """
+    found: Snapshot = {}
+    new: set[str] = set()
+    for name, family in snapshot.items():
+        series = dict(family.series)
+        for labels, each in family.series.items() if family.kind != "gauge" else ():
+            key = json.dumps([name, *map(list, labels)], separators=(",", ":"))
+            if key not in shown:
+                new.add(key)
+                series[labels] = Series((0.0,) * len(each.values))
+        found[name] = replace(family, series=series)
+    return found, new
+
+
+def read_metrics(data: MetricsData | None, before: Snapshot) -> tuple[Snapshot, dict[str, str]]:
+    """Return the collected metrics as a snapshot, and the attributes of their resource.
+
+    Args:
+        before: the last snapshot; its exemplars stay where there are no newer ones, as the SDK returns each one once.
+    """
     found: Snapshot = {}
     resource: dict[str, str] = {}
     for of_resource in data.resource_metrics if data else ():
@@ -129,7 +167,7 @@ def read_metrics(data: MetricsData | None) -> tuple[Snapshot, dict[str, str]]:
         for scope in of_resource.scope_metrics:
             for family in filter(None, map(_family, scope.metrics)):
                 found[family.name] = found[family.name] + family if family.name in found else family
-    return found, resource
+    return _with_exemplars(found, before), resource
 
 
 def _family(metric: Metric) -> Family | None:
@@ -194,3 +232,136 @@ def from_json(families: Any) -> Snapshot:
         }
         found[name] = Family(name, kind, description, tuple(bounds), series)
     return found
+
+
+# --- the shared folder ------------------------------------------------------------------------------------------------
+
+
+def _locked(path: Path) -> IO[bytes] | None:
+    """Open and lock the file at *path* until it is closed or this process ends; None: another process has locked it."""
+    file = path.open("ab")
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+class Folder:
+    """Metrics of all processes of the application *service*."""
+
+    def __init__(self, path: Path, service: str) -> None:
+        self._path = path
+        self._group = hashlib.sha256(service.encode()).hexdigest()[:12]
+        self._id = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        self._serving: IO[bytes] | None = None
+        # Locked before it has its name: no other process takes it for that of an ended process.
+        unnamed = self._file(self._id, "locked")
+        self._alive = _locked(unnamed)
+        unnamed.rename(self._file(self._id, "alive"))
+
+    @property
+    def serves(self) -> bool:
+        """Whether this process serves the page."""
+        return self._serving is not None
+
+    def try_to_serve(self) -> bool:
+        """Reserve the page for this process if no other one serves it; return whether this process serves it."""
+        if self._serving is None:
+            self._serving = _locked(self._file("page", "serving"))
+        return self.serves
+
+    def stop_serving(self) -> None:
+        """Leave the page to another process; in a forked child, close only the child's copy of the lock."""
+        file, self._serving = self._serving, None
+        if file is not None:
+            file.close()
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Write *snapshot* for the process that serves the page."""
+        self._write(self._file(self._id, "metrics"), to_json(snapshot))
+
+    def total_with(self, own: Snapshot) -> Snapshot:
+        """Return the sum of this process's metrics (*own*), those of all other processes, and of ended ones.
+
+        Only the process that serves the page may call it.
+        """
+        self._fold()
+        return total([own, *self._others(), self._past()[0]])
+
+    def read_shown(self) -> set[str]:
+        """Return the keys of the series that the page has shown to Prometheus."""
+        return set(self._read(self._file("page", "shown")) or ())
+
+    def write_shown(self, series: set[str]) -> None:
+        """Write to the folder that the page has shown *series*, by key, to Prometheus."""
+        self._write(self._file("page", "shown"), sorted(series))
+
+    def close(self) -> None:
+        """Release the locks: this process counts nothing more."""
+        self.stop_serving()
+        if self._alive is not None:
+            self._alive.close()
+
+    def _others(self) -> Iterator[Snapshot]:
+        folded = self._past()[1]
+        for file in sorted(self._path.glob(f"{self._group}.*.metrics")):
+            if self._id_of(file) != self._id and self._id_of(file) not in folded:
+                yield _snapshot(self._read(file))
+
+    def _fold(self) -> None:
+        """Add the counts of ended processes to the file of past counts, then delete their files.
+
+        A process that is killed in between leaves files whose counts are in the past already, which is known by name.
+        """
+        past, folded = self._past()
+        ended = [file for file in self._path.glob(f"{self._group}.*.alive") if self._has_ended(file)]
+        if not ended:
+            return
+        names = {self._id_of(file) for file in ended}
+        more = [_snapshot(self._read(self._file(name, "metrics"))) for name in sorted(names - folded)]
+        self._write(self._file("page", "past"), [to_json(total([past, *map(without_gauges, more)])), sorted(names)])
+        for name in names:
+            for file in (self._file(name, "metrics"), *self._path.glob(f"*.{name}.part")):
+                file.unlink(missing_ok=True)
+            # Last: if we are killed while deleting, the next process finds that these counts are in the past already.
+            self._file(name, "alive").unlink(missing_ok=True)
+
+    def _has_ended(self, file: Path) -> bool:
+        if self._id_of(file) == self._id:
+            return False
+        with suppress(OSError):
+            lock = _locked(file)
+            if lock is not None:
+                lock.close()
+                return True
+        return False
+
+    def _past(self) -> tuple[Snapshot, set[str]]:
+        found = self._read(self._file("page", "past"))
+        return (_snapshot(found[0]), set(found[1])) if found else ({}, set())
+
+    def _file(self, name: str, kind: str) -> Path:
+        return self._path / f"{self._group}.{name}.{kind}"
+
+    def _id_of(self, file: Path) -> str:
+        return file.name.split(".")[1]
+
+    def _read(self, file: Path) -> Any:
+        with suppress(OSError, ValueError):
+            return json.loads(file.read_bytes())
+        return None
+
+    def _write(self, file: Path, content: Any) -> None:
+        part = file.with_name(f"{file.name}.{self._id}.part")
+        part.write_text(json.dumps(content, separators=(",", ":")), encoding="utf-8")
+        part.replace(file)  # at once: no process reads half a file
+
+
+def _snapshot(content: Any) -> Snapshot:
+    try:
+        return from_json(content or ())
+    except (TypeError, ValueError):
+        return {}  # of another release
