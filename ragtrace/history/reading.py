@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -125,9 +124,15 @@ class Reader:
         scored_call, scored = self._of_calls(calls["number"], _RESULTS, "results", "series, score", "score IS NOT NULL")
         what = "evaluator, probability, duration_s, n_calls, input_tokens, output_tokens, cost_usd, error IS NOT NULL"
         evaluation_call, looked = self._of_calls(calls["number"], _EVALUATIONS, "evaluations", what, "1")
+        select = self._database.execute
+        sources = {number: Source.decode(body) for number, body in select("SELECT id, body FROM sources")}
+        named = select("SELECT id, name, version FROM evaluators")
+        evaluators = {number: f"{name}@{version}" for number, name, version in named}
+        rows = select("SELECT id, metric, version, evaluator, higher_is_better FROM series")
+        series = {number: Series(metric, version, by, bool(up)) for number, metric, version, by, up in rows}
         return Columns(
             calls["number"], calls["at"], calls["source"], calls["workflow"], calls["model"], calls["why"],
-            self._sources(), names[0].names, names[1].names, names[2].names, self._evaluators(), self._series(),
+            sources, names[0].names, names[1].names, names[2].names, evaluators, series,
             scored_call, scored["series"], scored["score"],
             evaluation_call, looked["evaluator"], looked["probability"], looked["duration"], looked["requests"],
             looked["input"], looked["output"], looked["cost"], looked["failed"],
@@ -141,23 +146,15 @@ class Reader:
         rows = self._database.execute(
             f"SELECT number, {what} FROM {table} WHERE number BETWEEN ? AND ? AND {condition}", (least, most)
         )
-        found = np.fromiter(_without_nulls(rows) if table == "evaluations" else rows, dtype=list(dtype))
+        known: Iterable[tuple[Any, ...]] = rows
+        if table == "evaluations":  # an unknown price is NaN
+            known = (row if row[7] is not None else (*row[:7], np.nan, *row[8:]) for row in rows)
+        found = np.fromiter(known, dtype=list(dtype))
         if not len(numbers):
             return np.zeros(0, dtype=np.int64), found
         at = np.minimum(np.searchsorted(numbers, found["number"]), len(numbers) - 1)
         ours = numbers[at] == found["number"]
         return at[ours], found[ours]
-
-    def _sources(self) -> dict[int, Source]:
-        return {number: Source.decode(body) for number, body in self._database.execute("SELECT id, body FROM sources")}
-
-    def _evaluators(self) -> dict[int, str]:
-        rows = self._database.execute("SELECT id, name, version FROM evaluators")
-        return {number: f"{name}@{version}" for number, name, version in rows}
-
-    def _series(self) -> dict[int, Series]:
-        rows = self._database.execute("SELECT id, metric, version, evaluator, higher_is_better FROM series")
-        return {number: Series(metric, version, by, bool(better)) for number, metric, version, by, better in rows}
 
     def unscored(self, start: float, end: float, workflow: str | None = None) -> list[tuple[int, str, int]]:
         """Return series, reason and count of the results between *start* and *end* that are no scores."""
@@ -269,9 +266,3 @@ class _Codes:
             code = self._codes[name] = len(self.names)
             self.names.append(name)
         return code
-
-
-def _without_nulls(rows: sqlite3.Cursor) -> Iterable[tuple[Any, ...]]:
-    """Yield *rows* with NaN for an unknown price."""
-    for row in rows:
-        yield row if row[7] is not None else (*row[:7], float("nan"), *row[8:])

@@ -145,7 +145,9 @@ class Writer:
 
     def _call(self, database: sqlite3.Connection, offered: Offered) -> tuple[int, bool]:
         """Return the number of the call, and whether it is new: another process may have scored it in part."""
-        call, key, decision = offered.call, _identity(offered.call), _text_of(offered.decision)
+        call, decision, span = offered.call, _text_of(offered.decision), offered.call.span
+        # With the same trace and span ids, a call that is scored in two processes is one row.
+        key = None if span is None else span.trace_id.to_bytes(16, "big") + span.span_id.to_bytes(8, "big")
         source = self._id(database, "sources", ("body",), (self._source,))
         cursor = database.execute(
             "INSERT OR IGNORE INTO calls (identity, at, source, workflow, model, decision) VALUES (?, ?, ?, ?, ?, ?)",
@@ -264,13 +266,6 @@ def _file_at(path: str) -> tuple[int, int] | None:
 
 
 # --- a call and its evaluations as rows -------------------------------------------------------------------------------
-
-
-def _identity(call: RagCall) -> bytes | None:
-    """Return trace id and span id of *call*: with the same, a call that is scored in two processes is one row."""
-    if call.span is None:
-        return None
-    return call.span.trace_id.to_bytes(16, "big") + call.span.span_id.to_bytes(8, "big")
 
 
 def _body(call: RagCall, *, texts: bool) -> str:

@@ -87,23 +87,15 @@ class SummaryBuilder:
 
     def summary(self) -> Summary:
         """Return the summary of the calls added so far."""
-        return Summary(
-            calls=self._calls,
-            failed=self._failed,
-            metrics={name: self._metric(name) for name in self._names},
-            n_calls=self._cost.n_calls,
-            input_tokens=self._cost.input_tokens,
-            output_tokens=self._cost.output_tokens,
-            cost_usd=self._cost.cost_usd or 0.0,
-            unpriced=self._unpriced,
-        )
-
-    def _metric(self, name: str) -> MetricSummary:
-        scored = self._scored[name]
-        unscored: dict[str, dict[str, int]] = {}
-        for reason, count in sorted(self._unscored[name].items()):
-            unscored.setdefault(status_of(reason), {})[reason] = count
-        return MetricSummary(name, self._sums[name] / scored if scored else None, scored, unscored)
+        metrics: dict[str, MetricSummary] = {}
+        for name in self._names:
+            unscored: dict[str, dict[str, int]] = {}
+            for reason, count in sorted(self._unscored[name].items()):
+                unscored.setdefault(status_of(reason), {})[reason] = count
+            scored = self._scored[name]
+            metrics[name] = MetricSummary(name, self._sums[name] / scored if scored else None, scored, unscored)
+        spent = asdict(self._cost) | {"cost_usd": self._cost.cost_usd or 0.0, "unpriced": self._unpriced}
+        return Summary(self._calls, self._failed, metrics, **spent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from ragtrace.capture import find_documents, mark_duplicates
 from ragtrace.core.errors import SettingsError
@@ -232,21 +232,16 @@ class CallFile:
                 self._read += len(raw)
                 if number == 1:
                     raw = raw.removeprefix(_BOM)
-                line: CallLine | BadLine | None
-                try:
-                    self._check_length(raw, file)
-                    line = self._parse(number, raw) if raw.strip() else None
-                except SettingsError as error:
-                    line = BadLine(number, str(error))
-                if line is not None:
+                if len(raw) == MOST_LINE_BYTES and not raw.endswith(b"\n"):
+                    while (more := file.readline(MOST_LINE_BYTES)) and not more.endswith(b"\n"):
+                        self._read += len(more)
+                    yield BadLine(number, f"longer than {MOST_LINE_BYTES} bytes; split it")
+                elif raw.strip():
+                    try:
+                        line: CallLine | BadLine = self._parse(number, raw)
+                    except SettingsError as error:
+                        line = BadLine(number, str(error))
                     yield line
-
-    def _check_length(self, raw: bytes, file: IO[bytes]) -> None:
-        if len(raw) < MOST_LINE_BYTES or raw.endswith(b"\n"):
-            return
-        while (more := file.readline(MOST_LINE_BYTES)) and not more.endswith(b"\n"):
-            self._read += len(more)
-        raise SettingsError(f"longer than {MOST_LINE_BYTES} bytes; split it")
 
     def _parse(self, number: int, raw: bytes) -> CallLine:
         record = rename_aliases(_record(raw))

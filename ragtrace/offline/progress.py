@@ -61,15 +61,15 @@ def show_progress(total: int | None, *, quiet: bool = False) -> Generator[Progre
         with _bar(total) as progress:
             yield progress
     else:
-        progress = Progress(_line, total, _LINE_EVERY_S)
+
+        def write_line(share: float | None, text: str) -> None:
+            sys.stderr.write(f"ragtrace: {'' if share is None else f'{share:4.0%} '}{text}\n")
+            sys.stderr.flush()
+
+        progress = Progress(write_line, total, _LINE_EVERY_S)
         yield progress
         if sys.stderr.isatty():
             progress.draw()
-
-
-def _line(share: float | None, text: str) -> None:
-    sys.stderr.write(f"ragtrace: {'' if share is None else f'{share:4.0%} '}{text}\n")
-    sys.stderr.flush()
 
 
 @contextmanager

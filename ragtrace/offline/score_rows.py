@@ -159,10 +159,6 @@ def without_formula(cell: object) -> object:
     return cell
 
 
-def _json_lines(rows: Iterable[ScoreRow], metrics: Sequence[str]) -> Iterator[bytes]:
-    return map(json_line, rows)
-
-
 def _csv_lines(rows: Iterable[ScoreRow], metrics: Sequence[str]) -> Iterator[bytes]:
     columns = ("line", "id", *(column for name in metrics for column in (name, f"{name}.reason")), "unsupported")
     yield _csv_line([*columns, "judge", *_COSTS])
@@ -181,7 +177,7 @@ def _csv_line(cells: Sequence[object]) -> bytes:
 
 
 FORMS: Final[Mapping[str, Callable[[Iterable[ScoreRow], Sequence[str]], Iterator[bytes]]]] = {
-    ".jsonl": _json_lines,
+    ".jsonl": lambda rows, _: map(json_line, rows),
     ".csv": _csv_lines,
 }
 """The forms of a file of rows by its suffix; each takes the rows and the names of the metrics."""

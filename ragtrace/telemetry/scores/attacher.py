@@ -129,10 +129,9 @@ class Attacher:
             reason: why an evaluator did not see the call, for the span.
         """
         for observer in self._observers:
-            if not announced or id(observer) not in self._early:
-                self._notify([observer], call, evaluations, decision)
-            elif evaluations[announced:]:
-                self._notify([observer], call, evaluations[announced:], decision)
+            news = evaluations[announced:] if id(observer) in self._early else evaluations
+            if news or not announced:
+                self._notify([observer], call, news, decision)
         target = root.span_context
         scores = score_attributes(evaluations, call, evidence=self._evidence)
         if status is not None:
@@ -141,11 +140,9 @@ class Attacher:
             scores[semconv.EVAL_PROBABILITY], scores[semconv.REASON] = decision.probability, decision.reason
         if reason:
             scores[semconv.REASON] = reason
-        released = False
-        if hold is not None and target is not None:
-            released = hold.release(target.span_id, scores)
         if target is None:
             return
+        released = hold is not None and hold.release(target.span_id, scores)
         for evaluation in evaluations[announced:]:
             self._emit(root, call, evaluation, target)
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
@@ -157,7 +154,8 @@ class Attacher:
                     "wrap the processor that exports: "
                     "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))",
                 )
-            self._carry(self._carriers, target, call, evaluations, scores)
+            with guarded("carrier span"):
+                _send_carrier(self._carriers, target, call, evaluations, scores)
 
     def give_up(self, root: Step, status: str) -> None:
         """Pass the held span of *root* on with *status*, as its scores will not come."""
@@ -175,18 +173,6 @@ class Attacher:
             with guarded("an observer of calls"):
                 observer(call, evaluations, decision)
 
-    def _carry(
-        self, tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
-    ) -> None:
-        with guarded("carrier span"):
-            if not _send_carrier(tracer, target, call, evaluations, scores):
-                faults.warn_once(
-                    "carrier span dropped by the head sampler",
-                    "scores could not be put on their span (nothing held it) and the head sampler dropped the span "
-                    "that was to carry them; they are in events and metrics only. Wrap the exporting processor: "
-                    "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(...)))",
-                )
-
     def _emit(self, root: Step, call: RagCall, evaluation: Evaluation, target: SpanContext) -> None:
         context = set_span_in_context(NonRecordingSpan(target))
         with guarded("metrics"):
@@ -203,18 +189,12 @@ def _span_id(root: Step) -> int:
 
 def _send_carrier(
     tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
-) -> bool:
-    """Send the scores of *target* on a span of their own; return False if the head sampler dropped that span."""
+) -> None:
+    """Send the scores of *target* on a span of their own, unless the head sampler drops that span."""
     first: Attributes = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR}
-    span = tracer.start_span(
-        f"{semconv.CARRIER_OPERATION} {call.workflow}" if call.workflow else semconv.CARRIER_OPERATION,
-        context=_ROOT,
-        kind=SpanKind.INTERNAL,
-        links=[Link(target)],
-        attributes=first,
-    )
-    recording = span.is_recording()
-    if recording:
+    name = f"{semconv.CARRIER_OPERATION} {call.workflow}" if call.workflow else semconv.CARRIER_OPERATION
+    span = tracer.start_span(name, context=_ROOT, kind=SpanKind.INTERNAL, links=[Link(target)], attributes=first)
+    if span.is_recording():
         # The scores last: of more attributes than a span may have, the SDK keeps those that were set last.
         span.set_attributes(_openinference_scores(target, evaluations))
         tokens = {
@@ -224,8 +204,14 @@ def _send_carrier(
         span.set_attributes({key: total for key, total in tokens.items() if total})
         span.set_attributes(scores)
         restore_attributes(span, first)
+    else:
+        faults.warn_once(
+            "carrier span dropped by the head sampler",
+            "scores could not be put on their span (nothing held it) and the head sampler dropped the span that was to "
+            "carry them; they are in events and metrics only. Wrap the exporting processor: "
+            "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(...)))",
+        )
     span.end()
-    return recording
 
 
 def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]) -> Attributes:
