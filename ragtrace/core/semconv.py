@@ -80,7 +80,7 @@ OI_PROJECT: Final = "openinference.project.name"
 oi_document: Final = "retrieval.documents.{}.document.{}".format
 """Return the attribute name of one part (id, score, content) of the document at a rank, from 0."""
 oi_evaluation: Final = "evaluations.{}.evaluation.{}".format
-"""Return the attribute name of one part (name, score, label, explanation, identifier ...) of the evaluation at an index."""
+"""Return the attribute name of one part (name, score, label, identifier ...) of the evaluation at an index."""
 
 # --- Of single backends ----------------------------------------------------------------------------------------------
 LANGFUSE_ENVIRONMENT: Final = "langfuse.environment"
