@@ -9,6 +9,7 @@ import re
 from codecs import getincrementaldecoder
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Any, Final, cast
 
 from ragtrace.capture import field_names
@@ -52,8 +53,6 @@ _BLOCK_EVENTS: Final = frozenset(
     "message_start message_delta message_stop content_block_start content_block_delta content_block_stop ping".split()
 )
 _LATER_FACTS: Final = ("usage_metadata", *field_names.FACTS)
-_BLOCK: Final = 1_024
-"""Pieces joined at once: many short strings take ten times the memory of a long one."""
 _SSE_LINE: Final = re.compile(r"(?:data|event|id|retry)?:|$")
 _SSE_PROBE_CHARS: Final = 2_000
 
@@ -309,12 +308,11 @@ class AnswerStream:
     thread-safe: a stream has one reader at a time.
     """
 
-    __slots__ = ("_answer", "_blocks", "_decoder", "_kept", "_max_chars", "_pieces", "_understood", "unknown")
+    __slots__ = ("_answer", "_decoder", "_kept", "_max_chars", "_text", "_understood", "unknown")
 
     def __init__(self, max_chars: int = MAX_STREAM_CHARS) -> None:
         self._max_chars = max_chars
-        self._pieces: list[str] = []
-        self._blocks: list[str] = []
+        self._text = StringIO()  # many short strings would take ten times the memory
         self._kept = 0
         self._answer = Answer()
         self._decoder: Any = None
@@ -324,15 +322,21 @@ class AnswerStream:
 
     def add(self, piece: object) -> bool:
         """Add one piece of the stream; return whether it carried text of the answer. Never raises."""
-        if type(piece) is str:
-            text = piece
-        else:
-            try:
-                text = self._decoded(piece) if type(piece) is bytes else self._piece_text(piece)
-            except Exception as error:  # the application must not see it
-                faults.record("capture.stream", error)
-                self.unknown = self.unknown or type_name_of(type(piece))
-                return False
+        text: str | None
+        try:
+            if type(piece) is str:
+                text = piece
+            elif type(piece) is bytes:
+                text = self._decoded(piece)
+            else:
+                text = _piece_text(piece, self._answer, self._kept + self._answer.cut_chars)
+                self._understood = self._understood or text is not None
+                if text is None and piece is not None:
+                    self.unknown = self.unknown or type_name_of(type(piece))
+        except Exception as error:  # the application must not see it
+            faults.record("capture.stream", error)
+            self.unknown = self.unknown or type_name_of(type(piece))
+            return False
         if not text:
             return False
         room = self._max_chars - self._kept
@@ -340,9 +344,7 @@ class AnswerStream:
             self._answer.cut_chars += len(text) - room
             text = text[:room]
         self._kept += len(text)
-        self._pieces.append(text)
-        if len(self._pieces) >= _BLOCK:
-            self._join()
+        self._text.write(text)
         return True
 
     def answer(self) -> Answer | None:
@@ -350,11 +352,9 @@ class AnswerStream:
 
         A stream that ended without a piece has the text "". Never raises.
         """
-        self._join()
-        gathered = "".join(self._blocks)
+        gathered, answer = self._text.getvalue(), self._answer
         if _is_server_sent_events(gathered):
             return None
-        answer = self._answer
         # The Responses API repeats everything in its last event, and some servers send nothing else.
         answer.text = gathered or answer.text
         if answer.text is None and not answer.tool_calls:
@@ -362,20 +362,6 @@ class AnswerStream:
                 return None
             answer.text = ""
         return answer
-
-    def _join(self) -> None:
-        if self._pieces:
-            self._blocks.append("".join(self._pieces))
-            self._pieces.clear()
-
-    def _piece_text(self, piece: object) -> str:
-        text = _piece_text(piece, self._answer, self._kept + self._answer.cut_chars)
-        if text is not None:
-            self._understood = True
-            return text
-        if piece is not None:
-            self.unknown = self.unknown or type_name_of(type(piece))
-        return ""
 
     def _decoded(self, piece: bytes) -> str:
         if self._decoder is None:  # one for the whole stream: a character may be split over two pieces
@@ -420,7 +406,13 @@ def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
     kind: Any = get("type")
     if type(kind) is str:
         if kind.startswith("response."):
-            return _response_event_text(kind, get, answer)
+            # OpenAI's Responses API: an event has a piece of text, or the whole response.
+            if kind in ("response.output_text.delta", "response.refusal.delta"):
+                return text_of(get("delta")) or ""
+            response = getter(get("response"))
+            if response is not None:
+                _read_response(response, answer)
+            return ""
         if kind in _BLOCK_EVENTS:
             return _block_event_text(kind, get, answer)
     if shape_of(type(piece)).is_passage or get("page_content") is not None:  # a stream may send its sources first
@@ -466,16 +458,6 @@ def _new_tool_calls(calls: object, name: str) -> int:
     """Return the number of tool calls that begin in this piece: later pieces of a call lack its id or name."""
     getters = [getter(call) for call in items_of(calls, _MAX_CHOICES) or ()]
     return sum(get is not None and get(name) is not None for get in getters)
-
-
-def _response_event_text(kind: str, get: Get, answer: Answer) -> str:
-    """Read an event of OpenAI's Responses API."""
-    if kind in ("response.output_text.delta", "response.refusal.delta"):
-        return text_of(get("delta")) or ""
-    response = getter(get("response"))
-    if response is not None:
-        _read_response(response, answer)
-    return ""
 
 
 def _block_event_text(kind: str, get: Get, answer: Answer) -> str:

@@ -42,6 +42,7 @@ Get: TypeAlias = Callable[[str], object]
 Kind: TypeAlias = Literal[
     "text", "list", "tuple", "sequence", "dict", "mapping", "object", "proxy", "user_list", "user_dict", "closed"
 ]
+Stream: TypeAlias = Literal["", "plain", "async", "both"]
 
 MAX_DEPTH = 4
 MAX_RECORDS = 300
@@ -96,12 +97,8 @@ class Shape(NamedTuple):
     """Its name says that it is a piece of a document, which is never an answer."""
     is_foreign: bool = False
     """There may be more to read, but only by running code of an unknown class."""
-    is_stream: bool = False
-    """An iterator that is no generator: an OpenAI stream, a `map`; but no file and no database cursor."""
-    is_async: bool = False
-    """It is an asynchronous iterator, whatever else it is."""
-    is_both: bool = False
-    """It is an asynchronous iterator and a plain one."""
+    stream: Stream = ""
+    """Kind of iterator: an OpenAI stream, a `map`; "" for generators, files, database cursors and all other values."""
     is_late: bool = False
     """A response whose text is read from it later, as LlamaIndex returns it."""
 
@@ -207,17 +204,16 @@ def _examine(cls: type[Any]) -> Shape:
         is_passage = type_name_of(cls).endswith(_PASSAGE_NAMES)
         is_plain = has_dict and not computed and not _overrides_attributes(cls)
         is_late = _has(cls, "response_gen") and _has(cls, "async_response_gen") and _can_be_proxied(cls)
-        return Shape(kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, is_late=is_late)
+        return Shape(kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, "", is_late)
     is_foreign = kind == "closed" and _has_method(cls, "__getitem__") and not issubclass(cls, _SCALARS)
     is_stream = _has(cls, "__next__", "__anext__") and not _has(cls, "read", "execute", "fetchone")
     if kind != "proxy":
         is_stream = is_stream and not _has(cls, "__wrapped__") and _can_be_proxied(cls)
-    is_async = is_stream and _has(cls, "__anext__")
-    is_both = is_async and _has(cls, "__next__")
     is_stream = is_stream and (_is_heap_type(cls) or module_of(cls) in ("builtins", "itertools"))
-    return Shape(
-        kind, {}, has_dict, False, is_number, False, is_foreign, is_stream=is_stream, is_async=is_async, is_both=is_both
-    )
+    stream: Stream = "plain" if is_stream else ""
+    if is_stream and _has(cls, "__anext__"):
+        stream = "both" if _has(cls, "__next__") else "async"
+    return Shape(kind, {}, has_dict, False, is_number, False, is_foreign, stream)
 
 
 def _kind_of(cls: type[Any]) -> Kind:

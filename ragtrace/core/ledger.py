@@ -1,7 +1,7 @@
 """Exact accounting of the outcome of every call that was offered to an evaluator.
 
 `offered = sampled_out + scored + partial + failed{reason} + dropped{reason} + pending` holds at every moment, for each
-evaluator on its own: a call enters with `offer` and leaves with one `settle`, both under one lock.
+evaluator on its own: a call enters with `offer_all` and leaves with one `settle`, both under one lock.
 """
 
 from __future__ import annotations
@@ -171,10 +171,6 @@ class Ledger:
                 account = self._account(evaluator, workflow)
                 account.offered += 1
                 account.settled[end] += 1
-
-    def offer(self, evaluator: str, workflow: str) -> None:
-        """Count a call as pending at *evaluator*."""
-        self.offer_all((evaluator,), workflow)
 
     def offer_all(self, evaluators: Iterable[str], workflow: str) -> None:
         """Count a call as pending at each of *evaluators*."""

@@ -252,7 +252,7 @@ class CallBuilder:
     def _contexts(self, final: Step, ended: list[Step]) -> tuple[Document, ...] | None:
         """Return what the final generation was given, else what the root says it used, else what was retrieved."""
         for step in (final, self.root):
-            # An answer object may have a list of sources that nobody filled, as LlamaIndex's have.
+            # An answer object may have an empty list of sources, as LlamaIndex's have.
             if step.documents is not None and step.kind != "retrieve" and (step.documents or step.kind != "trace"):
                 return step.documents
         retrieved = _retrieved([step for step in ended if step.kind == "retrieve"])

@@ -287,7 +287,7 @@ class Evaluation:
     cost_usd: float | None = None
     error: str | None = None
     """Reason of the judge's failure, None if it gave labels."""
-    cached: bool = False  # the labels are those of an identical call: nobody was asked
+    cached: bool = False  # the labels are those of an identical call, so the judge was not asked
 
     @property
     def failures(self) -> list[str]:

@@ -22,7 +22,7 @@ from ragtrace.instrument.recorder import StepRecorder
 from ragtrace.system.faults import faults
 
 Driver: TypeAlias = "Callable[[StepRecorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
-"""Calls a function of one kind, returns what the function returns, and tells the recorder when the run ends."""
+"""Calls a function of one kind, returns what the function returns, and ends the recorder when the run ends."""
 
 
 def driver_of(function: Any) -> Driver:
@@ -232,7 +232,7 @@ def _observed(call: Invocation, result: Any) -> Any:
         call.result = result
         call.is_stream = True
         return ObservedResponse(result, partial(_settle, call))
-    if shape_of(own_kind).is_stream:
+    if shape_of(own_kind).stream:
         call.is_stream = True
         return observed_stream(result, call)
     return None
@@ -245,7 +245,7 @@ def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
 
 
 def _on_future(call: Invocation, future: Any) -> None:
-    # exception() would mark the error as seen, and asyncio would no longer warn about one that nobody retrieved.
+    # exception() would mark the error as retrieved, and asyncio would not warn any more that it never was.
     error = asyncio.CancelledError() if future.cancelled() else getattr(future, "_exception", None)
     if error is not None:
         call.failed(error)

@@ -148,10 +148,9 @@ class ObservedResponse(Proxy):
 
 def observed_stream(source: Any, call: Invocation) -> Any:
     """Return a proxy of *source*, a plain or asynchronous iterator or both, that records its pieces in *call*."""
-    shape = shape_of(cast("type[object]", type(source)))
-    if not shape.is_async:
-        return ObservedStream(source, call)
-    return ObservedEitherStream(source, call) if shape.is_both else ObservedAsyncStream(source, call)
+    kind = shape_of(cast("type[object]", type(source))).stream
+    proxy = {"async": ObservedAsyncStream, "both": ObservedEitherStream}.get(kind, ObservedStream)
+    return proxy(source, call)
 
 
 def _closing(call: Invocation, close: Any) -> Any:

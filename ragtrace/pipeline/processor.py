@@ -291,9 +291,9 @@ class CallProcessor:
         status: str | None = None
         decision: SamplingDecision | None = None
         try:
-            told = self._attacher.expect(work.step)
+            expected = self._attacher.expect(work.step)
             self.write(work)
-            holding = self._attacher.confirm(work.step, told)
+            holding = self._attacher.confirm(work.step, expected)
             self._worker.throttle.yield_interpreter()
             work.call = call = self._call(builder)
             decision = await self._evaluate(work, call, evaluations, holding)

@@ -367,7 +367,7 @@ class Worker(Generic[T]):
         self._is_cut_short = True
 
     def stop(self, timeout: float, grace: float = 0.1, reserved: Callable[[int], float] = lambda _: 0.0) -> list[T]:
-        """Refuse new items, drain the queue, and cancel what is left.
+        """Refuse new items, drain the queue, and cancel the items that remain.
 
         Args:
             timeout: seconds to drain.

@@ -31,7 +31,7 @@ def test_the_identity_holds_at_every_moment_under_threads() -> None:
 
     def write(number: int) -> None:
         for call in range(CALLS):
-            ledger.offer("screen", f"workflow {number % 2}")
+            ledger.offer_all(("screen",), f"workflow {number % 2}")
             ledger.settle("screen", f"workflow {number % 2}", *ENDINGS[call % len(ENDINGS)])
 
     def watch() -> None:
@@ -72,7 +72,7 @@ def test_settling_what_was_never_offered_is_an_error_and_opens_no_account() -> N
 def test_settling_twice_is_an_error() -> None:
     """One offer, one end."""
     ledger = Ledger()
-    ledger.offer("judge", "w")
+    ledger.offer_all(("judge",), "w")
     ledger.settle("judge", "w", "scored")
     with pytest.raises(ValueError, match="no pending call"):
         ledger.settle("judge", "w", "failed", "timeout")
@@ -82,7 +82,7 @@ def test_settling_twice_is_an_error() -> None:
 def test_a_pending_call_of_another_evaluator_does_not_settle_this_ones() -> None:
     """Each evaluator, and each workflow, has its own book."""
     ledger = Ledger()
-    ledger.offer("screen", "w")
+    ledger.offer_all(("screen",), "w")
     with pytest.raises(ValueError, match="no pending call"):
         ledger.settle("judge", "w", "scored")
     with pytest.raises(ValueError, match="no pending call"):
@@ -94,9 +94,9 @@ def test_the_exported_rows_tell_the_same_as_the_stats() -> None:
     ledger = Ledger()
     for number, ending in enumerate(ENDINGS * 3):
         for evaluator in ("screen", "judge"):
-            ledger.offer(evaluator, f"w{number % 2}")
+            ledger.offer_all((evaluator,), f"w{number % 2}")
             ledger.settle(evaluator, f"w{number % 2}", *ending)
-    ledger.offer("judge", "w0")
+    ledger.offer_all(("judge",), "w0")
     summed: Counter[tuple[str, str]] = Counter()
     for row in ledger.rows():
         summed[row.outcome, row.reason] += row.calls
@@ -117,7 +117,7 @@ def test_the_totals_are_those_of_all_evaluators() -> None:
     """Reasons are summed over evaluators, and faults are passed through."""
     ledger = Ledger()
     for evaluator in ("screen", "judge"):
-        ledger.offer(evaluator, "w")
+        ledger.offer_all((evaluator,), "w")
         ledger.settle(evaluator, "w", "dropped", "shutdown")
     stats = ledger.stats({"begin": 2})
     assert (stats.offered, stats.dropped, stats.faults) == (2, {"shutdown": 2}, {"begin": 2})
@@ -126,7 +126,7 @@ def test_the_totals_are_those_of_all_evaluators() -> None:
 def test_a_snapshot_does_not_change_afterwards() -> None:
     """Stats are of one moment."""
     ledger = Ledger()
-    ledger.offer("screen", "w")
+    ledger.offer_all(("screen",), "w")
     before = ledger.stats({})
     ledger.settle("screen", "w", "failed", "timeout")
     assert (before.pending, before.failed) == (1, {})
@@ -135,6 +135,6 @@ def test_a_snapshot_does_not_change_afterwards() -> None:
 def test_reset_forgets_everything() -> None:
     """A forked child's books start empty, and its parent's lock is not its own."""
     ledger = Ledger()
-    ledger.offer("screen", "w")
+    ledger.offer_all(("screen",), "w")
     ledger.reset()
     assert ledger.stats({}).evaluators == {}
