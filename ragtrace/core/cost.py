@@ -11,23 +11,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.types import Judgement
-
-
-class ReportsCost(Protocol):
-    """Anything with the four numbers of a cost: a judgement, or the error of a judge."""
-
-    @property
-    def n_calls(self) -> int: ...
-    @property
-    def input_tokens(self) -> int: ...
-    @property
-    def output_tokens(self) -> int: ...
-    @property
-    def cost_usd(self) -> float | None: ...
+from ragtrace.core.types import Evaluation, Judgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +28,7 @@ class Cost:
     """None: the price, or the number of tokens, is not known."""
 
     @classmethod
-    def of(cls, report: ReportsCost) -> Cost:
+    def of(cls, report: Judgement | JudgeError | Evaluation) -> Cost:
         """Return the cost that *report* states; a value that is no number counts as nothing.
 
         A judge of the user's may report anything.

@@ -154,7 +154,7 @@ def observed_stream(source: Any, call: Invocation) -> Any:
 
 
 def _closing(call: Invocation, close: Any) -> Any:
-    """Return *close* so that it also ends *call*. What it returns is the user's: a plain value or an awaitable."""
+    """Return *close* wrapped so that it also ends *call*; its result, a value or an awaitable, is passed on."""
 
     def observed(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -51,7 +51,7 @@ _process = object()
 
 
 def mark_forked() -> None:
-    """Leave the steps that have begun to the parent process; called in a forked child."""
+    """Mark all steps begun so far as those of the parent process; called in a forked child."""
     global _process
     _process = object()
 
@@ -74,7 +74,7 @@ class StepSpec(NamedTuple):
 
 
 class RecordingRuntime(Protocol):
-    """Part of the configured runtime that a recorder uses."""
+    """Interface of the configured runtime that a recorder uses."""
 
     @property
     def writer(self) -> SpanWriter: ...
@@ -94,7 +94,7 @@ class RecordingRuntime(Protocol):
         ...
 
     def head_dropped(self, workflow: str) -> None:
-        """Count a call of which nothing was recorded, as head sampling dropped it."""
+        """Count a call that was not recorded because the head sampler dropped its trace."""
         ...
 
 
@@ -358,7 +358,7 @@ class StepRecorder:
         self._kept_result = _NOTHING
 
     def read(self) -> None:
-        """Put onto the step what the kept arguments and the kept result say."""
+        """Fill the step from the arguments and the result that were kept unread."""
         arguments, self._kept_arguments = self._kept_arguments, None
         result, self._kept_result = self._kept_result, _NOTHING
         try:

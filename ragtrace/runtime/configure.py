@@ -244,21 +244,19 @@ def _runtime(
 
 
 def _spool(settings: Settings) -> Spool:
-    try:
-        from ragtrace.history.spool import Spool
-    except ImportError as error:
-        raise _without_sqlite(settings, "spool", error) from error
+    _require_sqlite(settings, "spool")
+    from ragtrace.history.spool import Spool
+
     spool = Spool(settings.spool)
     spool.prepare(settings.origins["spool"])
     return spool
 
 
 def _history(settings: Settings, source: Source | None = None) -> History:
-    try:
-        from ragtrace.history.history import History
-        from ragtrace.history.source import Source
-    except ImportError as error:
-        raise _without_sqlite(settings, "store", error) from error
+    _require_sqlite(settings, "store")
+    from ragtrace.history.history import History
+    from ragtrace.history.source import Source
+
     return History(
         settings.store,
         source or Source(),
@@ -268,11 +266,14 @@ def _history(settings: Settings, source: Source | None = None) -> History:
     )
 
 
-def _without_sqlite(settings: Settings, name: str, error: ImportError) -> SettingsError:
-    return SettingsError(
-        f"{name}= needs Python's module sqlite3, got {error} (for {settings.origins[name]}); leave it out, or use "
-        "another build of Python"
-    )
+def _require_sqlite(settings: Settings, name: str) -> None:
+    try:
+        import sqlite3  # noqa: F401  # there are builds of Python without it
+    except ImportError as error:
+        raise SettingsError(
+            f"{name}= needs Python's module sqlite3, got {error} (for {settings.origins[name]}); leave it out, or use "
+            "another build of Python"
+        ) from error
 
 
 def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The one configured runtime of the process: small, so that decorating a function loads little else."""
+"""The configured runtime of the process, in a small module so that decorating a function loads little else."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _FORK_SECONDS: Final = 0.2
 
 
 class SQLiteFileError(Exception):
-    """A database file is missing, or belongs to another program or to a later version of ragtrace."""
+    """Raised when a database file is missing, or belongs to another program or a later version of ragtrace."""
 
 
 class ForkGate:
@@ -110,7 +110,7 @@ def _fork_gate() -> ForkGate:
 
 
 def using_sqlite() -> AbstractContextManager[None]:
-    """Hold back forks around a call of SQLite; raises `sqlite3.OperationalError` where this process cannot use it."""
+    """Hold back forks while the block uses SQLite; raise `sqlite3.OperationalError` if this process cannot use it."""
     return _fork_gate().inside()
 
 
@@ -161,7 +161,7 @@ class ForkSafeConnection:
 
 
 class SQLiteFile:
-    """One of ragtrace's database files: creates it, recognizes it by its application id, opens connections to it.
+    """Database file of ragtrace: creates it, recognizes it by its application id and opens connections to it.
 
     Args:
         path: the file.
@@ -279,7 +279,7 @@ def transaction(database: sqlite3.Connection) -> Generator[None, None, None]:
 
 
 def create_file(path: str) -> bool:
-    """Create an empty file for a database, readable by its owner alone; return False if there is one.
+    """Create an empty database file, readable by its owner alone; return False if the file exists.
 
     A file that exists is not opened: closing it would take from this process every lock that SQLite has on it.
 
@@ -301,7 +301,7 @@ def create_file(path: str) -> bool:
 
 @contextmanager
 def _creating(directory: str) -> Generator[None, None, None]:
-    """Keep other processes of ours from creating a file in *directory*, for `_CREATE_SECONDS` at most."""
+    """Lock *directory* against other processes of ragtrace that create a file, for `_CREATE_SECONDS` at most."""
     try:
         import fcntl
     except ImportError:  # Windows, where a file that is open cannot be deleted or renamed

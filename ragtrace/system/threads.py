@@ -228,17 +228,15 @@ class BlockingCalls:
                 values, error = cast("tuple[list[T], BaseException | None]", await asyncio.wrap_future(future))
             finally:
                 if not future.done():
-                    self._abandon(future)
+                    self._abandoned.append(future)
+                    faults.warn_once(
+                        f"hung thread: {self._owner}",
+                        "%s did not return in time; its thread is left to itself. Give its client a time limit of its "
+                        "own",
+                        self._owner,
+                    )
         if error is None:
             return values[0]
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             raise error
         raise RuntimeError(f"{type(error).__name__} was raised in a thread of {self._owner}") from error
-
-    def _abandon(self, future: Future[Any]) -> None:
-        self._abandoned.append(future)
-        faults.warn_once(
-            f"hung thread: {self._owner}",
-            "%s did not return in time; its thread is left to itself. Give its client a time limit of its own",
-            self._owner,
-        )
