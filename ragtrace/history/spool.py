@@ -176,8 +176,9 @@ class Spool:
         if gone:
             faults.warn_once(
                 "spool: given up",
-                "a call in the spool was being scored each of %d times that a process was killed, or its scores were "
-                "not delivered as often, and is given up; every further one is counted in ragtrace.stats().faults",
+                "a call in the spool was begun %d times, and each time the process was killed or the scores were not "
+                "delivered: it is deleted without scores; every further one is counted in ragtrace.stats().faults. "
+                "Does the judge crash on it?",
                 _MOST_TRIES,
                 count=gone,
             )

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 2.0
 _RENEW_SECONDS: Final = 15.0
-"""A quarter of a lease."""
+"""Between two renewals of this process's claims: a quarter of the spool's lease."""
 _FLUSH_SECONDS: Final = 10.0
 _CONFIRM_SECONDS: Final = 1.0
 """Between two flushes that confirm the delivery of scores."""
 _LEAVE_SECONDS: Final = 1.0
-"""At least, for a thread to start and to write a few lines, on a machine that is busy."""
+"""Shortest time for giving the claims back at shutdown, even after its deadline: a busy machine needs it."""
 _MOST_CLAIMED: Final = 64
 _CLAIM_SECONDS: Final = 0.2
-"""At least, for a claim to wait for other writers of the file."""
+"""Shortest time for which a claim waits for other processes that write to the file."""
 
 
 class Spooling:
@@ -50,12 +50,12 @@ class Spooling:
         """Start empty after a fork: the claims are the parent's."""
         self._spool.reset()
         self._claiming = threading.Lock()
-        self._confirming = self._closed = False
+        self._confirms = self._closed = False
         self._begun: set[int] = set()
         self._sent: set[int] = set()
         self._delivered: set[int] = set()
         self._has_claims = False
-        self._look_at = self._renew_at = self._confirm_at = 0.0
+        self._look_at = self._renew_at = self._next_confirmation = 0.0
 
     # --- out of the file ---------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Spooling:
 
     @property
     def scores_a_suspect(self) -> bool:
-        """Whether a call that may have crashed processes is being scored; others like it are claimed after it."""
+        """Whether a call that was being scored at several crashes is in hand: such calls are claimed one at a time."""
         return self._spool.has_suspect
 
     def begin(self, number: int) -> None:
@@ -93,7 +93,7 @@ class Spooling:
                 self._spool.begin(number)
 
     def sent(self, number: int) -> None:
-        """Delete the call *number* from the file once its scores, which telemetry has by now, are delivered."""
+        """Note that the scores of the call *number* were handed to telemetry; it is deleted when they are delivered."""
         self._spool.survived(number)
         self._sent.add(number)
 
@@ -104,12 +104,15 @@ class Spooling:
             self._renew_at = now + _RENEW_SECONDS
             with guarded("spool"):
                 self._spool.renew()
-        if (self._sent or self._delivered) and not self._confirming and now >= self._confirm_at:
-            self._confirming, self._confirm_at = True, now + _FLUSH_SECONDS
+        if (self._sent or self._delivered) and not self._confirms and now >= self._next_confirmation:
+            self._confirms, self._next_confirmation = True, now + _FLUSH_SECONDS
+            thread = threading.Thread(target=self._confirm_delivery, name="ragtrace-spool", daemon=True)
             with guarded("spool"):
-                threading.Thread(target=self._confirm, name="ragtrace-spool", daemon=True).start()
+                thread.start()
+            if thread.ident is None:  # the machine has no room for a thread now
+                self._confirms = False
 
-    def _confirm(self) -> None:
+    def _confirm_delivery(self) -> None:
         def deliver() -> bool:
             began = monotonic()  # the scores of all calls in `_sent` have been queued by now
             flushed = self._telemetry.flush(_FLUSH_SECONDS, release_held=False)
@@ -117,8 +120,8 @@ class Spooling:
 
         with guarded("spool"):
             if self.confirm(deliver):
-                self._confirm_at = self._clock() + _CONFIRM_SECONDS
-        self._confirming = False
+                self._next_confirmation = self._clock() + _CONFIRM_SECONDS
+        self._confirms = False
 
     def confirm(self, deliver: Callable[[], bool]) -> bool:
         """Return what *deliver* returns; if that is True, delete the calls whose scores had been sent before.
@@ -143,7 +146,7 @@ class Spooling:
         self._sent -= sent
 
     def close(self, deadline: float, *, delivered: bool) -> None:
-        """Give all claims back at shutdown: what is not known to be delivered is scored by the next process.
+        """Give the claims of this process back at shutdown; calls not known to be delivered are scored by the next one.
 
         Args:
             deadline: monotonic seconds.
