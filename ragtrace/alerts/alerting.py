@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, Instant, State
 from ragtrace.alerts.notice import Notice
-from ragtrace.alerts.notifiers.notifier import Notifier, UndeliveredError, is_same
-from ragtrace.alerts.notifiers.telemetry import EventNotifier, LogNotifier
+from ragtrace.alerts.notifiers.notifier import EventNotifier, LogNotifier, Notifier, UndeliveredError, is_same
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.ledger import Posted
 from ragtrace.core.score_sink import Refusal

@@ -47,12 +47,7 @@ exit status: 0 done, 1 the files cannot be read or written or there are too few 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
     parser = add_command(
-        commands,
-        "baseline",
-        run,
-        summary="learn from the history how good answers usually are",
-        description=_BASELINE,
-        notes=_NOTES,
+        commands, "baseline", run, "learn from the history how good answers usually are", _BASELINE, _NOTES
     )
     parser.add_argument(
         "paths", nargs="*", metavar="HISTORY.db | show BASELINE.json", help="the history (default RAGTRACE_STORE)"

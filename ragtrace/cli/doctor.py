@@ -7,13 +7,10 @@ import importlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragtrace.cli.options import add_command, add_json_option, seconds
 from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
-
-if TYPE_CHECKING:
-    pass
 
 _DOCTOR = """\
 Shows what ragtrace's configuration is and where each value came from; asks every OTLP endpoint with an empty export,
@@ -55,14 +52,7 @@ exit status: 0 all well, 1 something is wrong, 2 wrong usage (no such module), 1
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
-    parser = add_command(
-        commands,
-        "doctor",
-        run,
-        summary="what is configured, what answers, what is wrong",
-        description=_DOCTOR,
-        notes=_NOTES,
-    )
+    parser = add_command(commands, "doctor", run, "what is configured, what answers, what is wrong", _DOCTOR, _NOTES)
     parser.add_argument(
         "--app",
         metavar="MODULE[:NAME]",
@@ -95,27 +85,23 @@ def _load(target: str) -> int:
     sys.path.insert(0, os.getcwd())
     output, sys.stdout = sys.stdout, sys.stderr
     try:
-        return _import(name, attribute)
+        module = importlib.import_module(name)
+        if attribute:
+            found = getattr(module, attribute, None)
+            if found is None:
+                complain(f"module {name!r} has no {attribute!r}")
+                return USAGE
+            if callable(found):
+                found()
+        return OK
     except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{name}.".startswith(
+            f"{missing}."
+        ):  # else it exists, but lacks an import of its own
+            complain(f"there is no module {name!r}; name it as in `import`, from a directory where that works")
+            return USAGE
         complain(f"{target} could not be loaded: {type(error).__name__}: {error}")
         return FAILURE
     finally:
         sys.stdout = output
-
-
-def _import(name: str, attribute: str) -> int:
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module exists, but lacks one of its own imports
-        complain(f"there is no module {name!r}; name it as in `import`, from a directory where that works")
-        return USAGE
-    if attribute:
-        found = getattr(module, attribute, None)
-        if found is None:
-            complain(f"module {name!r} has no {attribute!r}")
-            return USAGE
-        if callable(found):
-            found()
-    return OK

@@ -47,9 +47,9 @@ def add(commands: Any) -> None:
         commands,
         "exporters",
         _list,
-        summary="where telemetry can go; dashboards, rules and configurations to copy",
-        description=_ABOUT,
-        notes=_NOTES,
+        "where telemetry can go; dashboards, rules and configurations to copy",
+        _ABOUT,
+        _NOTES,
     )
     parser.set_defaults(json=False)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")

@@ -12,21 +12,12 @@ _LONGEST_S = 1e9  # longer waits overflow in the threading module
 
 
 def add_command(
-    commands: Any,
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    *,
-    summary: str,
-    description: str,
-    notes: str,
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, description: str, notes: str
 ) -> argparse.ArgumentParser:
     """Add the command *name* to the parser and return its own parser; *notes* follow the options in its help."""
+    layout = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog=notes,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        name, help=summary, description=description, epilog=notes, formatter_class=layout
     )
     parser.set_defaults(run=run)
     return parser

@@ -52,9 +52,9 @@ def add(commands: Any) -> None:
         commands,
         "report",
         run,
-        summary="what the local history says: estimates over time, what changed, the worst answers",
-        description=_REPORT,
-        notes=_NOTES,
+        "what the local history says: estimates over time, what changed, the worst answers",
+        _REPORT,
+        _NOTES,
     )
     parser.add_argument("path", nargs="?", metavar="PATH", help="history, or SCORES.jsonl (default RAGTRACE_STORE)")
     parser.add_argument("--calls", type=Path, metavar="CALLS.jsonl", help="with SCORES.jsonl: the file that was scored")

@@ -63,9 +63,7 @@ OUT_OF_BOUNDS: Final = 3
 
 def add(commands: Any) -> None:
     """Add the command to the parser."""
-    parser = add_command(
-        commands, "score", run, summary="score a file of recorded calls", description=_SCORE, notes=_SCORE_NOTES
-    )
+    parser = add_command(commands, "score", run, "score a file of recorded calls", _SCORE, _SCORE_NOTES)
     parser.add_argument("calls", type=Path, metavar="CALLS.jsonl")
     parser.add_argument("--out", type=Path, required=True, metavar="SCORES.jsonl|SCORES.csv")
     parser.add_argument(

@@ -147,7 +147,10 @@ def pieces(answer: str) -> list[str]:
 
 
 def _focus(question: str, passages: Sequence[Passage], relevant: Sequence[Passage]) -> Entry:
-    """Return the entry to answer from: one that *question* names, else of an instruction for "how", else the best."""
+    """Return the entry to answer from: one that *question* names, else the best match.
+
+    To a question that begins with "how" the best match that is an instruction is preferred.
+    """
     words = set(tokens(question))
     named = [passage for passage in passages if passage.entry.name.lower() in words and first_sentence(passage.body)]
     if named:

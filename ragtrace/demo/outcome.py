@@ -101,7 +101,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Server that was to run beside the demo."""
+    """Backend server started for the demo by `--backends`, or the problem that kept it from running."""
 
     name: str
     url: str | None

@@ -71,7 +71,7 @@ def document_questions(documents: Documents, count: int, seed: int) -> list[str]
 
 
 def _forms(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield every form of question that *entry* can answer, and the question."""
+    """Yield each question that *entry* can answer, after the name of its form."""
     name, doc = entry.name, entry.doc
     yield "does", f"What does {name} do?" if entry.kind != "module" else f"What is the {name} module for?"
     yield "purpose", f"What is {name} for?"

@@ -229,7 +229,7 @@ def _ask_all(
     model: ReleasedModel,
     progress: Progress,
 ) -> tuple[list[Call], list[str]]:
-    """Ask every question, the second half of the simulated release; return the calls, and a note on failures."""
+    """Ask all questions, from the middle on with the simulated release; return the calls and notes on failures."""
     answered, failures, in_a_row, middle = list[Call](), list[str](), 0, len(questions) // 2
     for number, question in enumerate(questions):
         model.released = number >= middle

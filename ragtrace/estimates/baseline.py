@@ -70,7 +70,7 @@ class Calls:
 
     @classmethod
     def of(cls, score: float, probability: float, question: str | None, at: float, version: str) -> Calls:
-        """Return the scored calls that consist of one call.
+        """Return a collection of one scored call.
 
         Args:
             score: score of the call, in [0, 1].
@@ -467,7 +467,7 @@ class Learner:
             run_bounded(self._exchange, now + _AT_EXIT_SECONDS)
 
     def _exchange(self) -> None:
-        """Add the calls of this process to those in the file, and learn from both."""
+        """Add the scored calls of this process to the shared file, and learn the baselines that have enough calls."""
         try:
             while True:
                 with self._lock:
@@ -488,7 +488,7 @@ class Learner:
             self._exchanging.release()
 
     def _adopt(self, known: Baseline, written: Mapping[Key, Calls]) -> None:
-        """Replace the known baseline by *known*, which contains the calls *written*."""
+        """Use the baseline *known* from now on, and drop the pending calls *written*, which are part of it."""
         with self._lock:
             self._known = known
             for key, parts in list(self._pending.items()):

@@ -136,7 +136,7 @@ class Distribution:
 
 
 def _quantile(scores: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
-    """Return the 5 % quantile and the share of the calls at it that belongs to the 5 %."""
+    """Return the 5 % quantile, and which share of the calls with that very score the lowest 5 % must include."""
     wanted = QUANTILE * math.fsum(weights)
     ordered = sorted(zip(scores, weights, strict=True))
     below = 0.0

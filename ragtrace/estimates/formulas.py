@@ -113,7 +113,7 @@ class Arithmetic(Protocol[Q]):
     """Operations of the formulas that have no operator: on floats here, on expressions of PromQL in `promql`."""
 
     def let(self, name: str, value: Q) -> Q:
-        """Return *value*; a query language computes it once, under *name*."""
+        """Return *value*, which PromQL computes once, as a recording rule called *name*."""
         ...
 
     def sqrt(self, value: Q) -> Q: ...
@@ -145,7 +145,7 @@ class Floats:
 
 @dataclass(frozen=True, slots=True)
 class Bounds(Generic[Q]):
-    """Estimate with its interval, as quantities of an arithmetic."""
+    """Estimated mean with the ends of its 95 % interval, all of them floats or all of them PromQL expressions."""
 
     value: Q
     low: Q
@@ -179,15 +179,22 @@ class _Sample(Generic[Q]):
 
 
 def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Target) -> Bounds[Q]:
-    """Return the estimate of *target* by *method* from the moments *sums*; w must be positive."""
+    """Return the estimated mean and its 95 % interval.
+
+    Args:
+        sums: `Moments` by name; the sum of the weights w must be positive.
+        a: arithmetic that computes with them.
+        method: `weighted`, `fixed` or `tuned`, the use of the screen's scores.
+        target: `rate` or `traffic`, what the mean is of.
+    """
     ruled, rest = _strata(sums, a)
     sample = _sample(rest, a)
     low, high = _wilson(sample.mean, sample.effective, "plain", a)
     if method == "weighted":
         weight, saved = rest["w"] * 0.0, rest["w"] * 0.0
     else:
-        weight, saved = _weight(rest, sample, a, tuned=method == "tuned")
-    scale = _scale(rest, sample, saved, a, tuned=method != "fixed", rate=target == "rate")
+        weight, saved = _screen_weight(rest, sample, a, tuned=method == "tuned")
+    scale = _interval_scale(rest, sample, saved, a, tuned=method != "fixed", rate=target == "rate")
     # Without a call that the screen saw there is nothing to correct by.
     correction = a.ratio(rest["f"] - rest["n"] * sample.screen, rest["n"], rest["n"] * 0.0, 0.0)
     value = a.let("rest_value", _clamped(sample.mean + weight * correction, a))
@@ -196,7 +203,9 @@ def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Targ
         below = above = a.maximum(below, above)
     below = a.let("rest_below", value - _clamped(value - scale * below, a))
     above = a.let("rest_above", _clamped(value + scale * above, a) - value)
-    return _joined(sums, ruled, rest, sample.mean, Bounds(value, below, above, weight), a, rate=target == "rate")
+    return _combine_strata(
+        sums, ruled, rest, sample.mean, Bounds(value, below, above, weight), a, rate=target == "rate"
+    )
 
 
 def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict[str, Q]]:
@@ -213,7 +222,7 @@ def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict
     return ruled, {name: a.let(f"rest_{name}", a.maximum(value, 0.0)) for name, value in rest.items()}
 
 
-def _joined(
+def _combine_strata(
     sums: Mapping[str, Q],
     ruled: Mapping[str, Q],
     rest: Mapping[str, Q],
@@ -223,7 +232,12 @@ def _joined(
     *,
     rate: bool,
 ) -> Bounds[Q]:
-    """Return the estimate over both strata; *other* is that of the sampled calls, with its arms for low and high."""
+    """Return the estimate over all calls: those that a rule always has judged, and the sampled ones.
+
+    Args:
+        plain: weighted mean score of the sampled calls.
+        other: their estimate; its `low` and `high` are distances from its value.
+    """
     share = a.let("ruled", ruled[""] / sums["w"])
     rest_share = 1.0 - share
     mean = a.let("ruled_mean", a.ratio(ruled["y"], ruled[""], sums["w"] * 0.0, 0.0))
@@ -235,7 +249,7 @@ def _joined(
         centre = a.let("ruled_centre", (ruled["y"] + PSEUDO) / (ruled[""] + 2.0 * PSEUDO))
         about = ruled["yy"] - 2.0 * centre * ruled["y"] + centre * centre * ruled[""]
         number = a.maximum(ruled[""], 1.0) * (ruled[""] + 2.0 * PSEUDO)
-        effective = centre * (1.0 - centre) * number / (about + _imagined(centre, ruled[""] * 0.0 + PSEUDO))
+        effective = centre * (1.0 - centre) * number / (about + _pseudo_spread(centre, ruled[""] * 0.0 + PSEUDO))
         low, high = _wilson(mean, a.let("ruled_effective", effective), "ruled", a)
         below, above = share * (mean - low), share * (high - mean)
     between = a.let("between", (Z * Z) * apart * apart * spread)
@@ -255,47 +269,53 @@ def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
     w = sums["w"]
     mean, screen = a.let("mean", sums["wy"] / w), a.let("screen", sums["wf"] / w)
     unit, known = a.let("unit", sums["ww"] / w), _known(sums, a)
-    pseudo, unseen = _pseudo(known, _overrepresented(sums, unit, known, a), a)
+    pseudo, unseen = _pseudo_counts(known, _sums_of_oversampled(sums, unit, known, a), a)
     imagined = pseudo * unit
     all_weight = w + 2.0 * imagined
     centre = a.let("centre", (sums["wy"] + imagined) / all_weight)
-    squares = a.let("squares", _imagined(centre, pseudo))
-    spread = a.let("spread", _about(sums, "w", centre) + unit * unit * squares)
+    squares = a.let("squares", _pseudo_spread(centre, pseudo))
+    spread = a.let("spread", _squared_deviations(sums, "w", centre) + unit * unit * squares)
     variance = a.let("variance", centre * (1.0 - centre))
     effective = a.let("effective", variance * w * all_weight / spread)
-    sampled = _sampled(sums, unit, known, a)
+    sampled = _effective_sampled(sums, unit, known, a)
     even = a.minimum(a.ratio(sampled, sums["c"], w * 0.0, 1.0), 1.0)
     rarer = a.let("rarer", a.minimum(effective, sampled) * variance * a.sqrt(even))
     return _Sample(mean, screen, unit, pseudo, unseen, centre, effective, rarer, spread)
 
 
 def _known(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
-    """Return 1 if c and www were recorded for all calls, else 0: recorded sums satisfy these two inequalities."""
+    """Return 1 if all calls recorded the moments `c` and `www`, which older versions lack, else 0.
+
+    By the Cauchy-Schwarz inequality complete sums satisfy c * ww >= w^2 and www * w >= ww^2.
+    """
     w, ww = sums["w"], sums["ww"]
     count = sums["c"] * ww * _WHOLE
     third = sums["www"] * w * _WHOLE
     return a.let("known", a.ratio(count, count, w * w, 0.0) * a.ratio(third, third, ww * ww, 0.0))
 
 
-def _overrepresented(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
-    """Return the sums of the products over the judged calls, each call counting u."""
+def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
+    """Return the sums over the judged calls in which a call counts more, the more often its kind was sampled (u)."""
     inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
 
-    def unlike(product: str) -> Q:
-        """Return the sum of (1 - w/H)^2 times *product*."""
+    def sum_of_light(product: str) -> Q:
+        """Return the sum of *product* over the judged calls, each times (1 - weight / heaviest weight)^2."""
         both = sums[f"w{product}"] * 2.0 - inverse * sums[f"ww{product}"]
         return known * a.maximum(sums[f"c{product}"] - inverse * both, 0.0)
 
-    number = a.let("unlike", unlike(""))
+    number = a.let("unlike", sum_of_light(""))
     alike = a.let("alike", ALIKE / (number + ALIKE) / unit)
     found = {"": a.let("u", number + alike * sums["w"])}
     for product in _PRODUCTS[1:]:
-        found[product] = a.let(f"u{product}", unlike(product) + alike * sums[f"w{product}"])
+        found[product] = a.let(f"u{product}", sum_of_light(product) + alike * sums[f"w{product}"])
     return found
 
 
-def _pseudo(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """Return how often an imagined call counts, for the rate and for the traffic, from the screen's separation."""
+def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
+    """Return the number of pseudo-observations to add, for the targets `rate` and `traffic`.
+
+    The better the screen's scores separate good from bad calls, the fewer are needed.
+    """
     number = u[""] + 2.0 * IMAGINED
     screen, mean = u["f"] / u[""], a.let("u_mean", (u["y"] + IMAGINED) / number)
     of_y = a.let("var_y", a.maximum((u["yy"] + IMAGINED) / number - mean * mean, 0.0))
@@ -304,23 +324,23 @@ def _pseudo(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
     squared = both * both
     unexplained = of_y * a.maximum(of_y * of_f - squared, 0.0)
     close, far = a.let("close", unexplained * unexplained), a.let("far", squared * squared)
-    pseudo = _falling(close, far * _squares(known, SEPARATED, SEPARATED_BLIND), PSEUDO, a)
-    unseen = _falling(close, far * _squares(known, SEPARATED_UNSEEN, None), UNSEEN, a)
+    pseudo = _pseudo_count(close, far * _inverse_square(known, SEPARATED, SEPARATED_BLIND), PSEUDO, a)
+    unseen = _pseudo_count(close, far * _inverse_square(known, SEPARATED_UNSEEN, None), UNSEEN, a)
     return a.let("pseudo", pseudo), a.let("unseen", unseen)
 
 
-def _squares(known: Q, distance: float, blind: float | None) -> Q:
-    """Return 1 / distance^2, or 1 / blind^2 (None: 0) where c is not known."""
+def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
+    """Return 1 / distance^2, or with sums of an older version 1 / blind^2 (0 if *blind* is None)."""
     return known * (1.0 / (distance * distance)) + (1.0 - known) * (0.0 if blind is None else 1.0 / (blind * blind))
 
 
-def _falling(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
+def _pseudo_count(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
     # Where nothing varies, both are rounding: nothing is known of the screen.
     return a.maximum(most * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
 
 
-def _sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
-    """Return q, the effective number of judged calls of which each counts w^2 - w."""
+def _effective_sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
+    """Return the effective number of judged calls that were sampled (q): a call with probability 1 counts nothing."""
     once, twice = sums["ww"] - sums["w"], sums["www"] - sums["ww"]
     below = known * twice * (twice - once)
     least = sums["ww"] * sums["ww"] * _NOTHING
@@ -328,18 +348,18 @@ def _sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
     return a.let("sampled", a.ratio(once * once * once, below, least, 0.0) + (1.0 - any_sampled) * sums["w"] / unit)
 
 
-def _imagined(centre: Q, count: Q) -> Q:
-    """Return k ((1 - m)^2 + m^2), the spread of the imagined calls."""
+def _pseudo_spread(centre: Q, count: Q) -> Q:
+    """Return the sum of squared deviations from *centre* of *count* pseudo-observations each of 0 and of 1."""
     return count * ((1.0 - centre) * (1.0 - centre) + centre * centre)
 
 
-def _about(sums: Mapping[str, Q], power: Literal["", "w"], centre: Q) -> Q:
-    """Return the sum of w (y - m)^2, or of w^2 (y - m)^2."""
+def _squared_deviations(sums: Mapping[str, Q], power: Literal["", "w"], centre: Q) -> Q:
+    """Return the weighted sum of squared deviations of the scores from *centre*; power "w": by the squared weights."""
     return sums[f"{power}wyy"] - 2.0 * centre * sums[f"{power}wy"] + centre * centre * sums[f"{power}w"]
 
 
 def _wilson(mean: Q, e: Q, name: str, a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """Return the plain 95 % interval of *mean* over *e* effective judged calls, for the rate behind the traffic."""
+    """Return the ends of the Wilson score interval of *mean*, from an effective sample of *e* judged calls."""
     z = a.let(f"{name}_z", Z * (1.0 + SMALL / e))
     z2 = a.let(f"{name}_z2", z * z)
     ends: list[Q] = []
@@ -350,8 +370,8 @@ def _wilson(mean: Q, e: Q, name: str, a: Arithmetic[Q]) -> tuple[Q, Q]:
     return a.minimum(ends[0], mean), a.maximum(ends[1], mean)
 
 
-def _weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tuned: bool) -> tuple[Q, Q]:
-    """Return L, and by how much it reduces the sampling part of the spread (negative: it adds)."""
+def _screen_weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tuned: bool) -> tuple[Q, Q]:
+    """Return the weight of the screen's scores in the estimate, and by how much they reduce the sampling variance."""
     t, f = sample.mean, sample.screen
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
     c = a.let("shared", second - (sums["wyf"] - t * sums["wf"]))
@@ -364,21 +384,23 @@ def _weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tune
     return weight, a.let("saved", weight * (2.0 * c - weight * v))
 
 
-def _unjudged(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
-    """Return the least share of the spread that remains while calls are unjudged."""
+def _least_share(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
+    """Return the share of the variance below which the interval may not shrink while some calls are not judged."""
     some = a.ratio(sums["w"] * 0.0 + 1.0, sums["n"] - sums["w"], sums["n"] * _NOTHING, 0.0)
     return a.let("unjudged", some * a.minimum(SPARSE * unit / sums["w"], 1.0))
 
 
-def _scale(sums: Mapping[str, Q], sample: _Sample[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool) -> Q:
-    """Return the factor for the arms of the plain interval."""
+def _interval_scale(
+    sums: Mapping[str, Q], sample: _Sample[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool
+) -> Q:
+    """Return the factor by which the Wilson interval is made narrower or wider around the estimate."""
     m, unit = sample.centre, sample.unit
-    squares = _imagined(m, sample.pseudo if rate else sample.unseen)
-    first = a.let("behind", _about(sums, "", m) + unit * squares)
-    second = _about(sums, "w", m) + unit * unit * squares
+    squares = _pseudo_spread(m, sample.pseudo if rate else sample.unseen)
+    first = a.let("behind", _squared_deviations(sums, "", m) + unit * squares)
+    second = _squared_deviations(sums, "w", m) + unit * unit * squares
     sampling = a.let("sampling", a.minimum(a.maximum(second - first, 0.0), sample.spread))
     left = a.maximum(sampling - saved, 0.0)
     if tuned:
         left = a.minimum(left * (1.0 + PENALTY / (sample.rarer * sample.rarer)), sampling)
-    share = (left + first) / sample.spread if rate else a.maximum(left / sample.spread, _unjudged(sums, unit, a))
+    share = (left + first) / sample.spread if rate else a.maximum(left / sample.spread, _least_share(sums, unit, a))
     return a.let("scale", a.sqrt(a.minimum(share, 1.0) if tuned else share))

@@ -1,4 +1,4 @@
-"""Moments: additive sums over calls, from which every estimate and interval is computed, and those of this process."""
+"""Moments: sums over scored calls, from which estimates and intervals are computed; the moments of this process."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Moments:
 
     @classmethod
     def of(cls, sums: Mapping[str, float]) -> Moments:
-        """Return moments from sums by name, as a backend returns them; a missing sum is 0.
+        """Return the moments whose sums a metrics backend has returned by name; a missing sum is 0.
 
         Raises:
             ValueError: a name is no moment.
@@ -104,12 +104,12 @@ _values: Final = attrgetter(*NAMES)
 
 
 def of_seen(f: float = 0.0) -> Moments:
-    """Return the moments of a call that could be judged; *f* is the screen's score in [0, 1]."""
+    """Return the moments of one call, judged or not, that the screen (the evaluator of all calls) has scored *f*."""
     return Moments(1.0, f, f * f)
 
 
 def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0, ruled: bool = False) -> Moments:
-    """Return the moments that a judged call adds to those of `of_seen`.
+    """Return the moments of the judge's score *y* of one sampled call, to be added to those of the screen's score.
 
     Args:
         y: score of the call, in [0, 1].
@@ -144,7 +144,10 @@ class Scorer(Protocol):
 
 
 class Plan(NamedTuple):
-    """Assignment of the metrics with range [0, 1], which are estimated, to the screen and the judge of this process."""
+    """Assignment of each metric with range [0, 1] to the evaluator whose scores its mean is estimated from.
+
+    The screen scores every call, the judge a sample of the calls.
+    """
 
     screen: str | None = None
     """Id of the evaluator that sees every call."""
@@ -157,7 +160,7 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, screen: Scorer | None, judge: Scorer | None) -> Plan:
-        """Return the plan for these evaluators; None: there is none."""
+        """Return the assignment of the metrics of *screen* and *judge*; None: the process has no such evaluator."""
 
         def metrics(evaluator: Scorer | None) -> frozenset[str]:
             offered = () if evaluator is None else evaluator.metrics
@@ -279,7 +282,7 @@ class RunningMoments:
             sums.add(moments, self._slice_at(0.0))
 
     def _mean_screen(self, series: Series) -> float:
-        """Return the mean score of the screen over all calls of *series* so far; 0 without calls."""
+        """Return the mean score of *series* that the screen, the evaluator of all calls, has given so far; else 0."""
         with self._lock:
             sums = self._sums.get(series)
             n, f = (0.0, 0.0) if sums is None else list(sums.total())[:2]
@@ -297,7 +300,7 @@ class RunningMoments:
     def sum(
         self, metric: str, *, workflow: str | None = None, window: float | None = None, model: str | None = None
     ) -> Moments:
-        """Return the moments of *metric*.
+        """Return the sums of the moments of *metric* over the chosen calls.
 
         Args:
             metric: name of the metric.

@@ -122,7 +122,7 @@ def _round_scale(levels: Sequence[float]) -> Scale:
 
 
 def _before_paths(before: Estimate | None, values: Scale) -> list[tuple[str, str]]:
-    """Return the level that is compared with: a broken line in a band."""
+    """Return the SVG paths of the earlier estimate: a broken line, and a band for its interval."""
     if before is None or before.value is None:
         return []
     line = ("before", f"M0 {values.y(before.value)}H{WIDTH}")

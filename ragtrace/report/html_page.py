@@ -68,7 +68,7 @@ def _without_control_characters(value: object) -> object:
 
 
 def _figures(report: Report) -> list[tuple[str, str, str]]:
-    """Return name, value and interval of the figures below the verdict."""
+    """Return name, value and interval of each key figure: both sides of the comparison, recent and latest estimate."""
     item, row, groups = report.headline, report.compared(report.headline), report.comparison
     if item is None or item.overall is None:
         return []
@@ -118,7 +118,7 @@ def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
 
 
 def _overall_now(report: Report) -> float | None:
-    """Return the headline estimate over all the calls that the dots of the breakdowns are parts of."""
+    """Return the headline metric's mean over all calls, the level that each workflow and model is drawn against."""
     item, row = report.headline, report.compared(report.headline)
     if row is not None and row.change is not None and row.after is not None:
         return row.after.value
@@ -126,7 +126,10 @@ def _overall_now(report: Report) -> float | None:
 
 
 def _first_chunks(answer: WorstAnswer) -> tuple[list[tuple[int, RetrievedChunk]], list[tuple[int, RetrievedChunk]]]:
-    """Split the numbered chunks into those that marked words were compared with, else the first two, and the rest."""
+    """Split the numbered chunks into those to show at once and the others.
+
+    Shown are the chunks that unsupported statements were compared with; without such chunks, the first two.
+    """
     ranked = list(enumerate(answer.passages or (), start=1))
     first = [pair for pair in ranked if pair[1].held_against] or ranked[:2]
     return first, [pair for pair in ranked if pair not in first]

@@ -75,7 +75,7 @@ def _rows(scores: Path) -> Iterator[ScoreRow]:
 
 
 def _rows_with_calls(scores: Path, calls: Path | None) -> Iterator[tuple[ScoreRow, RagCall]]:
-    """Yield each row with its call. Both files are in the order of the lines, and the calls may have more."""
+    """Yield each row of *scores* with its call from *calls*; in both files the line numbers increase."""
     if calls is None:
         yield from ((row, RagCall(query=None, contexts=None, answer=None)) for row in _rows(scores))
         return

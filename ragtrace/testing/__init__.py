@@ -10,8 +10,7 @@ Example:
     assert captured.root().attributes["ragtrace.eval.status"] == "ok"
 """
 
-from ragtrace.testing.captured import Captured
-from ragtrace.testing.fakes import FakeClock, FakeJudge
+from ragtrace.testing.fakes import Captured, FakeClock, FakeJudge
 from ragtrace.testing.openai_server import OpenAIServer
 from ragtrace.testing.replies import Reply, Request
 

@@ -1,11 +1,20 @@
-"""Scripted judge, and a clock that a test moves."""
+"""Stand-ins for tests: telemetry kept in memory, a scripted judge, and a clock that the test moves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from ragtrace.core import semconv
+from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall, Signals
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk._logs import ReadableLogRecord
+    from opentelemetry.sdk.trace import ReadableSpan
 
 _USUAL: Final = ("hallucinated", "faithfulness", "hallucination", "consistency", "answered")
 
@@ -61,3 +70,51 @@ class FakeClock:
     def advance(self, seconds: float) -> None:
         """Move the clock forward by *seconds*."""
         self.now += seconds
+
+
+class Captured:
+    """Exporters that keep all telemetry in memory: `configure(exporter=captured.signals)`."""
+
+    def __init__(self) -> None:
+        self._spans = InMemorySpanExporter()
+        self._events = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call,unused-ignore]
+        self._metrics = InMemoryMetricReader()
+        self.signals = Signals(spans=self._spans, metrics=self._metrics, logs=self._events, immediate=True)
+
+    @property
+    def spans(self) -> Sequence[ReadableSpan]:
+        """Every span exported so far, in the order of export."""
+        return self._spans.get_finished_spans()
+
+    def roots(self) -> list[ReadableSpan]:
+        """Return the spans that carry scores, or a status that says why there are none."""
+        return [span for span in self.spans if semconv.EVAL_STATUS in (span.attributes or {})]
+
+    def root(self) -> ReadableSpan:
+        """Return the one span with scores.
+
+        Raises:
+            LookupError: there is no such span, or more than one.
+        """
+        roots = self.roots()
+        if len(roots) != 1:
+            raise LookupError(f"expected one scored span, found {len(roots)}: {[span.name for span in roots]}")
+        return roots[0]
+
+    @property
+    def events(self) -> list[ReadableLogRecord]:
+        """Every event exported so far."""
+        return list(self._events.get_finished_logs())
+
+    def metrics(self) -> dict[str, Any]:
+        """Return each metric's data, by name, as the OpenTelemetry SDK collects them now."""
+        data = self._metrics.get_metrics_data()
+        if data is None:
+            return {}
+        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
+        return {metric.name: metric.data for scope in scopes for metric in scope.metrics}
+
+    def clear(self) -> None:
+        """Forget spans and events."""
+        self._spans.clear()
+        self._events.clear()

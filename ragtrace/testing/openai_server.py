@@ -7,13 +7,13 @@ import json
 import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from http import HTTPStatus
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, cast
 
-from ragtrace.testing.replies import Reply, Request
-from ragtrace.testing.response_bodies import completion, embeddings, events
+from ragtrace.testing.replies import Reply, Request, completion, embeddings, events
 from ragtrace.testing.rule_based_model import answer_by_rule
 
 Rule = Callable[[Request], "Reply | str | Mapping[str, object] | None"]
@@ -156,8 +156,11 @@ class OpenAIServer:
         if reply.body is not None:
             said = reply.body if isinstance(reply.body, (bytes, str)) else json.dumps(reply.body)
             return said if isinstance(said, bytes) else said.encode(), "application/json"
+        if request.path.endswith("/embeddings"):
+            return json.dumps(embeddings(request.body)).encode(), "application/json"
         if not request.path.endswith("/chat/completions"):
-            return json.dumps(_other(request)).encode(), "application/json"
+            model = {"id": "local", "object": "model", "created": 0, "owned_by": "ragtrace"}
+            return json.dumps({"object": "list", "data": [model]}).encode(), "application/json"
         content = answer_by_rule(request) if reply.content is None else reply.content
         text = content if isinstance(content, str) else json.dumps(content)
         if self._wrap is not None and reply.refusal is None:
@@ -181,7 +184,7 @@ class OpenAIServer:
         if rejected is not None:
             return _rejection(rejected)
         number, self._chats = self._chats, self._chats + 1
-        given = self._rule(_numbered(request, number))
+        given = self._rule(replace(request, number=number))
         return given if isinstance(given, Reply) else Reply(content=given)
 
 
@@ -192,10 +195,6 @@ def _rule(script: tuple[Any, ...]) -> Rule:
     if callable(first):
         return cast(Rule, first)
     return lambda request: script[min(request.number, len(script) - 1)]
-
-
-def _numbered(request: Request, number: int) -> Request:
-    return Request(number, request.at, request.path, request.headers, request.body)
 
 
 def _has(body: dict[str, Any], name: str) -> bool:
@@ -214,12 +213,6 @@ def _rejection(name: str) -> Reply:
         return Reply.failing(400, message, code="invalid_parameter_error")
     message = f"Unsupported parameter: '{name}' is not supported with this model."
     return Reply.failing(400, message, param=name, code="unsupported_parameter")
-
-
-def _other(request: Request) -> dict[str, Any]:
-    if request.path.endswith("/embeddings"):
-        return embeddings(request.body)
-    return {"object": "list", "data": [{"id": "local", "object": "model", "created": 0, "owned_by": "ragtrace"}]}
 
 
 def _encoded(reply: Reply, body: bytes, kind: str) -> bytes:

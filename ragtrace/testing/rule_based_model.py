@@ -41,7 +41,7 @@ def answer_by_rule(request: Request) -> str:
 
 
 class _RuleBasedModel:
-    """Data of one request, and the verdicts of the rules about it."""
+    """Model that answers one of ragtrace's prompts by comparing words; *data*: the data of the prompt."""
 
     def __init__(self, data: Record) -> None:
         self._data = data
@@ -95,7 +95,7 @@ class _RuleBasedModel:
         return [cast("Record", entry) for entry in entries if isinstance(entry, dict) and "id" in entry]
 
     def _entries(self, name: str) -> list[Record]:
-        """Return the items that the list *name* of the reply has an entry for."""
+        """Return the parts of the prompt's data that the list *name* of the reply has an entry for each of."""
         if name == "statements":
             stated = [{**s, "id": f"t{n}", "sentences": [s["id"]]} for n, s in enumerate(self._sentences, 1)]
             return self._listed("given_statements") + stated
@@ -107,7 +107,7 @@ class _RuleBasedModel:
         return listed or [{"id": f"{name[0]}{n}", "text": text} for n, text in enumerate(self._written(name), 1)]
 
     def _written(self, name: str) -> list[str]:
-        """Return the texts of a list that the model writes itself."""
+        """Return the texts of the list *name* of the reply, where the model and not the prompt states them."""
         source = self._data.get(name)
         if isinstance(source, str):
             return _sentences(source)
@@ -161,7 +161,7 @@ class _RuleBasedModel:
         return "yes" if _share(words, chunk) >= _ENOUGH else "no"
 
     def label(self, entry: Record) -> str:
-        """Return whether the text of the other side entails a claim of one side."""
+        """Return whether a claim of the answer is entailed by the reference, or one of the reference by the answer."""
         other = self._data.get("reference" if entry["side"] == "answer" else "answer")
         same = _share(_words(str(entry.get("text", ""))), _words(str(other))) >= _ENOUGH
         return "entailment" if same else "neutral"

@@ -34,8 +34,7 @@ from time import monotonic
 from typing import IO, Any, Final
 
 from ragtrace.testing import OpenAIServer, Reply
-from ragtrace.testing.replies import Request
-from ragtrace.testing.response_bodies import completion
+from ragtrace.testing.replies import Request, completion
 from ragtrace.testing.rule_based_model import answer_by_rule
 
 LATENCY_S: Final = 0.1
