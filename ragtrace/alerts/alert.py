@@ -141,8 +141,8 @@ class Alert:
         return f"{self.metric} {self.direction} {self.bound if isinstance(self.bound, str) else f'{self.bound:g}'}"
 
     @property
-    def groups(self) -> Per | None:
-        """Dimension whose values are watched separately; None: all calls are watched together."""
+    def group_by(self) -> Per | None:
+        """Dimension whose values (workflows or models) are evaluated separately; None: all calls together."""
         return "workflow" if self.against_baseline else self.per
 
     @property
@@ -162,11 +162,11 @@ class Alert:
 
     @property
     def notifiers(self) -> tuple[Notifier, ...]:
-        """Notifiers of `notify`."""
+        """Receivers of the notices, made from `notify`."""
         return cast("tuple[Notifier, ...]", self.notify)
 
     def badness(self, score: float) -> float:
-        """Return the badness of *score*, in [0, 1], more being worse: the score itself, or 1 minus it for `below`."""
+        """Return how bad *score* is, from 0 (good) to 1: the score, or 1 minus the score for an alert `below`."""
         bounded = min(1.0, max(0.0, score))  # a score may overstep its range by rounding
         return bounded if self.direction == "above" else 1.0 - bounded
 

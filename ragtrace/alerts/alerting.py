@@ -1,4 +1,4 @@
-"""All alerts of a process: adds every finished call to their evaluators and sends due notices to the notifiers."""
+"""Alerting of a process: adds finished calls to the evaluators of all alerts and sends due notices to notifiers."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class NotifierReceiver:
 
 
 class StateRow(NamedTuple):
-    """One point of the gauge of alert states."""
+    """Data point of the metric of alert states: whether an alert is in a state, for one workflow or model."""
 
     alert: str
     workflow: str | None
@@ -105,7 +105,7 @@ class _WatchedAlert(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Spike:
-    """A spike that is not over, with its first notice."""
+    """Ongoing spike of an alert, with its first notice."""
 
     notice: Notice
     watched: _WatchedAlert
@@ -113,7 +113,7 @@ class _Spike:
     """The spike of the same event that the notifiers were sent; None: they were sent this one."""
 
     def covers(self, watched: _WatchedAlert, notice: Notice) -> bool:
-        """Return whether the notifiers of *watched* were already sent a notice about the event of *notice*."""
+        """Return whether *notice* is of the event that this spike has notified the notifiers of *watched* about."""
         ours = self.notice
         return (
             self.leader is None
@@ -186,7 +186,7 @@ class Alerting:
         return tuple(watched.alert for watched in self._watched.values())
 
     def reset(self) -> None:
-        """Forget all calls, states and waiting notices: in a forked child they are the parent's."""
+        """Drop all calls, states and waiting notices: in a forked child they are the parent's."""
         self._lock = threading.RLock()
         self._evaluators: dict[tuple[str, str | None, str | None], AlertEvaluator] = {}
         self._spikes: list[_Spike] = []
@@ -195,7 +195,7 @@ class Alerting:
         for outbox in self._outboxes:
             outbox.reset()
         for watched in self._watched.values():
-            if watched.alert.groups is None:  # its state is no_data from the start, not only from its first call on
+            if watched.alert.group_by is None:  # its state is no_data from the start, not only from its first call on
                 self._evaluator(watched, None, None)
 
     def __call__(
@@ -219,7 +219,7 @@ class Alerting:
             if decision is None or not decision.least:
                 return
             share = min(1.0, decision.least / evaluation.probability)
-        now, per = self._now(), watched.alert.groups
+        now, per = self._now(), watched.alert.group_by
         workflow, model = call.workflow if per == "workflow" else None, (call.model or "") if per == "model" else None
         with self._lock:
             self._send(watched, self._evaluator(watched, workflow, model).add(call, evaluation, share, now))
@@ -230,14 +230,14 @@ class Alerting:
         evaluator = self._evaluators.get(key)
         if evaluator is not None:
             return evaluator
-        if alert.groups and sum(known[0] == name for known in self._evaluators) >= MOST_GROUPS:
+        if alert.group_by and sum(known[0] == name for known in self._evaluators) >= MOST_GROUPS:
             faults.warn_once(
                 "too many groups of an alert",
                 "alert %r met more than %d different values of %s: further ones are watched together as %r. Are "
                 "these names unique to a call? Give @trace a name=",
                 name,
                 MOST_GROUPS,
-                alert.groups,
+                alert.group_by,
                 OTHER,
             )
             workflow, model = (None if value is None else OTHER for value in (workflow, model))
@@ -248,12 +248,12 @@ class Alerting:
 
     def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            for sent, outboxes in self._addressed(watched, notice):
+            for sent, outboxes in self._routes(watched, notice):
                 for outbox in outboxes:
                     outbox.offer(sent)
 
-    def _addressed(self, watched: _WatchedAlert, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
-        """Return which notice goes to which outboxes: of the spikes of one event notifiers get only the first."""
+    def _routes(self, watched: _WatchedAlert, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
+        """Return each notice to send with its outboxes; of spikes with one cause notifiers get only the first."""
         everywhere = [(notice, (*self._common, *watched.outboxes))]
         if notice.problem != "spiking":
             return everywhere

@@ -91,7 +91,7 @@ def bet(alternative: float, expected: float) -> float:
 
 
 def threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
-    """Return the evidence that raises an alarm, for *mean_calls* between false alarms."""
+    """Return the evidence at which an alarm is raised, for *mean_calls* calls between two false alarms."""
     return (1.0 + head_start) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
 
 
@@ -118,7 +118,7 @@ class _Expectation:
         return max(self._bound, min(MOST_EXPECTED, self._totals[at] / self._calls[at]))
 
     def add(self, total: float, calls: float) -> None:
-        """Learn from *calls* calls with the sum *total* of their scores, both weighted by share."""
+        """Update the expectation with *calls* further calls whose scores sum to *total*; both are weighted by share."""
         if self._after_bad <= self._reach:
             at = self._situation
             self._totals[at] += total
@@ -209,7 +209,7 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """Evidence of the batches so far against "the mean is within the bound"; `threshold` raises an alarm."""
+        """Evidence, up to the last complete batch, that the mean exceeds the bound; `threshold` raises an alarm."""
         return sum(weight * total for weight, total in zip(self._weights, self._sums, strict=True))
 
     @property

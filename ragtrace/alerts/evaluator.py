@@ -1,4 +1,4 @@
-"""Evaluation of one alert over one group of calls: from scores to a state and to notices."""
+"""Evaluation of one alert over one group of calls: turns scores into a state and into notices."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class SpikeState:
 
 
 class DataHealth:
-    """Record of whether scores arrive and evaluations succeed, without which the rate is unknown.
+    """Record of when evaluations ended and which failed, to tell whether the mean score can be known.
 
     Args:
         window: seconds without any score after which there is no data.
@@ -121,7 +121,7 @@ class DataHealth:
         return None if self._is_recent(self._scored_at, now) else "no_data"
 
     def reportable_problem(self, now: float) -> DataProblem | None:
-        """Return `problem`, but no lack of data before a process that has just started could have had scores."""
+        """Return `problem`, except that a process that has just started is not yet said to lack scores."""
         problem = self.problem(now)
         starting = self._first_at == -math.inf or self._is_recent(self._first_at, now)
         return None if problem == "no_data" and starting else problem
@@ -159,7 +159,7 @@ class _Observation(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenProblem:
-    """A problem that has begun and is not over."""
+    """Ongoing problem of an alert: since when, and when its last notice was sent."""
 
     since: float
     first: int
@@ -321,7 +321,7 @@ class AlertEvaluator:
         )
 
     def _mean_before(self, calls: int) -> float | None:
-        """Return the mean score before the last *calls*: the mean of the baseline, or of the remembered calls."""
+        """Return the mean score before the last *calls* calls, from the baseline or else from the calls remembered."""
         if self._baseline is not None:
             return self._baseline.mean
         earlier = list(self._recent)[:-calls]
@@ -338,7 +338,7 @@ class AlertEvaluator:
 
 
 def bound_of(baseline: Distribution, direction: Literal["above", "below"]) -> float:
-    """Return the mean score, in (0, 1), beyond which an alert against *baseline* has a reason.
+    """Return the bound of the mean score, in (0, 1), for an alert that compares with *baseline*.
 
     The bound is a confidence limit of the baseline's mean, and at least what the mean would be with one more call that
     is as bad as can be: a baseline without any bad call does not say that there never is one.

@@ -45,7 +45,7 @@ exit status: 0 done, 1 the files cannot be read or written or there are too few 
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `ragtrace baseline` to the parser of the command line."""
     parser = add_command(
         commands, "baseline", run, "learn from the history how good answers usually are", _BASELINE, _NOTES
     )

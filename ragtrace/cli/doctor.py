@@ -51,7 +51,7 @@ exit status: 0 all well, 1 something is wrong, 2 wrong usage (no such module), 1
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `ragtrace doctor` to the parser of the command line."""
     parser = add_command(commands, "doctor", run, "what is configured, what answers, what is wrong", _DOCTOR, _NOTES)
     parser.add_argument(
         "--app",

@@ -42,7 +42,7 @@ _README: Final = "README.md"
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `ragtrace exporters` to the parser of the command line."""
     parser = add_command(
         commands,
         "exporters",

@@ -29,7 +29,7 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return the type of an option that takes a whole number from *least* to *most*."""
+    """Return a parser for the value of an option: a whole number from *least* to *most*."""
     wanted = f"of at least {least}" if most is None else f"from {least} to {most}"
 
     def parse(text: str) -> int:
@@ -45,7 +45,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """Return the value of an option that takes a positive number of seconds."""
+    """Parse the value of an option that takes a positive number of seconds."""
     try:
         number = float(text)
     except ValueError:
@@ -56,7 +56,7 @@ def seconds(text: str) -> float:
 
 
 def report_failure(error: Exception, output: str) -> int:
-    """Print why a command on a history failed and return its exit status; *output* is what the command writes."""
+    """Print why a command on a history failed, and return its exit status; *output* names what it was to write."""
     from ragtrace.core.errors import SettingsError
 
     if isinstance(error, SettingsError):

@@ -47,7 +47,7 @@ exit status: 0 done, 1 the history cannot be read or the report not written, 2 w
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `ragtrace report` to the parser of the command line."""
     parser = add_command(
         commands,
         "report",

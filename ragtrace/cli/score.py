@@ -62,7 +62,7 @@ OUT_OF_BOUNDS: Final = 3
 
 
 def add(commands: Any) -> None:
-    """Add the command to the parser."""
+    """Add the command `ragtrace score` to the parser of the command line."""
     parser = add_command(commands, "score", run, "score a file of recorded calls", _SCORE, _SCORE_NOTES)
     parser.add_argument("calls", type=Path, metavar="CALLS.jsonl")
     parser.add_argument("--out", type=Path, required=True, metavar="SCORES.jsonl|SCORES.csv")
@@ -131,13 +131,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _bounds(options: argparse.Namespace) -> list[tuple[str, str, float]]:
-    """Return the side, `under` or `over`, the metric and the value of each bound."""
+    """Return each bound of --fail-under and --fail-over: side (`under` or `over`), metric and value."""
     sides = (("under", options.fail_under), ("over", options.fail_over))
     return [(side, name, bound) for side, bounds in sides for name, bound in bounds]
 
 
 def _crossed(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
-    """Return a sentence for each bound that the mean of its metric exceeds."""
+    """Return a sentence for each bound that the mean score of its metric is out of."""
     crossed: list[str] = []
     for side, name, bound in _bounds(options):
         metric = outcome.summary.metrics.get(name)

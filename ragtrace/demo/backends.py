@@ -231,7 +231,7 @@ def _alertmanager(folder: Path, port: int) -> Server:
 
 @contextmanager
 def beside(options: Options, progress: Progress) -> Generator[tuple[Outcome, Backends], None, None]:
-    """Run the demo with its telemetry in every backend that is installed, and keep all of it up until the block ends.
+    """Run the demo, send its telemetry to every installed backend, and keep the backends up until the block ends.
 
     Logs and data of the backends are in a temporary folder, which is kept if one of them failed.
     """

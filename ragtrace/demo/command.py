@@ -52,7 +52,7 @@ exit status: 0 done, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader o
 
 
 def add(commands: Any) -> None:
-    """Add the command and its options to the parser."""
+    """Add the command `ragtrace demo` to the parser of the command line."""
     demo = commands.add_parser(
         "demo",
         help="watch a RAG application over real documents, on this machine alone",
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, stack: ExitStack) -> None:
-    """Run the demo, with everything that is to end after it on *stack*."""
+    """Run the demo; what must be closed after it is put on *stack*."""
     from ragtrace.demo.backends import beside
     from ragtrace.demo.documents import DemoError
     from ragtrace.demo.run import Options, run

@@ -112,7 +112,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Finished run."""
+    """Outcome of one run of the demo: its calls, alerts and accounts."""
 
     source: str
     passages: int
@@ -152,7 +152,7 @@ class Outcome:
 
 
 def tally(calls: Sequence[Call]) -> Half:
-    """Count *calls*."""
+    """Return the counts of *calls*: scored, flagged, invented, caught and so on."""
     scored = [call for call in calls if call.verdict.reason is None]
     scores = [call.verdict.faithfulness for call in scored if call.verdict.faithfulness is not None]
     flagged = [call for call in scored if call.verdict.flagged]

@@ -69,7 +69,7 @@ class Invention:
 
 
 class Release:
-    """Simulated new model.
+    """Simulated new model, which invents details in a share of its answers.
 
     Args:
         entries: the documents: a source of plausible names and of true sentences about something else.
@@ -124,7 +124,7 @@ class Release:
         return 0, 0, ""
 
     def _detail(self, known: str, choice: random.Random) -> str:
-        """Return a made-up sentence."""
+        """Return a made-up technical detail as a sentence, which no passage holds."""
         sentence = choice.choice(_INVENTED).format(
             name=_unknown(self._names, known, choice) or "strict_mode",
             number=choice.choice((2, 3, 5, 7, 12, 15, 24, 32, 50, 64, 90, 120, 256, 500, 4096)),

@@ -28,7 +28,7 @@ _UNSUPPORTED = "bold red underline"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Line of the report before wrapping: (text, rich style) parts, and an indent in characters."""
+    """Line of the demo's report before wrapping: parts of text with their rich styles, and an indent in characters."""
 
     parts: tuple[tuple[str, str], ...]
     indent: int = 0

@@ -45,7 +45,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a run, as the user gave them."""
+    """Options of `ragtrace demo`, as the user gave them."""
 
     docs: Path | None = None
     questions: int | None = None

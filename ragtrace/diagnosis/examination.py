@@ -1,4 +1,4 @@
-"""`doctor`: the diagnosis of this process, or of its environment variables alone."""
+"""Diagnosis of this process, or of what its environment variables alone would configure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ragtrace.diagnosis.report import (
     Setting,
     State,
 )
-from ragtrace.diagnosis.telemetry_probes import page_of, probe_endpoints, probe_page
+from ragtrace.diagnosis.telemetry_probes import metrics_page, probe_endpoints, probe_page
 from ragtrace.evaluation.sampling import Sampling
 from ragtrace.evaluation.scoring import Evaluator, Stopwatch
 from ragtrace.pipeline.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
@@ -85,7 +85,7 @@ def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> 
         return _diagnosis("environment", problems=(str(error),))
     if not settings.enabled:
         return _diagnosis("environment", settings=_settings(settings), notes=("ragtrace is switched off",))
-    probes, page = Probes(timeout), page_of(settings.exporter, environ)
+    probes, page = Probes(timeout), metrics_page(settings.exporter, environ)
     probe_endpoints(settings.exporter, environ, probes, page=page is not None)
     probe_files(settings, probes)
     if page is not None:
@@ -105,7 +105,7 @@ def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
     exporter, origins = runtime.settings.exporter, runtime.settings.origins
     # Not to an exporter given in code, nor to the application's own providers.
     by_name = runtime.telemetry.owned and origins.get("exporter object") is None
-    page = page_of(exporter, os.environ) if by_name else None
+    page = metrics_page(exporter, os.environ) if by_name else None
     if probe:
         if by_name:
             probe_endpoints(exporter, os.environ, probes, page=page is not None)

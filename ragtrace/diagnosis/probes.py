@@ -115,7 +115,7 @@ class Probes:
 
 
 def probe_judges(runtime: Runtime, probes: Probes) -> None:
-    """Probe every judge that has a probe(), on the event loop that judges it, as its connections belong to that."""
+    """Run the `probe()` of every judge that has one, on the event loop that its connections belong to."""
     for evaluator in (runtime.evaluators.screen, runtime.evaluators.judge):
         if evaluator is None or evaluator.judge_client.computes:
             continue
@@ -211,7 +211,7 @@ def probe_files(settings: Settings, probes: Probes) -> None:
 
 
 def _ask_baseline(path: str, origin: str) -> Answer:
-    around = ask_directory(Path(path).absolute().parent, origin)
+    around = check_directory(Path(path).absolute().parent, origin)
     if not os.path.exists(path):
         return Answer(True, f"not made yet, but it can be; {around.seen}") if around.ok else around
     try:
@@ -225,7 +225,7 @@ def _ask_baseline(path: str, origin: str) -> Answer:
 
 
 def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection], str], timeout: float) -> Answer:
-    around = ask_directory(Path(path).absolute().parent, origin)
+    around = check_directory(Path(path).absolute().parent, origin)
     if not around.ok:
         return around
     if not os.path.exists(path):
@@ -251,8 +251,8 @@ def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection
         return Answer(False, f"{type(error).__name__}: {error}", advice)
 
 
-def ask_directory(directory: Path, origin: str) -> Answer:
-    """Return whether this process can write in *directory*, and the space that is free on its disk."""
+def check_directory(directory: Path, origin: str) -> Answer:
+    """Return whether this process can write in *directory*, and how much disk space is free."""
     if not directory.is_dir():
         return Answer(False, "there is no such directory", f"make it, or write another into {origin}")
     if not os.access(directory, os.W_OK | os.X_OK):

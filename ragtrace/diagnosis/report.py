@@ -1,4 +1,4 @@
-"""The diagnosis as plain data and as plain text."""
+"""Diagnosis of a process, as plain data and as plain text."""
 
 from __future__ import annotations
 

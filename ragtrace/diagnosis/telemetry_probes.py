@@ -20,7 +20,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
-from ragtrace.diagnosis.probes import Answer, Probes, ask_directory, shortened
+from ragtrace.diagnosis.probes import Answer, Probes, check_directory, shortened
 from ragtrace.telemetry.export.providers import ENTRY_POINTS
 
 _NOWHERE: Final = (
@@ -61,7 +61,7 @@ def probe_endpoints(exporter: str, environ: Mapping[str, str], probes: Probes, *
     elif not found:
         (probes.notes if page else probes.problems).append(_METRICS_ALONE if page else _NOWHERE)
     for each in found or ():
-        probes.start(each.signal, where(each), partial(probe_endpoint, each, probes.timeout))
+        probes.start(each.signal, safe_address(each), partial(probe_endpoint, each, probes.timeout))
 
 
 def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]], Any] | None:
@@ -80,7 +80,7 @@ def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]],
     )
 
 
-def where(endpoint: Endpoint) -> str:
+def safe_address(endpoint: Endpoint) -> str:
     """Return the address of *endpoint* without secrets: no user, no query, and of the headers their names alone."""
     parts = urlsplit(endpoint.url)
     query = "..." if parts.query else ""
@@ -95,7 +95,7 @@ def probe_endpoint(endpoint: Endpoint, timeout: float) -> Answer:
     try:
         return _probe_grpc(endpoint, timeout) if endpoint.protocol == "grpc" else _probe_http(endpoint, timeout)
     except Exception as error:
-        chain = _chain(error)
+        chain = _causes(error)
         return Answer(False, _cause(chain), _advice(chain, endpoint))
 
 
@@ -146,7 +146,7 @@ def _http_answer(status: int, location: str, endpoint: Endpoint) -> Answer:
 
 
 def _switch_off_advice(endpoint: Endpoint) -> str:
-    """Return how to send no more of this signal to a backend that takes traces alone."""
+    """Return how to stop sending the endpoint's signal to a backend that takes traces alone."""
     if endpoint.signal == "traces":
         return ""
     return (
@@ -202,8 +202,8 @@ def _grpc_answer(error: Any, endpoint: Endpoint) -> Answer:
 # --- what went wrong -------------------------------------------------------------------------------------------------
 
 
-def _chain(error: BaseException) -> list[BaseException]:
-    """Return *error* and the errors that it came from, the innermost last."""
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return *error* and the errors that caused it, the innermost last."""
     found: dict[int, BaseException] = {}
     todo: list[object] = [error]
     while todo:
@@ -215,7 +215,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _cause(chain: list[BaseException]) -> str:
-    """Return the innermost statement of the operating system, or of TLS, among the errors."""
+    """Return the innermost error of TLS or of the operating system, in words."""
     for one in chain:
         if isinstance(one, ssl.SSLCertVerificationError):
             return shortened(f"TLS error: {one.verify_message}")
@@ -252,8 +252,8 @@ def _protocol_advice(protocol: str, port: int, other: int) -> str:
 # --- the page of metrics ---------------------------------------------------------------------------------------------
 
 
-def page_of(exporter: str, environ: Mapping[str, str]) -> Page | None:
-    """Return where the exporter of that name has its page; None: it has none, or its place cannot be found out."""
+def metrics_page(exporter: str, environ: Mapping[str, str]) -> Page | None:
+    """Return the page of metrics that the exporter named *exporter* serves; None: it has none, or wrong settings."""
     try:
         page = exporter_function(exporter, "page")
         found: Page | None = None if page is None else page(environ)
@@ -272,7 +272,7 @@ def probe_page(page: Page, probes: Probes, *, running: bool) -> None:
     def ask_folder() -> Answer:
         path = Path(page.folder)
         exists = running or path.exists()
-        return ask_directory(path, "RAGTRACE_PROMETHEUS_DIR") if exists else Answer(True, "not made yet")
+        return check_directory(path, "RAGTRACE_PROMETHEUS_DIR") if exists else Answer(True, "not made yet")
 
     ask = partial(_ask_page, page, probes.timeout, running=running)
     probes.start("page of metrics", f"{page.url} (port from {page.origin})", ask)

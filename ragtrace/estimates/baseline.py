@@ -90,7 +90,7 @@ class Calls:
 
     @classmethod
     def sum(cls, parts: Iterable[Calls]) -> Calls:
-        """Return all calls of *parts* together, in their order."""
+        """Return one collection of all calls of *parts*, in their order."""
         parts = list(parts)
         return cls(
             tuple(score for part in parts for score in part.scores),
@@ -215,13 +215,13 @@ class Baseline:
             self.write(path)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the baseline as `save` does, within a block of `exclusive(path)`."""
+        """Write the baseline as `save` does, for a caller that holds `exclusive(path)`."""
         write_atomically(Path(path), [self.encode().encode()], mode=0o600)
 
 
 @contextmanager
 def exclusive(path: str | os.PathLike[str]) -> Generator[None, None, None]:
-    """Hold the lock of the baseline at *path*, which every process takes before it writes, while the block runs.
+    """Hold the file lock that every process takes before it writes the baseline at *path*, while the block runs.
 
     Without fcntl (Windows) there is no lock: of two processes that write at once, the later one wins.
     """
@@ -311,7 +311,7 @@ class MetricBaseline(NamedTuple):
 
 
 class Learner:
-    """Learner of a baseline from the first *calls* scored calls of each workflow, metric and evaluator.
+    """Learner of baselines: computes each from the first *calls* scored calls of its workflow, metric and evaluator.
 
     Processes that share a file share their calls: every 30 seconds while something is being learned, and whenever it
     has seen enough calls, a process adds its calls to those in the file, under a lock. The process that finds enough
@@ -334,7 +334,7 @@ class Learner:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the calls that wait for the file: in a forked child they are the parent's."""
+        """Drop the calls that are not in the file yet: in a forked child they are the parent's."""
         self._lock = threading.RLock()
         self._exchanging = threading.Lock()
         self._pending: defaultdict[Key, list[Calls]] = defaultdict(list)
@@ -342,7 +342,7 @@ class Learner:
         self._closed = self._unsaved = False
 
     def open(self, path: str, origin: str) -> None:
-        """Load the baseline in the file at *path*, and share it through that file; *origin*: that of the setting.
+        """Load the baseline file at *path*, and share calls with other processes through it.
 
         Raises:
             SettingsError: the file is no baseline, or cannot be read, or cannot be made.
@@ -364,7 +364,10 @@ class Learner:
         self._plan, self._version = plan, version
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
-        """Learn from a finished *call*; the file is read and written on another thread."""
+        """Add the scores of a finished *call* to those that baselines are learned from.
+
+        The file is read and written on another thread.
+        """
         wanted = {self._plan.screen: self._plan.screened, self._plan.judge: self._plan.judged}
         for evaluation in evaluations:
             identity = f"{evaluation.evaluator}@{evaluation.version}"
@@ -375,7 +378,7 @@ class Learner:
                     self.add(key, result.value, evaluation.probability, call.query)
 
     def add(self, key: Key, score: float, probability: float, question: str | None) -> None:
-        """Learn from one score of *key*, whose baseline is not known."""
+        """Add one score of *key*, whose baseline is not known yet."""
         is_new = False
         one = Calls.of(min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version)
         with self._lock:
@@ -497,7 +500,7 @@ class Learner:
                     del self._pending[key]
 
     def _learn_locally(self) -> None:
-        """Learn from the calls of this process, and from those of the file when it was last read."""
+        """Compute baselines from the calls of this process and the file as last read, without writing to the file."""
         with self._lock:
             enough = {key: Calls.sum(parts) for key, parts in self._pending.items() if not self.missing(key)}
             self._adopt(with_calls(self._known, enough, self.calls), enough)

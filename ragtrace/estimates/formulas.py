@@ -1,4 +1,4 @@
-"""Formulas of the estimates and their intervals, from the moments: the algebra, written once for every arithmetic.
+"""Formulas of the estimates and their intervals, written once for floats and for expressions of PromQL.
 
 **Mean.** t = wy / w, the weighted (Hajek) mean.
 
@@ -209,7 +209,7 @@ def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Targ
 
 
 def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict[str, Q]]:
-    """Return the sums of the calls that an `always` rule had judged, and the sums of all others."""
+    """Return the sums of two strata: the calls that an `always` rule had judged, and all other calls."""
     other = sums["w"] - sums["r"]
     both = a.let("strata", a.ratio(other, other, sums["w"] * _RULED_ONLY, 0.0))
     ruled = {name: a.let(f"ruled_r{name}", both * sums[f"r{name}"]) for name in _PRODUCTS}

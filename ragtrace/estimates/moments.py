@@ -104,7 +104,7 @@ _values: Final = attrgetter(*NAMES)
 
 
 def of_seen(f: float = 0.0) -> Moments:
-    """Return the moments of one call, judged or not, that the screen (the evaluator of all calls) has scored *f*."""
+    """Return the moments that any call adds, judged or not; *f*: its score by the screen, which sees every call."""
     return Moments(1.0, f, f * f)
 
 
@@ -177,7 +177,7 @@ class Plan(NamedTuple):
 
 
 class Series(NamedTuple):
-    """Key of one series of sums: metric, evaluator, workflow and model."""
+    """Key of the sums of one metric, evaluator, workflow and model."""
 
     metric: str
     evaluator: str
@@ -236,7 +236,7 @@ class RunningMoments:
         self._sums: dict[Series, _SeriesSums] = {}
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
-        """Add *call* to the moments of all its metrics.
+        """Add the scores of *call* to the sums of their metrics.
 
         Args:
             call: the call.

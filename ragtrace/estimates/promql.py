@@ -97,7 +97,7 @@ class Rules:
 
 
 def _bare(text: str) -> str:
-    """Return *text* without the parentheses around all of it."""
+    """Return *text* without parentheses that enclose all of it."""
     if not text.startswith("("):
         return text
     depth = 0

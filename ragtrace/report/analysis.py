@@ -154,7 +154,7 @@ def _metric_report(
 
 
 def _rank(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
-    """Return the sort key: estimated metrics first, headline metrics before others, the latest evaluator first."""
+    """Return the key that sorts estimated metrics first, then headline metrics, then the latest evaluator."""
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
     latest = int(np.flatnonzero(series.eligible).max(initial=-1))
     nothing = not (item.judged or item.unscored)
@@ -227,7 +227,7 @@ def _costs(columns: Columns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
 
 
 def _rollouts(columns: Columns, chosen: Mask) -> tuple[Rollout, ...]:
-    """Return the releases whose first call is among the *chosen* calls and later than another release's."""
+    """Return the releases that came into use among the *chosen* calls, after another release."""
     began: dict[str, float] = {}
     for number, source in columns.sources.items():
         times = columns.at[columns.source == number]
@@ -246,7 +246,7 @@ def _notes(
     period: Period,
     oldest: float | None,
 ) -> Iterator[str]:
-    """Yield what a reader must know of the figures: changed evaluators, too short a history, too many workflows."""
+    """Yield notes on the figures: evaluators that changed, a history that is too short, too many workflows."""
     by_metric: dict[str, list[str]] = {}
     for item in measured:
         if item.overall is not None:
@@ -272,7 +272,7 @@ def _notes(
 
 
 def _baseline_notes(path: str, workflow: str | None, now: float) -> list[str]:
-    """Return the age and release of the baseline that `suspicious` compares with."""
+    """Return a note on the age and release of the baseline that the metric `suspicious` compares with."""
     path = os.environ.get("RAGTRACE_BASELINE") or f"{path}.baseline.json"
     if not os.path.exists(path):
         return []

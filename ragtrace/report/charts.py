@@ -26,7 +26,7 @@ _SHOWN_IN_FULL: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Linear scale from values to per cents of a length, with the round values that are labelled."""
+    """Linear scale from values to positions in per cent, with the round values to label."""
 
     low: float
     high: float
@@ -43,7 +43,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class TimelineChart:
-    """Estimate over time with its interval as a band, the level compared with, and the rollouts."""
+    """Chart of an estimate over time: its interval as a band, the earlier level, and the rollouts."""
 
     values: Scale
     times: Scale
@@ -132,7 +132,7 @@ def _before_paths(before: Estimate | None, values: Scale) -> list[tuple[str, str
 
 
 def _estimate_paths(timeline: Sequence[TimelinePoint], times: Scale, values: Scale) -> list[tuple[str, str]]:
-    """Return band, line and points of the estimate, with gaps where nothing was judged."""
+    """Return the SVG paths of the estimate: band, line and points, with gaps where nothing was judged."""
     runs: list[list[TimelinePoint]] = [[]]
     for point in timeline:
         if point.estimate.value is None:

@@ -93,7 +93,7 @@ def _figures(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _legend(report: Report) -> str:
-    """Explain the chart of the headline metric."""
+    """Return the sentences that explain the chart of the headline metric."""
     item, row = report.headline, report.compared(report.headline)
     if item is None:
         return ""
@@ -111,7 +111,7 @@ def _legend(report: Report) -> str:
 
 
 def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
-    """Return the breakdowns of the headline metric that tell workflows or models apart."""
+    """Return the headline metric by workflow and by model, unless there is only one without a name."""
     item = report.headline
     kinds = () if item is None else (("By workflow", item.by_workflow), ("By model", item.by_model))
     return [(name, rows) for name, rows in kinds if len(rows) > 1 or (rows and rows[0].name)]

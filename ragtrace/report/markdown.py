@@ -74,7 +74,7 @@ def _table(table: Table) -> Iterator[str]:
 
 def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[str]:
     yield f"### {number}\\. {escaped(answer.query) or 'question not known'}\n"
-    yield f"{escaped(wording.format_score(answer))}; {escaped(', '.join(wording.origin_of(answer)))}\n"
+    yield f"{escaped(wording.format_score(answer))}; {escaped(', '.join(wording.answer_details(answer)))}\n"
     pieces = [
         f"**{escaped(piece)}**" if marked else _escaped_with_ends(piece)
         for piece, marked in wording.answer_pieces(answer)

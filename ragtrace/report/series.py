@@ -55,12 +55,12 @@ class ScoreSeries:
         return self.metric, self.evaluator
 
     def judged(self, group: Ints, count: int) -> list[int]:
-        """Return the number of scored calls in each of *count* groups; *group*: that of each call, or -1."""
+        """Return the number of scored calls in each of *count* groups; *group*: index of each call's group, or -1."""
         scored: list[int] = np.bincount(group[(group >= 0) & (self.weight > 0)], minlength=count).tolist()
         return scored
 
     def estimates(self, group: Ints, count: int) -> list[Estimate]:
-        """Return the estimate of each of *count* groups; *group*: that of each call, or -1."""
+        """Return the mean score of each of *count* groups; *group*: index of each call's group, or -1."""
         chosen = group >= 0
         group = group[chosen]
         w, n, f = self.weight[chosen], self.eligible[chosen], self.screen_score[chosen]
@@ -78,7 +78,7 @@ class ScoreSeries:
         ]
 
     def estimate(self, chosen: Mask) -> Estimate:
-        """Return the estimate over the *chosen* calls."""
+        """Return the estimated mean score of the *chosen* calls."""
         return self.estimates(np.where(chosen, 0, -1), 1)[0]
 
     def split(self, before: Mask, after: Mask) -> tuple[Estimate, Estimate]:

@@ -133,5 +133,5 @@ def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[RenderableType]:
     for rank, chunk in enumerate(answer.passages or (), start=1):
         held = f" ({wording.relation_to_marks(answer)})" if chunk.held_against else ""
         lines.append(_text(f"chunk {rank}{held}: {wording.shorten(chunk.text, _CHUNK_CHARS)}"))
-    lines.append(_text(", ".join(wording.origin_of(answer)), "dim"))
+    lines.append(_text(", ".join(wording.answer_details(answer)), "dim"))
     yield Padding(Group(*lines), (0, 0, 0, 3))

@@ -81,7 +81,7 @@ class Verdict:
 
 
 def verdict(report: Report) -> Verdict:
-    """Say whether the headline metric went up or down, by how much, and how sure that is."""
+    """Return in words whether the headline metric went up or down, by how much, and how sure that is."""
     item = report.headline
     if item is None or item.overall is None or item.overall.value is None:
         detail = "no call was judged in this time" if report.calls else "no calls were kept in this time"
@@ -201,7 +201,7 @@ def format_change(change: Change | None, missing: str = "not known") -> str:
 
 
 def format_contribution(row: BreakdownRow, overall: MetricComparison | None) -> str:
-    """Say how many points of the overall change come from *row*; empty if that is not known."""
+    """Return in words how many points of the overall change come from *row*; empty if that is not known."""
     if row.moved is None or row.moved.share is None or overall is None or overall.change is None:
         return ""
     return f"{_signed(row.moved.share * overall.change.value)} of {format_points(overall.change.value)}"
@@ -347,7 +347,7 @@ def replace_control_characters(text: str) -> str:
 
 
 def shorten(text: str, most: int = CHUNK_CHARS) -> str:
-    """Cut *text* to *most* characters and clean it."""
+    """Cut *text* to *most* characters, and replace its control characters."""
     return replace_control_characters(text if len(text) <= most else f"{text[:most]} ...")
 
 
@@ -366,7 +366,7 @@ def answer_pieces(answer: WorstAnswer) -> list[tuple[str, bool]]:
 
 
 def meaning_of_marks(report: Report) -> str:
-    """Say what the marks in the worst answers mean."""
+    """Return in words what the marks in the worst answers mean."""
     compared = {answer.compared for answer in report.problems if answer.marks}
     if compared == {True}:
         return "in no retrieved chunk; words alone were compared, so they may be a true paraphrase"
@@ -375,11 +375,11 @@ def meaning_of_marks(report: Report) -> str:
 
 
 def relation_to_marks(answer: WorstAnswer) -> str:
-    """Say how a retrieved chunk relates to the marked words that were compared with it."""
+    """Return in words how a retrieved chunk relates to the marked words that were compared with it."""
     return "does not have the marked words" if answer.compared else "does not support the marked words"
 
 
-def origin_of(answer: WorstAnswer) -> list[str]:
+def answer_details(answer: WorstAnswer) -> list[str]:
     """Return time, workflow, model, release, evaluator, trace and repetitions of one of the worst answers."""
     return [
         format_time(answer.at),

@@ -28,7 +28,7 @@ def worst_answers(
     *,
     labelling: Collection[str],
 ) -> tuple[WorstAnswer, ...]:
-    """Return the *count* calls with the worst scores, the latest first among equals; calls without fault are left out.
+    """Return the *count* calls with the worst scores, the latest first among equals; perfect ones are left out.
 
     Args:
         found: series of one metric by different evaluators, each of other calls.

@@ -115,6 +115,6 @@ class Captured:
         return {metric.name: metric.data for scope in scopes for metric in scope.metrics}
 
     def clear(self) -> None:
-        """Forget spans and events."""
+        """Drop the spans and events captured so far."""
         self._spans.clear()
         self._events.clear()

@@ -24,7 +24,7 @@ _MOST_REQUEST_BYTES: Final = 64 * 2**20
 
 
 class OpenAIServer:
-    """Server of chat completions, embeddings and the list of models, on a free port while it is entered.
+    """Server of chat completions, embeddings and the list of models, on a free port while its `with` block runs.
 
     Without a script it answers ragtrace's prompts by rule: a statement is supported if a chunk has its words, with
     a quote from that chunk. Requests with any other JSON schema get a valid instance of it.

@@ -48,7 +48,7 @@ class Request:
 
     @property
     def is_repair(self) -> bool:
-        """Whether the request asks for a better reply than the one before."""
+        """Whether the request asks the model to correct its last reply."""
         return any(message.get("role") == "assistant" for message in self._messages)
 
     @property

@@ -36,7 +36,7 @@ def answer_by_rule(request: Request) -> str:
     schema, data = request.schema, request.data
     if schema is not None:
         return json.dumps(instance(schema) if data is None else _RuleBasedModel(data).reply(schema))
-    found = schema_in(request.body) or arguments_of(request.body)
+    found = schema_from_prompt(request.body) or tool_schema(request.body)
     return json.dumps(instance(found)) if found is not None else "Yes."
 
 
@@ -261,14 +261,17 @@ def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", found)
 
 
-def arguments_of(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def tool_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the schema of the arguments of the first tool that a request offers; None if it offers none."""
     tools: Any = body.get("tools")
     return tools[0].get("function", {}).get("parameters") if tools else None
 
 
-def schema_in(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return a JSON schema from the text of a prompt, where libraries without structured output put it, or None."""
+def schema_from_prompt(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the first JSON schema in the text of the messages; None if there is none.
+
+    Libraries that do not use structured output write their schema into the prompt.
+    """
     decoder = json.JSONDecoder()
     for message in body.get("messages", []):
         text = str(message.get("content", ""))

@@ -45,12 +45,15 @@ class Alertmanager(HttpNotifier):
                 raise SettingsError(f"labels must be texts by name, got {key!r}: {value!r}; write {{'team': 'search'}}")
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """POST *notice*."""
-        post(self.url.rstrip("/") + _PATH, encoded([alert(notice, self.labels)]), self.headers, timeout)
+        """POST *notice* as an alert."""
+        post(self.url.rstrip("/") + _PATH, encoded([alert_body(notice, self.labels)]), self.headers, timeout)
 
 
-def alert(notice: Notice, labels: Mapping[str, str]) -> dict[str, object]:
-    """Return the alert of the API. Its labels are its identity, so they are the same when it fires and is resolved."""
+def alert_body(notice: Notice, labels: Mapping[str, str]) -> dict[str, object]:
+    """Return *notice* as an alert of Alertmanager's API.
+
+    The labels are the identity of the alert, so they are the same when it fires and when it is resolved.
+    """
     ours = {
         "alertname": notice.alert,
         "problem": notice.problem,

@@ -60,7 +60,7 @@ def _is_http_url(url: object) -> bool:
 
 
 def encoded(body: object) -> bytes:
-    """Return *body* as JSON in ASCII, so that lone surrogates are escaped."""
+    """Return *body* as JSON in ASCII, in which lone surrogates are escaped."""
     return json.dumps(body, allow_nan=False).encode()
 
 

@@ -35,7 +35,7 @@ class Slack(HttpNotifier):
 
 
 def message(notice: Notice) -> dict[str, object]:
-    """Return the body of the POST: `blocks` for Slack, `text` for notifications and other services."""
+    """Return *notice* as the JSON of an incoming webhook: `blocks` for Slack, `text` for other services."""
     mark = _FIRING[notice.problem] if notice.status == "firing" else _RESOLVED
     details = "\n".join(notice.details())
     text = f"{mark} *{_escaped(notice.title)}*\n{_escaped(details)}"
@@ -45,5 +45,5 @@ def message(notice: Notice) -> dict[str, object]:
 
 
 def _escaped(text: str) -> str:
-    """Return *text* so that words of an answer neither notify a channel (<!channel>) nor become a link."""
+    """Escape *text*, so that words of an answer neither notify a channel (<!channel>) nor become a link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -60,7 +60,7 @@ class Webhook(HttpNotifier):
 
 
 def signature(secret: str, id_: str, timestamp: str, body: bytes) -> str:
-    """Return the header `webhook-signature` of a message."""
+    """Return the value of the header `webhook-signature`, which proves that the sender knows *secret*."""
     signed = f"{id_}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(_key(secret), signed, hashlib.sha256).digest()).decode()
 

@@ -28,7 +28,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.diagnosis import of_environment
 from ragtrace.diagnosis.probes import Answer
-from ragtrace.diagnosis.telemetry_probes import probe_endpoint, where
+from ragtrace.diagnosis.telemetry_probes import probe_endpoint, safe_address
 from ragtrace.pipeline.health import RecentOutcome
 from ragtrace.system.faults import faults
 from ragtrace.system.terminal import FAILURE, OK, USAGE
@@ -320,7 +320,7 @@ def test_headers_are_sent_and_not_shown(http_receiver: HttpReceiver) -> None:
 
 def test_a_target_that_is_no_url_is_shown_as_it_is() -> None:
     """gRPC takes host and port."""
-    assert where(endpoint("collector:4317", "grpc")) == "collector:4317 (grpc, from OTEL_EXPORTER_OTLP_ENDPOINT)"
+    assert safe_address(endpoint("collector:4317", "grpc")) == "collector:4317 (grpc, from OTEL_EXPORTER_OTLP_ENDPOINT)"
 
 
 def test_no_endpoint_is_a_problem_unless_none_is_wanted() -> None:
