@@ -298,12 +298,6 @@ class Alerting:
             seen = [(key, evaluator.states(now)) for key, evaluator in self._evaluators.items()]
         return [StateRow(*key, state, state in on) for key, on in seen for state in STATES]
 
-    def state(self, name: str, *, workflow: str | None = None, model: str | None = None) -> State:
-        """Return the state of the alert *name*; `no_data` for a group without calls."""
-        with self._lock:
-            evaluator = self._evaluators.get((name, workflow, model))
-            return "no_data" if evaluator is None else evaluator.state(self._clock())
-
     def delivery_counts(self) -> Mapping[str, Posted]:
         """Return how many notices were offered, delivered, lost and are waiting, by name of the notifier."""
         with self._lock:

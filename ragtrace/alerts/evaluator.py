@@ -235,14 +235,12 @@ class AlertEvaluator:
             self._spike.add(badness, evaluation.probability, share, question)
         return self.due_notices(now, trace_id(call))
 
-    def state(self, now: float) -> State:
-        """Return the state at the monotonic time *now*: the data problem if there is one, else that of the scores."""
-        return self._data.problem(now) or self._condition
-
-    def states(self, now: float) -> frozenset[State]:
-        """Return the state at the monotonic time *now*, and during a data problem also a spike that has not ended."""
-        condition, known = self._condition, self.state(now)
-        return frozenset[State]([known]) if condition == "ok" else frozenset[State]([known, condition])
+    def states(self, now: float) -> list[State]:
+        """Return the state at the monotonic time *now*; during a data problem, after it a state other than ok, too."""
+        problem, condition = self._data.problem(now), self._condition
+        if problem is None:
+            return [condition]
+        return [problem] if condition == "ok" else [problem, condition]
 
     @property
     def _condition(self) -> State:

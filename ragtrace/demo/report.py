@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from ragtrace.demo.generator import ExtractiveModel
 from ragtrace.demo.outcome import Alarm, Call, Half, Outcome
-from ragtrace.report.worst_answers import merge_ranges
+from ragtrace.report.wording import marked_pieces, merge_ranges
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,15 +165,7 @@ def marked(call: Call) -> tuple[tuple[str, str], ...]:
     """Return the answer as parts with unsupported words styled, cut to what can be shown around the first of them."""
     answer, ranges = call.answer, [span for finding in call.verdict.findings for span in finding.unsupported]
     marks = merge_ranges(ranges, len(answer))
-    start = max(0, min(marks[0][0] - _ANSWER_CHARS // 2, len(answer) - _ANSWER_CHARS)) if marks else 0
-    end = min(len(answer), start + _ANSWER_CHARS)
-    parts, copied = [("... " * (start > 0), "")], start
-    for first, last in marks:
-        first, last = min(max(first, start), end), min(last, end)
-        parts += [(answer[copied:first], ""), (answer[first:last], _UNSUPPORTED)]
-        copied = max(copied, last)
-    parts += [(answer[copied:end], ""), (" ..." * (end < len(answer)), "")]
-    return tuple((text, style) for text, style in parts if text)
+    return tuple((text, _UNSUPPORTED if bad else "") for text, bad in marked_pieces(answer, marks, _ANSWER_CHARS))
 
 
 def _quote(call: Call) -> str:

@@ -6,7 +6,7 @@ each from those before it. Prometheus evaluates the rules of a group one after t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,43 +27,33 @@ class Rule:
     expr: str
 
 
+def _operators(
+    sign: str,
+) -> tuple[Callable[[Expression, Expression | float], Expression], Callable[[Expression, float], Expression]]:
+    """Return the methods of the operator *sign*, for an expression on its left and on its right."""
+
+    def text(term: Expression | float) -> str:
+        return term.text if isinstance(term, Expression) else repr(float(term))
+
+    def left(self: Expression, other: Expression | float, /) -> Expression:
+        return Expression(f"({self.text} {sign} {text(other)})")
+
+    def right(self: Expression, other: float, /) -> Expression:
+        return Expression(f"({text(other)} {sign} {self.text})")
+
+    return left, right
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
     """Term of PromQL: an instant vector with the labels that the sums are grouped by."""
 
     text: str
 
-    def __add__(self, other: Expression | float, /) -> Expression:
-        return _joined(self, "+", other)
-
-    def __radd__(self, other: float, /) -> Expression:
-        return _joined(other, "+", self)
-
-    def __sub__(self, other: Expression | float, /) -> Expression:
-        return _joined(self, "-", other)
-
-    def __rsub__(self, other: float, /) -> Expression:
-        return _joined(other, "-", self)
-
-    def __mul__(self, other: Expression | float, /) -> Expression:
-        return _joined(self, "*", other)
-
-    def __rmul__(self, other: float, /) -> Expression:
-        return _joined(other, "*", self)
-
-    def __truediv__(self, other: Expression | float, /) -> Expression:
-        return _joined(self, "/", other)
-
-    def __rtruediv__(self, other: float, /) -> Expression:
-        return _joined(other, "/", self)
-
-
-def _joined(left: Expression | float, operator: str, right: Expression | float) -> Expression:
-    return Expression(f"({_text(left)} {operator} {_text(right)})")
-
-
-def _text(term: Expression | float) -> str:
-    return term.text if isinstance(term, Expression) else repr(float(term))
+    __add__, __radd__ = _operators("+")
+    __sub__, __rsub__ = _operators("-")
+    __mul__, __rmul__ = _operators("*")
+    __truediv__, __rtruediv__ = _operators("/")
 
 
 class Rules:

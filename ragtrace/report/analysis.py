@@ -1,19 +1,19 @@
-"""Analysis of a history: builds a report in one pass over its columns."""
+"""Analysis of a history: builds a report in one pass over its columns, and reads the texts of the worst answers."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from time import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Baseline
-from ragtrace.history.reading import Columns, Reader
+from ragtrace.history.reading import Columns, Reader, Texts
 from ragtrace.report.comparison import (
     MOST_ROWS,
     ComparedGroups,
@@ -30,13 +30,15 @@ from ragtrace.report.model import (
     MetricReport,
     Period,
     Report,
+    RetrievedChunk,
     Rollout,
     TimelinePoint,
+    WorstAnswer,
     divide,
     previous_period,
 )
 from ragtrace.report.series import ScoreSeries, score_series
-from ragtrace.report.worst_answers import worst_answers
+from ragtrace.report.wording import merge_ranges
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -54,6 +56,9 @@ _FEWEST_POINTS: Final = 8
 _JUDGED_PER_POINT: Final = 30
 """With fewer judged calls, the interval of a point on the timeline says nothing."""
 _MOST_BASELINES: Final = 5
+_READ_PER_ANSWER: Final = 40
+"""Calls read for each answer shown, because the same question may have gone wrong many times."""
+_MOST_READ: Final = 2_000
 
 
 def build_report(
@@ -101,7 +106,7 @@ def build_report(
         of_grade = ([s for s in series_of.values() if s.estimated and s.metric == grade] for grade in grades)
         ranked_by = next(filter(None, of_grade), list[ScoreSeries]())
         labelling = {series.evaluator for series in series_of.values() if series.metric in STATEMENT_METRICS}
-        problems = worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
+        problems = _worst_answers(reader, columns, ranked_by, chosen, worst, labelling=labelling)
     series = None if headline is None else series_of[headline.metric, headline.evaluator]
     in_order = [series_of[item.metric, item.evaluator] for item in items]
     sources = [columns.sources[number] for number in np.unique(columns.source[chosen]).tolist()]
@@ -288,3 +293,104 @@ def _baseline_notes(path: str, workflow: str | None, now: float) -> list[str]:
     if len(lines) > _MOST_BASELINES:
         lines[_MOST_BASELINES:] = [f"{len(lines) - _MOST_BASELINES} more"]
     return [f"Baseline of consistency ({'; '.join(lines)})."] if lines else []
+
+
+# --- the worst answers -----------------------------------------------------------------------------------------------
+
+
+def _worst_answers(
+    reader: Reader,
+    columns: Columns,
+    found: Sequence[ScoreSeries],
+    chosen: Mask,
+    count: int,
+    *,
+    labelling: Collection[str],
+) -> tuple[WorstAnswer, ...]:
+    """Return the *count* calls with the worst scores, the latest first among equals; perfect ones are left out.
+
+    Args:
+        found: series of one metric by different evaluators, each of other calls.
+        labelling: evaluators that label statements; other evaluators only compare words.
+    """
+    badness, by = np.zeros(len(columns)), np.zeros(len(columns), dtype=np.int64)
+    for number, series in enumerate(found):
+        here = chosen & (series.weight > 0)
+        badness[here] = (1.0 - series.score if series.higher_is_better else series.score)[here]
+        by[here] = number
+    order = np.lexsort((-columns.at, -badness))
+    order = order[badness[order] > 0][: min(count * _READ_PER_ANSWER, _MOST_READ)]
+    kept: dict[tuple[object, object], tuple[int, Texts]] = {}
+    repeats: dict[tuple[object, object], int] = {}
+    for at in order.tolist():
+        number = int(columns.number[at])
+        texts = reader.texts([number])[number]
+        key = (texts.body.get("query"), texts.body.get("answer"))
+        key = key if key != (None, None) else (number, None)
+        repeats[key] = repeats.get(key, 0) + 1
+        if len(kept) < count:
+            kept.setdefault(key, (at, texts))
+    return tuple(
+        _worst_answer(columns, found[int(by[at])], at, texts, repeats[key], len(order), labelling)
+        for key, (at, texts) in kept.items()
+    )
+
+
+def _worst_answer(
+    columns: Columns,
+    series: ScoreSeries,
+    at: int,
+    texts: Texts,
+    repeats: int,
+    among: int,
+    labelling: Collection[str],
+) -> WorstAnswer:
+    body = texts.body
+    answer = str(body.get("answer") or "")
+    by_evaluator = {columns.evaluators.get(number): evidence for number, evidence in texts.evidence.items()}
+    evidence = by_evaluator.get(series.evaluator, {})
+    unsupported = [
+        claim
+        for claim in evidence.get("claims", ())
+        if claim.get("checkable", True) and claim.get("support") not in ("supported", None)
+    ]
+    marks = tuple(merge_ranges(_unsupported_ranges(unsupported), len(answer)))
+    return WorstAnswer(
+        at=float(columns.at[at]),
+        metric=series.metric,
+        score=float(series.score[at]),
+        evaluator=series.evaluator,
+        workflow=columns.workflows[int(columns.workflow[at])],
+        model=columns.models[int(columns.model[at])],
+        release=columns.sources[int(columns.source[at])].release,
+        trace_id=texts.trace_id,
+        query=str(body.get("query") or ""),
+        answer=answer,
+        marks=marks,
+        passages=_chunks(body, unsupported),
+        explanation=str(evidence.get("explanations", {}).get(series.metric, "")),
+        repeats=repeats,
+        texts_kept=bool(body) and not body.get("without_texts"),
+        among=among,
+        compared=bool(marks) and series.evaluator not in labelling,
+    )
+
+
+def _unsupported_ranges(claims: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """Return the character ranges of each claim's unsupported words, or of the whole claim if these are unknown."""
+    return [
+        (int(start), int(end))
+        for claim in claims
+        for start, end in claim.get("unsupported") or [(claim["start"], claim["end"])]
+    ]
+
+
+def _chunks(body: Mapping[str, Any], claims: Iterable[Mapping[str, Any]]) -> tuple[RetrievedChunk, ...] | None:
+    held_against = {rank for claim in claims for rank in claim.get("evidence", ())}
+    contexts: Sequence[Mapping[str, Any]] | None = body.get("contexts")
+    if contexts is None:
+        return None
+    return tuple(
+        RetrievedChunk(str(document.get("text") or ""), str(document.get("id") or ""), rank in held_against)
+        for rank, document in enumerate(contexts)
+    )

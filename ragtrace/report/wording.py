@@ -351,18 +351,38 @@ def shorten(text: str, most: int = CHUNK_CHARS) -> str:
     return replace_control_characters(text if len(text) <= most else f"{text[:most]} ...")
 
 
-def answer_pieces(answer: WorstAnswer) -> list[tuple[str, bool]]:
-    """Return the answer in pieces, each with whether it is marked, cut to what fits around the first mark."""
-    text, marks = answer.answer, answer.marks
-    start = max(0, min(marks[0][0] - _ANSWER_CHARS // 3, len(text) - _ANSWER_CHARS)) if marks else 0
-    end = min(len(text), start + _ANSWER_CHARS)
+def merge_ranges(ranges: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """Clip *ranges* to [0, length), sort them and join those that overlap."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted((max(0, start), min(length, end)) for start, end in ranges):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        elif start < end:
+            joined.append((start, end))
+    return joined
+
+
+def marked_pieces(text: str, marks: Sequence[tuple[int, int]], most: int) -> list[tuple[str, bool]]:
+    """Cut *text* to *most* characters around the first mark, and into pieces, each with whether it is marked.
+
+    Args:
+        marks: character ranges, sorted and without overlap (`merge_ranges`).
+    """
+    start = max(0, min(marks[0][0] - most // 3, len(text) - most)) if marks else 0
+    end = min(len(text), start + most)
     pieces, copied = [("... " * (start > 0), False)], start
     for first, last in marks:
         if first < end and last > start:
             pieces += [(text[copied : max(first, start)], False), (text[max(first, start) : min(last, end)], True)]
             copied = min(last, end)
     pieces += [(text[copied:end], False), (" ..." * (end < len(text)), False)]
-    return [(replace_control_characters(piece), marked) for piece, marked in pieces if piece]
+    return [(piece, marked) for piece, marked in pieces if piece]
+
+
+def answer_pieces(answer: WorstAnswer) -> list[tuple[str, bool]]:
+    """Return the answer in pieces, each with whether it is marked, cut to what fits around the first mark."""
+    pieces = marked_pieces(answer.answer, answer.marks, _ANSWER_CHARS)
+    return [(replace_control_characters(piece), marked) for piece, marked in pieces]
 
 
 def meaning_of_marks(report: Report) -> str:

@@ -81,7 +81,16 @@ class Board:
 
     @property
     def state(self) -> str:
-        return self.alerting.state(self.name)
+        return self.state_of()
+
+    def state_of(self, workflow: str | None = None) -> str:
+        """The state of the first alert, for one workflow if it tells them apart: a data problem before all others."""
+        on = [
+            row.state
+            for row in self.alerting.states()
+            if (row.alert, row.workflow, row.on) == (self.name, workflow, True)
+        ]
+        return min(on, key=lambda state: state not in ("no_data", "judge_failing"), default="no_data")
 
     def on(self) -> set[str]:
         """The states for which the gauge says 1."""

@@ -257,7 +257,7 @@ def test_workflows_are_watched_on_their_own() -> None:
         board.score(1.0, workflow="chat")
     assert board.told() == [("spiking", "firing")]
     assert (board.notices[0].workflow, board.notices[0].where) == ("chat", "bot, workflow chat")
-    assert board.alerting.state(board.name, workflow="search") == "ok"
+    assert board.state_of("search") == "ok"
 
 
 def test_groups_are_bounded() -> None:
@@ -381,7 +381,7 @@ def test_without_a_baseline_there_is_no_alarm_and_the_state_says_so() -> None:
     """However bad the scores are: nobody knows what is usual here."""
     board = board_with({})
     board.consistency(*[0.0] * 300)
-    assert board.alerting.state(board.name, workflow="guide") == "no_baseline"
+    assert board.state_of("guide") == "no_baseline"
     assert (board.on(), board.told()) == ({"no_baseline"}, [])
 
 
@@ -411,7 +411,7 @@ def test_each_workflow_has_its_own_baseline() -> None:
         board.consistency(*[0.65, 0.35] * 100, workflow=workflow)
     assert board.told() == [("spiking", "firing")]
     assert [notice.workflow for notice in board.notices] == ["guide"]
-    assert board.alerting.state(board.name, workflow="chat") == "ok"
+    assert board.state_of("chat") == "ok"
 
 
 def test_a_baseline_that_is_learned_later_is_used_from_then_on() -> None:

@@ -28,7 +28,7 @@ from ragtrace.demo.regression import Invention, Release
 from ragtrace.demo.report import Line, marked, plain
 from ragtrace.demo.run import Options, run
 from ragtrace.demo.search import K1, B, Index, tokens
-from ragtrace.report.worst_answers import merge_ranges
+from ragtrace.report.wording import merge_ranges
 from tests.benchmarks.demo_picture import svg
 
 if TYPE_CHECKING:

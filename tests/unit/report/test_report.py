@@ -30,7 +30,7 @@ from ragtrace.report.json_csv import to_csv, to_json
 from ragtrace.report.markdown import render_markdown
 from ragtrace.report.model import EvaluatorCost, Period, Report, divide, parse_period, parse_time
 from ragtrace.report.terminal import render_terminal
-from ragtrace.report.worst_answers import merge_ranges
+from ragtrace.report.wording import merge_ranges
 from ragtrace.testing import FakeJudge
 from tests.support import hostile
 from tests.support.browser import Parsed
