@@ -87,7 +87,7 @@ _NOTHING: Final = 1e-9
 _WHOLE: Final = 1.001
 """A sum that has less than a thousandth too little is there."""
 _RULED_ONLY: Final = 1e-6
-"""Below this share of the weight nothing but the calls of a rule was judged: what is left is rounding."""
+"""Below this share of the weight nothing but the calls of a rule was judged: the rest of the weight is rounding."""
 _PRODUCTS: Final = ("", "y", "f", "yy", "yf", "ff")
 _ROUNDING: Final = 1e-30
 """The fourth power of the products of variances below this is rounding."""

@@ -291,7 +291,7 @@ def test_processes_that_learn_at_the_same_time_share_their_calls(path: str) -> N
 
 
 def test_what_another_process_has_learned_is_taken_over(path: str) -> None:
-    """The first to have seen enough decides; nobody learns another one."""
+    """The first process with enough calls decides; no process learns another baseline."""
     one, other = Learner(calls=5), Learner(calls=5)
     for learner in (one, other):
         learner.open(path, "baseline=")
@@ -302,7 +302,7 @@ def test_what_another_process_has_learned_is_taken_over(path: str) -> None:
     assert known(other) == known(one)
 
 
-def test_a_process_that_was_killed_while_it_wrote_holds_up_nobody(path: str) -> None:
+def test_a_process_killed_while_it_wrote_blocks_no_other(path: str) -> None:
     """What it left is cleared away."""
     for name in (f"{path}.new", f"{path}.lock"):
         Path(name).write_text("half")
@@ -388,7 +388,7 @@ def test_the_number_of_baselines_is_bounded(caplog: pytest.LogCaptureFixture) ->
     assert len([record for record in caplog.records if "unique to a call" in record.getMessage()]) == 1
 
 
-def test_a_disk_that_hangs_holds_up_nobody(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_hangs_blocks_no_caller(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Learning goes on in memory of a bounded size, and a flush comes back in time."""
     learner = Learner(calls=50)
     learner.open(path, "baseline=")

@@ -97,7 +97,7 @@ def pids(environ: dict[str, str]) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether it runs; one that has ended and that nobody asked about does not."""
+    """Whether it runs; a process that has ended and was not waited for does not."""
     found = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, encoding="utf-8", check=False)
     return bool(found.stdout.strip()) and not found.stdout.startswith("Z")
 
@@ -108,17 +108,17 @@ def test_without_any_backend_the_demo_runs_and_says_what_is_missing(docs: Path, 
         command(docs, "--json"), env=environ, capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=False
     )
     assert done.returncode == OK, done.stderr
-    told = json.loads(done.stdout)
-    assert told["questions"] == 8
-    problems = {each["name"]: each["problem"] for each in told["backends"]}
-    assert [each["url"] for each in told["backends"]] == [None, None, None]
+    printed = json.loads(done.stdout)
+    assert printed["questions"] == 8
+    problems = {each["name"]: each["problem"] for each in printed["backends"]}
+    assert [each["url"] for each in printed["backends"]] == [None, None, None]
     assert "pip install arize-phoenix" in problems["Phoenix"]
     assert "apt-get install prometheus" in problems["Prometheus"]
     assert "apt-get install prometheus-alertmanager" in problems["Alertmanager"]
     assert list(Path(environ["TMPDIR"]).iterdir()) == []
 
 
-def test_a_server_that_does_not_start_is_told_with_its_log(docs: Path, environ: dict[str, str]) -> None:
+def test_a_server_that_does_not_start_is_reported_with_its_log(docs: Path, environ: dict[str, str]) -> None:
     """The demo runs all the same, and the log is there to be read."""
     install(environ, ALERTMANAGER, BROKEN)
     done = subprocess.run(
@@ -160,7 +160,7 @@ def test_ctrl_c_while_servers_start_leaves_nothing(docs: Path, environ: dict[str
 
 
 def test_a_demo_that_cannot_run_stops_the_servers(tmp_path: Path, environ: dict[str, str]) -> None:
-    """An error of the demo itself is told, with the servers stopped."""
+    """An error of the demo itself is printed, and the servers are stopped."""
     install(environ, ALERTMANAGER, STAND_IN.replace("STATUS", "200"))
     done = subprocess.run(
         command(tmp_path / "nowhere"), env=environ, capture_output=True, encoding="utf-8", timeout=TIMEOUT, check=False
@@ -171,7 +171,7 @@ def test_a_demo_that_cannot_run_stops_the_servers(tmp_path: Path, environ: dict[
     assert not any(map(alive, pids(environ)))
 
 
-def test_a_server_that_ends_while_we_stay_is_told_of(docs: Path, environ: dict[str, str]) -> None:
+def test_a_server_that_ends_later_is_reported(docs: Path, environ: dict[str, str]) -> None:
     """With its log; without any server left there is nothing to stay for."""
     install(environ, ALERTMANAGER, STAND_IN.replace("STATUS", "200"))
     with started(docs, environ) as process:
@@ -184,7 +184,7 @@ def test_a_server_that_ends_while_we_stay_is_told_of(docs: Path, environ: dict[s
 
 
 def test_the_report_compares_the_release_with_what_was_before(docs: Path, tmp_path: Path) -> None:
-    """`--report` writes one page, from a history that nobody needs to name."""
+    """`--report` writes one page, from a history without a name of its own."""
     page = tmp_path / "report.html"
     assert main(["demo", "--docs", str(docs), "--questions", "12", "--json", "--report", str(page)]) == OK
     text = page.read_text(encoding="utf-8")
@@ -201,7 +201,7 @@ def test_the_store_is_kept(docs: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert "extractive-simulated" in capsys.readouterr().out
 
 
-def test_a_report_without_a_folder_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_without_a_folder_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything has run."""
     assert main(["demo", "--report", str(tmp_path / "no" / "report.html")]) == FAILURE
     assert "there is no folder" in capsys.readouterr().err

@@ -73,7 +73,7 @@ def test_soon_after_a_bad_call_others_are_expected() -> None:
 
 
 def test_what_is_usual_after_a_bad_call_is_known_after_a_reset() -> None:
-    """Only the evidence is forgotten: another spike in traffic whose bad calls are scattered is told as soon."""
+    """Only the evidence is reset: a later spike among scattered bad calls raises an alarm as soon."""
     fresh, experienced = Detector(0.05, ASKED), Detector(0.05, ASKED)
     for number in range(2_000):
         experienced.add(float(number % 25 == 0))
@@ -166,7 +166,7 @@ def test_bursts_of_bad_calls_with_good_ones_between_are_learned(length: int) -> 
 
 
 @pytest.mark.parametrize("bound", [0.02, 0.05, 0.3])
-def test_a_run_without_an_end_is_told(bound: float) -> None:
+def test_a_run_without_an_end_raises_an_alarm(bound: float) -> None:
     """Every call is bad, from the first one or after many that were not."""
     for good in (0, 1_000):
         detector, calls = Detector(bound, ASKED), 1
@@ -270,7 +270,7 @@ def test_suspicious_sampling_rules_and_budgets_raise_no_false_alarms() -> None:
 def test_a_learned_baselines_error_is_in_the_false_alarm_rate() -> None:
     """On synthetic scores, 500 calls each: the mean run is as asked for, cut off at three times that.
 
-    Five times as many bad answers are told within 300 calls.
+    Five times as many bad answers raise an alarm within 300 calls.
     """
     rng = np.random.default_rng(SEED)
     good, poor = 1.0 - rng.beta(3.0, 0.8, 4_000), 1.0 - rng.beta(2.0, 2.0, 4_000)

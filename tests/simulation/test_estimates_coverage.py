@@ -88,7 +88,7 @@ def test_intervals_cover_the_rate_behind_the_traffic(cells: list[Cell], method: 
 @pytest.mark.parametrize("method", ["weighted", "tuned"])
 @pytest.mark.parametrize("cells", [ALIKE, SUSPICIOUS, SMOOTH, GRADED, HIDDEN], ids=NAMES)
 def test_intervals_are_not_much_wider_than_the_oracles(cells: list[Cell], method: Method) -> None:
-    """At most 1.5 times the normal interval of somebody who knows the true standard deviation."""
+    """At most 1.5 times the normal interval from the true standard deviation."""
     for cell in cells:
         assert tried(simulated(cell), method).relative <= 1.5, cell
 

@@ -74,7 +74,7 @@ class Board:
         evaluation = Evaluation("judge", "1", "llm_judge", {"faithfulness": Score(value)}, probability=probability)
         self.alerting(call_of(), [evaluation], decision)
 
-    def told(self) -> list[tuple[str, str]]:
+    def notified(self) -> list[tuple[str, str]]:
         """Problem and status of every notice so far."""
         assert self.alerting.flush(10)
         return [(notice.problem, notice.status) for notice in self.notices]
@@ -129,7 +129,7 @@ def notice(**changes: Any) -> Notice:
 
 
 class Notified:
-    """A notifier that does what it is told, and keeps what it got."""
+    """Notifier that runs a script at each attempt, and keeps the notices that it got."""
 
     name = "scripted"
 

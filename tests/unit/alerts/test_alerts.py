@@ -1,4 +1,4 @@
-"""Alerts: what a user may say, and the states, with what is told of them."""
+"""Alerts: the arguments of a user, the states, and the notices that are sent."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_unknown_metric_is_named() -> None:
 
 
 def test_two_alerts_of_one_name_are_one_too_many() -> None:
-    """They could not be told apart; a name makes a difference."""
+    """Their notices could not be distinguished; a name makes a difference."""
     with pytest.raises(
         SettingsError, match=r"two alerts are called 'hallucination above 0.1'; give one of them a name="
     ):
@@ -110,10 +110,10 @@ def test_before_the_first_call_there_is_no_data_and_nothing_to_tell() -> None:
     """A process that has just started does not know, and misses nothing."""
     board = Board()
     board.alerting.tick()
-    assert (board.state, board.told()) == ("no_data", [])
+    assert (board.state, board.notified()) == ("no_data", [])
 
 
-def test_a_spike_is_told_once_and_so_is_its_end() -> None:
+def test_a_spike_is_notified_once_and_so_is_its_end() -> None:
     """ok, spiking, recovering, ok; the calls in between change nothing."""
     board = Board()
     board.score(*CALM)
@@ -125,24 +125,24 @@ def test_a_spike_is_told_once_and_so_is_its_end() -> None:
     board.score(*CALM)
     states.append(board.state)
     assert states == ["ok", "spiking", "recovering", "ok"]
-    assert board.told() == [("spiking", "firing"), ("spiking", "resolved")]
+    assert board.notified() == [("spiking", "firing"), ("spiking", "resolved")]
 
 
 def test_a_relapse_is_the_same_spike() -> None:
-    """Recovering, then bad again: nobody is told twice."""
+    """Recovering, then bad again: there is no second notice."""
     board = Board()
     board.score(*CALM, *SPIKE, *CALM[:50])
     assert board.state == "recovering"
     board.score(*SPIKE)
     assert board.state == "spiking"
-    assert board.told() == [("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing")]
 
 
-def test_a_new_spike_is_told_again() -> None:
+def test_a_new_spike_is_notified_again() -> None:
     """With another id, but the key of the first: receivers join them."""
     board = Board()
     board.score(*CALM, *SPIKE, *CALM, *CALM, *SPIKE)
-    assert board.told() == [("spiking", "firing"), ("spiking", "resolved"), ("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing"), ("spiking", "resolved"), ("spiking", "firing")]
     assert len({each.id for each in board.notices}) == 3
     assert len({each.key for each in board.notices}) == 1
 
@@ -175,13 +175,13 @@ def test_no_calls_are_no_data() -> None:
     board.clock.advance(2.0)
     board.alerting.tick()
     board.alerting.tick()
-    assert (board.state, board.on(), board.told()) == ("no_data", {"no_data"}, [("no_data", "firing")])
+    assert (board.state, board.on(), board.notified()) == ("no_data", {"no_data"}, [("no_data", "firing")])
     board.score(0.0)
-    assert (board.state, board.told()) == ("ok", [("no_data", "firing"), ("no_data", "resolved")])
+    assert (board.state, board.notified()) == ("ok", [("no_data", "firing"), ("no_data", "resolved")])
 
 
 def test_no_data_does_not_end_a_spike() -> None:
-    """It is told beside it; the gauge goes on to show the spike; after it, the spike is where it was."""
+    """It has a notice of its own; the gauge goes on to show the spike, which is unchanged afterwards."""
     board = Board(above=0.05, window=60.0)
     board.score(*CALM, *SPIKE)
     board.clock.advance(61.0)
@@ -189,11 +189,11 @@ def test_no_data_does_not_end_a_spike() -> None:
     assert (board.state, board.on()) == ("no_data", {"no_data", "spiking"})
     board.score(1.0)
     assert board.state == "spiking"
-    assert board.told() == [("spiking", "firing"), ("no_data", "firing"), ("no_data", "resolved")]
+    assert board.notified() == [("spiking", "firing"), ("no_data", "firing"), ("no_data", "resolved")]
 
 
 def test_a_judge_that_fails_is_not_ok() -> None:
-    """Nor is it a lack of data; when it works again, that is told."""
+    """Nor is it a lack of data; when the evaluator works again, there is a notice."""
     board = Board()
     board.score(*CALM)
     board.fail(4)
@@ -202,7 +202,7 @@ def test_a_judge_that_fails_is_not_ok() -> None:
     assert (board.state, board.on()) == ("judge_failing", {"judge_failing"})
     board.score(0.0)
     assert board.state == "ok"
-    assert board.told() == [("judge_failing", "firing"), ("judge_failing", "resolved")]
+    assert board.notified() == [("judge_failing", "firing"), ("judge_failing", "resolved")]
 
 
 def test_a_judge_that_fails_more_often_than_not_is_failing() -> None:
@@ -223,7 +223,7 @@ def test_a_failing_judge_does_not_end_a_spike() -> None:
     board.clock.advance(120.0)
     board.alerting.tick()
     assert board.on() == {"no_data", "spiking"}
-    assert ("spiking", "resolved") not in board.told()
+    assert ("spiking", "resolved") not in board.notified()
 
 
 def test_calls_to_which_the_metric_does_not_apply_are_no_failures() -> None:
@@ -236,14 +236,14 @@ def test_calls_to_which_the_metric_does_not_apply_are_no_failures() -> None:
     assert board.state == "no_data"
 
 
-def test_what_goes_on_is_told_again_after_a_while() -> None:
-    """With how often it was told before, and an estimate of all since its beginning."""
+def test_an_ongoing_problem_is_notified_again_after_a_while() -> None:
+    """The notice holds the number of earlier notices, and an estimate over all calls since the problem began."""
     board = Board(above=0.05, repeat_every=600.0, window=7200.0)
     board.score(*CALM, *SPIKE)
     board.clock.advance(601.0)
     board.alerting.tick()
     board.alerting.tick()
-    assert board.told() == [("spiking", "firing")] * 2
+    assert board.notified() == [("spiking", "firing")] * 2
     first, again = board.notices
     assert (first.repeat, again.repeat, again.since) == (0, 1, first.since)
     assert "(still)" in again.title
@@ -255,7 +255,7 @@ def test_workflows_are_watched_on_their_own() -> None:
     for _ in range(50):
         board.score(0.0, workflow="search")
         board.score(1.0, workflow="chat")
-    assert board.told() == [("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing")]
     assert (board.notices[0].workflow, board.notices[0].where) == ("chat", "bot, workflow chat")
     assert board.state_of("search") == "ok"
 
@@ -291,7 +291,7 @@ def test_nothing_is_left_in_a_forked_child() -> None:
     board.alerting.reset()
     assert (board.state, board.on()) == ("no_data", {"no_data"})
     board.score(*SPIKE)
-    assert board.told() == [("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing")]
 
 
 def test_an_observer_takes_what_it_is_given() -> None:
@@ -303,7 +303,7 @@ def test_an_observer_takes_what_it_is_given() -> None:
     assert board.state == "no_data"
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- notices ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_notice_names_what_one_has_to_know() -> None:
@@ -311,38 +311,38 @@ def test_a_notice_names_what_one_has_to_know() -> None:
     board = Board(above=0.05, per="workflow")
     chance = Random(4)
     board.score(*CALM, 1.0, 0.5, *(float(chance.random() < 0.5) for _ in range(60)))
-    assert board.told() == [("spiking", "firing")]
-    [told] = board.notices
-    assert (told.metric, told.bound, told.workflow, told.service) == (METRIC, 0.05, "guide", "bot")
-    assert told.estimate is not None
-    assert told.estimate.low is not None
-    assert told.estimate.value is not None
-    assert told.estimate.high is not None
-    assert 0.05 < told.estimate.low < told.estimate.value < told.estimate.high <= 1
-    assert abs(told.since - (1e9 + 1_101)) < 30
-    assert told.since < told.at
-    assert [example.score for example in told.worst] == sorted((e.score for e in told.worst), reverse=True)
-    assert told.worst[0].unsupported == ("Paris is on Mars.",)
-    assert told.worst[0].question.startswith("where? ")
-    assert (len(told.worst), told.trace_id, told.before) == (3, told.worst[0].trace_id, 0.0)
+    assert board.notified() == [("spiking", "firing")]
+    [sent] = board.notices
+    assert (sent.metric, sent.bound, sent.workflow, sent.service) == (METRIC, 0.05, "guide", "bot")
+    assert sent.estimate is not None
+    assert sent.estimate.low is not None
+    assert sent.estimate.value is not None
+    assert sent.estimate.high is not None
+    assert 0.05 < sent.estimate.low < sent.estimate.value < sent.estimate.high <= 1
+    assert abs(sent.since - (1e9 + 1_101)) < 30
+    assert sent.since < sent.at
+    assert [example.score for example in sent.worst] == sorted((e.score for e in sent.worst), reverse=True)
+    assert sent.worst[0].unsupported == ("Paris is on Mars.",)
+    assert sent.worst[0].question.startswith("where? ")
+    assert (len(sent.worst), sent.trace_id, sent.before) == (3, sent.worst[0].trace_id, 0.0)
     for part in (
         "share of the screen's verdicts: 0.000 before, now 0.5",
         "95 % interval",
         "workflow guide",
-        f"https://ui.example/t/{told.trace_id}",
+        f"https://ui.example/t/{sent.trace_id}",
         "without support: “Paris is on Mars.”",
-        f"asked: “{told.worst[0].question}”",
+        f"asked: “{sent.worst[0].question}”",
         "next: open the calls below",
         "10,000 scored calls",
     ):
-        assert part in told.text
+        assert part in sent.text
 
 
 def test_a_notice_names_release_and_host() -> None:
-    """So that whoever is paged sees at once whether a release came before it."""
+    """A person who is paged sees at once whether a release came before it."""
     board = Board(release="1.4.0")
     board.score(*SPIKE)
-    assert board.told() == [("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing")]
     assert f", release 1.4.0, host {socket.gethostname()}" in board.notices[0].text
 
 
@@ -351,7 +351,7 @@ def test_texts_of_calls_are_bounded_and_printable() -> None:
     board = Board()
     board.score(1.0, query="\x1b[2J\n" + "w" * 1_000_000)
     board.score(*SPIKE)
-    assert board.told() == [("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing")]
     example = next(each for each in board.notices[0].worst if "w" in each.question[:10])
     assert len(example.question) < 250
     assert example.question.isprintable()
@@ -378,30 +378,30 @@ def board_with(baselines: dict[str, Distribution], **settings: Any) -> Board:
 
 
 def test_without_a_baseline_there_is_no_alarm_and_the_state_says_so() -> None:
-    """However bad the scores are: nobody knows what is usual here."""
+    """However bad the scores are: the usual scores of this workflow are unknown."""
     board = board_with({})
     board.consistency(*[0.0] * 300)
     assert board.state_of("guide") == "no_baseline"
-    assert (board.on(), board.told()) == ({"no_baseline"}, [])
+    assert (board.on(), board.notified()) == ({"no_baseline"}, [])
 
 
-def test_a_fall_below_the_baseline_is_told() -> None:
+def test_a_fall_below_the_baseline_is_notified() -> None:
     """From which level, of which release's calls, to which; and its end."""
     board = board_with({"guide": usual()})
     board.consistency(*[0.95, 0.65] * 200)
-    assert (board.on(), board.told()) == ({"ok"}, [])
+    assert (board.on(), board.notified()) == ({"ok"}, [])
     board.consistency(*[0.75, 0.45] * 100)
-    assert board.told() == [("spiking", "firing")]
-    [told] = board.notices
-    assert told.title == "consistency is below its baseline in bot, workflow guide"
-    assert told.bound == pytest.approx(0.797, abs=0.002)
+    assert board.notified() == [("spiking", "firing")]
+    [sent] = board.notices
+    assert sent.title == "consistency is below its baseline in bot, workflow guide"
+    assert sent.bound == pytest.approx(0.797, abs=0.002)
     for part in (
         "mean score by the screen: 0.800 before, now 0.6",
         "baseline: 500 calls of release 1.3.0, until 1998-07-09T16:00:00+00:00; alarm below 0.798",
     ):
-        assert part in told.text
+        assert part in sent.text
     board.consistency(*[0.95, 0.65] * 200)
-    assert board.told()[-1] == ("spiking", "resolved")
+    assert board.notified()[-1] == ("spiking", "resolved")
 
 
 def test_each_workflow_has_its_own_baseline() -> None:
@@ -409,7 +409,7 @@ def test_each_workflow_has_its_own_baseline() -> None:
     board = board_with({"guide": usual(), "chat": usual(0.5)})
     for workflow in ("guide", "chat"):
         board.consistency(*[0.65, 0.35] * 100, workflow=workflow)
-    assert board.told() == [("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing")]
     assert [notice.workflow for notice in board.notices] == ["guide"]
     assert board.state_of("chat") == "ok"
 
@@ -421,16 +421,16 @@ def test_a_baseline_that_is_learned_later_is_used_from_then_on() -> None:
     board.consistency(*[0.2] * 100)
     known["guide"] = usual()
     board.consistency(*[0.95, 0.65] * 50)
-    assert (board.on(), board.told()) == ({"ok"}, [])
+    assert (board.on(), board.notified()) == ({"ok"}, [])
     board.consistency(*[0.2] * 100)
-    assert board.told() == [("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing")]
 
 
 def test_a_baseline_without_any_bad_call_does_not_forbid_one() -> None:
     """All scores were 1; a few lower ones among many are no alarm."""
     board = board_with({"guide": Distribution.of([1.0] * 500)})
     board.consistency(*([1.0] * 499 + [0.5]) * 2)
-    assert (board.on(), board.told()) == ({"ok"}, [])
+    assert (board.on(), board.notified()) == ({"ok"}, [])
 
 
 # --- one page an event -----------------------------------------------------------------------------------------------
@@ -447,7 +447,7 @@ def both(**settings: Any) -> tuple[Board, list[Notice]]:
 
 
 def test_alerts_of_one_event_are_one_page(caplog: pytest.LogCaptureFixture) -> None:
-    """The second goes to the log alone, and says which alert was told."""
+    """The second goes to the log alone, and names the alert that was sent."""
     board, notices = both()
     with caplog.at_level(logging.INFO, "ragtrace.alerts"):
         for value in (0.0,) * 50 + (1.0,) * 100:
@@ -461,7 +461,7 @@ def test_alerts_of_one_event_are_one_page(caplog: pytest.LogCaptureFixture) -> N
     assert "part of the event that the alert 'fall' has reported" in caplog.text
 
 
-def test_what_goes_on_after_the_alert_that_told_of_it_is_told() -> None:
+def test_a_spike_that_outlasts_the_alert_that_was_sent_for_its_event_is_notified() -> None:
     """The end of the first spike must not hide the second."""
     board, notices = both()
     for value in (1.0,) * 100:
@@ -476,8 +476,8 @@ def test_what_goes_on_after_the_alert_that_told_of_it_is_told() -> None:
     ]
 
 
-def test_another_receiver_is_told_of_the_same_event() -> None:
-    """Grouping is for those that were told already."""
+def test_another_receiver_is_notified_of_the_same_event() -> None:
+    """Grouping holds for receivers that already have a notice of the event."""
     others: list[Notice] = []
     board, notices = both()
     board = Board(
@@ -495,14 +495,14 @@ def test_a_question_that_is_asked_again_and_again_counts_once_a_batch() -> None:
     for number in range(60):
         board.score(*[1.0] * 3, query=f"Where   is it? {number}")
         board.score(*[0.0] * 7)
-    assert board.told() == []
+    assert board.notified() == []
 
 
 def test_the_end_of_a_spike_has_the_mean_that_ended_it() -> None:
     """Over the calls that are judged by; no examples."""
     board = Board()
     board.score(*CALM, *SPIKE, *CALM, *CALM)
-    assert board.told()[-1] == ("spiking", "resolved")
+    assert board.notified()[-1] == ("spiking", "resolved")
     end = board.notices[-1]
     assert end.estimate is not None
     assert end.estimate.value is not None
@@ -514,16 +514,16 @@ def test_words_stay_where_content_is_not_captured() -> None:
     """The trace is named all the same."""
     board = Board(capture_content="NO_CONTENT")
     board.score(*SPIKE)
-    assert board.told() == [("spiking", "firing")]
+    assert board.notified() == [("spiking", "firing")]
     assert {example.unsupported for example in board.notices[0].worst} == {()}
     assert board.notices[0].worst[0].trace_id
 
 
 def test_a_notice_is_plain_data() -> None:
     """All fields by name, times in seconds and as ISO 8601, and the text."""
-    told = notice().as_dict()
-    assert (told["version"], told["at_iso"], told["since"]) == (2, "2001-09-09T01:48:20+00:00", 1_000_000_000.0)
-    assert told["worst"] == (
+    sent = notice().as_dict()
+    assert (sent["version"], sent["at_iso"], sent["since"]) == (2, "2001-09-09T01:48:20+00:00", 1_000_000_000.0)
+    assert sent["worst"] == (
         {
             "trace_id": "0af7651916cd43dd8448eb211c80319c",
             "score": 1.0,

@@ -77,7 +77,7 @@ def test_a_webhook_that_fails_is_tried_again(outbox: Make) -> None:
 def test_a_refusal_for_good_is_counted_and_logged_once(
     outbox: Make, caplog: pytest.LogCaptureFixture, status: int, headers: dict[str, str]
 ) -> None:
-    """There is no use in repeating it, no redirect takes a signed notice to somebody else, the path stays secret."""
+    """It is not repeated, no redirect takes a signed notice to another host, and the path stays secret."""
     with Hook((status, headers), (status, headers)) as hook, caplog.at_level(logging.WARNING, "ragtrace"):
         box = outbox(Webhook(hook.url + "/secret"))
         box.offer(notice())
@@ -127,7 +127,7 @@ def test_a_secret_that_is_cut_off_is_said_at_once() -> None:
 
 
 def test_slack_gets_text_and_a_block(outbox: Make) -> None:
-    """An answer's words can notify nobody: Slack's control characters are escaped."""
+    """The words of an answer cannot notify a channel: Slack's control characters are escaped."""
     with Hook() as hook:
         box = outbox(Slack(hook.url + "/services/T/B/x"))
         box.offer(notice())
@@ -178,7 +178,7 @@ def test_labels_of_alertmanager_are_checked() -> None:
 def test_a_function_is_called_with_the_notice(outbox: Make) -> None:
     """On a thread of its own."""
     got: list[tuple[str, str]] = []
-    box = outbox(FunctionNotifier(lambda told: got.append((told.id, threading.current_thread().name))))
+    box = outbox(FunctionNotifier(lambda sent: got.append((sent.id, threading.current_thread().name))))
     box.offer(notice())
     assert box.flush(WAIT_S)
     assert got == [("n1", "ragtrace-notify")]
@@ -188,9 +188,9 @@ def test_an_async_function_is_awaited(outbox: Make) -> None:
     """On an event loop of its own."""
     got: list[str] = []
 
-    async def page(told: Notice) -> None:
+    async def page(sent: Notice) -> None:
         await asyncio.sleep(0)
-        got.append(told.id)
+        got.append(sent.id)
 
     box = outbox(FunctionNotifier(page))
     box.offer(notice())
@@ -198,15 +198,15 @@ def test_an_async_function_is_awaited(outbox: Make) -> None:
     assert got == ["n1"]
 
 
-def raises(told: Notice) -> None:
+def raises(sent: Notice) -> None:
     raise LookupError("no such channel")
 
 
-async def raises_later(told: Notice) -> None:
+async def raises_later(sent: Notice) -> None:
     raise LookupError("no such channel")
 
 
-def leaves(told: Notice) -> None:
+def leaves(sent: Notice) -> None:
     raise SystemExit(3)
 
 
@@ -214,7 +214,7 @@ def leaves(told: Notice) -> None:
 def test_a_function_that_fails_is_counted_and_called_again_next_time(
     outbox: Make, function: Callable[[Notice], object]
 ) -> None:
-    """It is not repeated for the same notice, as nobody knows what it had done."""
+    """It is not called again with the same notice, as its effects so far are unknown."""
     box = outbox(FunctionNotifier(function))
     box.offer(notice())
     box.offer(notice())
@@ -226,7 +226,7 @@ def test_a_function_that_hangs_is_left_alone(outbox: Make) -> None:
     """Its thread cannot be stopped; after three it is not called any more, until one of them comes back."""
     gate, called = threading.Event(), 0
 
-    def hang(told: Notice) -> None:
+    def hang(sent: Notice) -> None:
         nonlocal called
         called += 1
         gate.wait(WAIT_S)
@@ -243,7 +243,7 @@ def test_an_async_function_that_hangs_is_cancelled(outbox: Make) -> None:
     """Unlike a plain one it can be."""
     ended = threading.Event()
 
-    async def hang(told: Notice) -> None:
+    async def hang(sent: Notice) -> None:
         try:
             await asyncio.Event().wait()
         finally:
@@ -292,4 +292,4 @@ def test_a_notifier_of_ones_own_is_taken_as_it_is(outbox: Make) -> None:
     box = outbox(notified)
     box.offer(notice())
     assert box.flush(WAIT_S)
-    assert [told.id for told in notified.got] == ["n1"]
+    assert [sent.id for sent in notified.got] == ["n1"]

@@ -1,4 +1,4 @@
-"""Alerts in a configured ragtrace: from real calls to whoever is told."""
+"""Alerts in a configured ragtrace: from real calls to the receivers of notices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FINE = [GOOD] * 100
 STOPPED = JudgeError("unavailable", retryable=False)
 
 
-class Told:
+class Receiver:
     """A function to notify: keeps what it got."""
 
     def __init__(self) -> None:
@@ -40,14 +40,14 @@ class Told:
         return [(notice.problem, notice.status) for notice in self.notices]
 
     def wait_for(self, problem: str) -> bool:
-        """Until somebody is told of *problem*."""
+        """Wait until a notice about *problem* has arrived; return whether one did."""
         with self.changed:
             return self.changed.wait_for(lambda: (problem, "firing") in self.events, WAIT_S)
 
 
-def run(script: Sequence[Judgement | BaseException], told: Any, **settings: Any) -> Captured:
+def run(script: Sequence[Judgement | BaseException], receiver: Any, **settings: Any) -> Captured:
     """As many calls as the screen's *script* has items, all of them scored."""
-    alert = ragtrace.Alert("hallucination", above=0.05, notify=told, **settings)
+    alert = ragtrace.Alert("hallucination", above=0.05, notify=receiver, **settings)
     captured = watch(service="bot", screen=FakeJudge(*script, name="screen"), alerts=[alert], metrics=["hallucination"])
     ask_all(len(script))
     return captured
@@ -68,11 +68,11 @@ def gauge(captured: Captured) -> set[str]:
     }
 
 
-def test_a_spike_and_its_end_are_told_once_each() -> None:
+def test_a_spike_and_its_end_are_notified_once_each() -> None:
     """With the screen alone; the gauge, the event and the log follow."""
-    told = Told()
-    captured = run([*FINE, *BAD, *FINE, *FINE], told)
-    assert told.events == [("spiking", "firing"), ("spiking", "resolved")]
+    receiver = Receiver()
+    captured = run([*FINE, *BAD, *FINE, *FINE], receiver)
+    assert receiver.events == [("spiking", "firing"), ("spiking", "resolved")]
     events = [event.log_record for event in captured.events if event.log_record.event_name == "ragtrace.alert"]
     assert [(event.attributes or {})["ragtrace.alert.status"] for event in events] == ["firing", "resolved"]
     assert gauge(captured) == {"ok"}
@@ -80,9 +80,9 @@ def test_a_spike_and_its_end_are_told_once_each() -> None:
 
 def test_the_notice_names_real_traces_and_words() -> None:
     """The worst trace is a span that was exported, and the words stand in its answer."""
-    told = Told()
-    captured = run([*FINE, *BAD], told)
-    [spike] = told.notices
+    receiver = Receiver()
+    captured = run([*FINE, *BAD], receiver)
+    [spike] = receiver.notices
     roots = {f"{span.context.trace_id:032x}" for span in captured.roots() if span.context}
     assert {example.trace_id for example in spike.worst} <= roots
     assert len(spike.worst) == 3
@@ -96,10 +96,10 @@ PARAPHRASE = "You get your money back within a month."
 @pytest.mark.parametrize("extractive", [False, True])
 def test_a_notice_says_only_of_a_labelled_statement_that_it_has_no_support(extractive: bool) -> None:
     """Of a paraphrase, whose words were compared, it says that they are not in the chunks."""
-    told = Told()
+    receiver = Receiver()
     watch(
         screen=ragtrace.EmbeddedJudge(extractive=extractive),
-        alerts=[ragtrace.Alert("consistency", below=0.9, notify=told)],
+        alerts=[ragtrace.Alert("consistency", below=0.9, notify=receiver)],
     )
 
     @ragtrace.generate(contexts="docs")
@@ -109,53 +109,53 @@ def test_a_notice_says_only_of_a_labelled_statement_that_it_has_no_support(extra
     for number in range(120):
         answer(f"How long do refunds take, {number}?", ["Refunds take thirty days from delivery."])
     assert ragtrace.flush()
-    example = told.notices[0].worst[0]
+    example = receiver.notices[0].worst[0]
     expected = ((PARAPHRASE,), ()) if extractive else ((), (PARAPHRASE,))
     assert (example.unsupported, example.not_in_chunks) == expected
-    assert (f"without support: “{PARAPHRASE}”" in told.notices[0].text) is extractive
-    assert (f"with words not in the chunks: “{PARAPHRASE}”" in told.notices[0].text) is not extractive
+    assert (f"without support: “{PARAPHRASE}”" in receiver.notices[0].text) is extractive
+    assert (f"with words not in the chunks: “{PARAPHRASE}”" in receiver.notices[0].text) is not extractive
 
 
 def test_words_are_not_sent_where_content_is_not_captured() -> None:
     """What stays off the spans stays out of messages."""
-    told = Told()
-    alert = ragtrace.Alert("hallucination", above=0.05, notify=told)
+    receiver = Receiver()
+    alert = ragtrace.Alert("hallucination", above=0.05, notify=receiver)
     watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert], capture_content="NO_CONTENT")
     ask_all(60)
-    assert [example.unsupported for example in told.notices[0].worst] == [()] * 3
+    assert [example.unsupported for example in receiver.notices[0].worst] == [()] * 3
 
 
 def test_a_notice_shows_what_redaction_leaves_and_links_to_the_trace() -> None:
     """Its texts are those of the spans; the link is made of `trace_url`."""
-    told = Told()
+    receiver = Receiver()
     watch(
         screen=FakeJudge(HALF, name="screen"),
-        alerts=[ragtrace.Alert("hallucination", above=0.05, notify=told)],
+        alerts=[ragtrace.Alert("hallucination", above=0.05, notify=receiver)],
         redact=ragtrace.Redact(patterns=["where"]),
         trace_url="https://ui.example/{trace_id}",
     )
     ask_all(60)
-    [example, *_] = told.notices[0].worst
+    [example, *_] = receiver.notices[0].worst
     assert example.question.startswith("[")
-    assert "where?" not in told.notices[0].text
+    assert "where?" not in receiver.notices[0].text
     assert example.url == f"https://ui.example/{example.trace_id}"
 
 
 def test_the_baseline_that_is_being_learned_is_the_one_compared_with() -> None:
-    """No alarm while it is learned, whatever the scores; then a fall below what was learned is told."""
-    told = Told()
+    """No alarm while it is learned, whatever the scores; then a fall below the learned mean is notified."""
+    receiver = Receiver()
     good, fair, poor = (Judgement(claims=HALF.claims, answer_label="answered", consistency=c) for c in (0.9, 0.7, 0.3))
     captured = watch(
         service="bot",
         screen=FakeJudge(*[good, fair] * 20, *[poor] * 60, name="screen"),
-        alerts=[ragtrace.Alert("consistency", below="baseline", notify=told)],
+        alerts=[ragtrace.Alert("consistency", below="baseline", notify=receiver)],
         baseline_calls=40,
     )
     ask_all(30)
-    assert (gauge(captured), told.events) == ({"no_baseline"}, [])
+    assert (gauge(captured), receiver.events) == ({"no_baseline"}, [])
     ask_all(70, 30)
-    assert told.events == [("spiking", "firing")]
-    assert "0.800 before, now 0.3" in told.notices[0].text
+    assert receiver.events == [("spiking", "firing")]
+    assert "0.800 before, now 0.3" in receiver.notices[0].text
 
 
 def test_doctor_says_that_there_is_no_baseline_yet() -> None:
@@ -168,38 +168,38 @@ def test_doctor_says_that_there_is_no_baseline_yet() -> None:
 
 def test_answers_without_any_context_can_be_watched() -> None:
     """The plainest sign of a broken retriever."""
-    told = Told()
-    watch(alerts=[ragtrace.Alert("answered_without_context", above=0.05, notify=told)])
+    receiver = Receiver()
+    watch(alerts=[ragtrace.Alert("answered_without_context", above=0.05, notify=receiver)])
     for number in range(60):
         with ragtrace.call(f"where? {number}") as call:
             call.retrieved([])
             call.answered("It is on Mars, next to the big crater.")
     assert ragtrace.flush(WAIT_S)
-    assert told.events == [("spiking", "firing")]
-    assert "share of the screen's verdicts: now 1.000" in told.notices[0].text
+    assert receiver.events == [("spiking", "firing")]
+    assert "share of the screen's verdicts: now 1.000" in receiver.notices[0].text
 
 
 def test_a_judge_that_stops_is_judge_failing_and_not_ok() -> None:
-    """It is told, the gauge says it, and a spike that was on stays on."""
-    told = Told()
-    captured = run([*FINE, *BAD, *[STOPPED] * 30], told)
-    assert told.events == [("spiking", "firing"), ("judge_failing", "firing")]
+    """It is notified and in the gauge, and a spike that was on stays on."""
+    receiver = Receiver()
+    captured = run([*FINE, *BAD, *[STOPPED] * 30], receiver)
+    assert receiver.events == [("spiking", "firing"), ("judge_failing", "firing")]
     assert gauge(captured) == {"judge_failing", "spiking"}
 
 
 def test_no_calls_are_no_data_and_end_no_spike() -> None:
-    """Told by the clock, without a call that would bring it about."""
-    told = Told()
-    captured = run([*FINE, *BAD], told, window=1.0)
-    assert told.wait_for("no_data")
-    assert told.events == [("spiking", "firing"), ("no_data", "firing")]
+    """The clock alone causes the notice, without a further call."""
+    receiver = Receiver()
+    captured = run([*FINE, *BAD], receiver, window=1.0)
+    assert receiver.wait_for("no_data")
+    assert receiver.events == [("spiking", "firing"), ("no_data", "firing")]
     assert gauge(captured) == {"no_data", "spiking"}
 
 
 def test_the_judges_scores_are_watched_where_it_looks_at_a_sample() -> None:
     """By the calls that it has scored; what the screen says of the same metric is not asked."""
-    told = Told()
-    alert = ragtrace.Alert("faithfulness", below=0.9, notify=told)
+    receiver = Receiver()
+    alert = ragtrace.Alert("faithfulness", below=0.9, notify=receiver)
     watch(
         screen=FakeJudge(GOOD, name="screen"),
         judge=FakeJudge(HALF, name="judge"),
@@ -207,13 +207,13 @@ def test_the_judges_scores_are_watched_where_it_looks_at_a_sample() -> None:
         alerts=[alert],
     )
     ask_all(150)
-    [spike] = told.notices
+    [spike] = receiver.notices
     assert (spike.evaluator, spike.metric) == ("judge", "faithfulness")
     assert spike.estimate is not None
     assert spike.estimate.value == pytest.approx(0.5)
 
 
-def test_a_webhook_is_told_though_it_failed_first() -> None:
+def test_a_webhook_gets_the_notice_after_failures() -> None:
     """Through a real server, which answers 503 twice."""
     with Hook((503, {}), (503, {})) as hook:
         run([*FINE, *BAD], Webhook(hook.url, "a secret"))
@@ -225,13 +225,13 @@ def test_a_webhook_is_told_though_it_failed_first() -> None:
 
 def test_what_waits_at_the_shutdown_is_delivered() -> None:
     """Without a flush before."""
-    told = Told()
-    alert = ragtrace.Alert("hallucination", above=0.05, notify=told)
+    receiver = Receiver()
+    alert = ragtrace.Alert("hallucination", above=0.05, notify=receiver)
     watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert])
     for number in range(60):
         ask(f"where? {number}")
     assert ragtrace.shutdown(WAIT_S)
-    assert told.events == [("spiking", "firing")]
+    assert receiver.events == [("spiking", "firing")]
 
 
 def test_a_notifier_that_fails_costs_the_application_nothing() -> None:
@@ -240,13 +240,13 @@ def test_a_notifier_that_fails_costs_the_application_nothing() -> None:
     def broken(notice: Notice) -> None:
         raise LookupError("no such channel")
 
-    told = Told()
-    alert = ragtrace.Alert("hallucination", above=0.05, notify=[broken, told])
+    receiver = Receiver()
+    alert = ragtrace.Alert("hallucination", above=0.05, notify=[broken, receiver])
     captured = watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert])
     for number in range(60):
         assert ask(f"where? {number}") == ANSWER
     assert not ragtrace.flush(WAIT_S)  # it says that something was lost
-    assert told.events == [("spiking", "firing")]
+    assert receiver.events == [("spiking", "firing")]
     assert len(captured.roots()) == 60
     assert any("broken" in place for place in ragtrace.stats().faults)
 

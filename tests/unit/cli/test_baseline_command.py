@@ -76,9 +76,9 @@ def test_baseline_is_learned_from_a_period_and_the_first_calls(
     """--since, --until and --calls select the calls that a baseline is learned from."""
     out = str(history.with_name("other.json"))
     assert main(["baseline", str(history), "--since", "3d", "--calls", "120", "--out", out, "--json"]) == OK
-    told = shown(capsys)
-    assert told["path"] == out
-    assert [(each["metric"], each["n"], each["versions"]) for each in told["distributions"]] == [
+    printed = shown(capsys)
+    assert printed["path"] == out
+    assert [(each["metric"], each["n"], each["versions"]) for each in printed["distributions"]] == [
         ("consistency", 120, ["1.5.0"]),
         ("faithfulness", 100, ["1.5.0"]),
     ]
@@ -159,8 +159,8 @@ def test_doctor_shows_the_progress_of_baselines() -> None:
     ask("where?")
     assert ragtrace.flush()
     diagnosis = ragtrace.doctor(probe=False)
-    told = {each.metric: (each.calls, each.complete, each.told) for each in diagnosis.baselines}
-    assert told == {
+    printed = {each.metric: (each.calls, each.complete, each.told) for each in diagnosis.baselines}
+    assert printed == {
         "answered": (1, False, "1 of 500 calls so far"),
         "consistency": (200, True, "learned from 200 calls of 1.4.0"),
     }

@@ -185,7 +185,7 @@ def test_a_model_that_keeps_failing_ends_the_demo(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three failures in a row are enough; the last one is told."""
+    """Three failures in a row are enough; the last one is printed."""
     server = serve(status=401)
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     assert main(["demo", "--docs", str(docs), "--questions", "8", "--model", "tiny"]) == FAILURE

@@ -219,16 +219,16 @@ def test_code_is_not_a_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "expected"),
     [
         ("Copy data and return it.", "copies data and returns it."),
         ("Push x.", "pushes x."),
         ("A helper of it.", "A helper of it."),
     ],
 )
-def test_imperatives_become_statements(line: str, told: str) -> None:
+def test_imperatives_become_statements(line: str, expected: str) -> None:
     """What is not imperative stays as it is."""
-    assert third_person(line) == told
+    assert third_person(line) == expected
 
 
 def test_what_the_documents_do_not_hold_is_not_answered(index: Index) -> None:
@@ -414,7 +414,7 @@ def test_the_picture_loads_nothing() -> None:
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Progress for nobody."""
+    """Progress that is not shown."""
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def fates(evaluator: str) -> list[RecentOutcome]:
 
 
 def test_every_setting_says_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A keyword, a variable, or nobody."""
+    """A keyword, a variable, or the default."""
     monkeypatch.setenv("RAGTRACE_CAPACITY", "77")
     watch(service="shop", sampling=ragtrace.Sampling(rate=0.2, never=["error"]))
     found = {setting.name: (setting.value, setting.origin) for setting in ragtrace.doctor(probe=False).settings}
@@ -181,9 +181,9 @@ def endpoint(url: str, protocol: Any = "http/protobuf", **more: Any) -> Endpoint
 
 @pytest.fixture
 def closed() -> Iterator[int]:
-    """A port on which nobody listens."""
+    """A port without a listener."""
     with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # not listening, and nobody else can take it
+        held.bind(("127.0.0.1", 0))  # not listening, and no other process can take it
         yield held.getsockname()[1]
 
 
@@ -220,7 +220,7 @@ def test_a_closed_port_is_named(closed: int) -> None:
     assert answer.seen.startswith("UNAVAILABLE: ")
 
 
-def test_a_name_that_nobody_knows_is_named() -> None:
+def test_an_unknown_host_name_is_reported() -> None:
     """`.invalid` never resolves."""
     answer = probe_endpoint(endpoint("http://collector.invalid/v1/traces"), 5.0)
     assert not answer.ok
@@ -467,7 +467,7 @@ def test_another_programs_file_is_a_problem(tmp_path: Path) -> None:
     assert path.read_text() == "dear diary, " * 100
 
 
-def test_a_file_that_somebody_else_never_lets_go_of_is_a_problem(tmp_path: Path) -> None:
+def test_a_file_that_another_process_keeps_locked_is_a_problem(tmp_path: Path) -> None:
     """As a process that hangs in the middle of a write does."""
     path = tmp_path / "history.db"
     with sqlite3.connect(path, isolation_level=None) as other:
@@ -585,19 +585,19 @@ def test_alerts_say_how_they_stand_and_whom_they_tell() -> None:
     assert ("alerts", "made up", "alerts=") in [(each.name, each.value, each.origin) for each in diagnosis.settings]
 
 
-def test_a_notifier_is_connected_to_and_told_nothing() -> None:
+def test_a_notifier_is_connected_to_and_sent_nothing() -> None:
     """A doctor raises no alarm: not a byte is sent, no function called."""
-    told: list[object] = []
+    sent: list[object] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         hook = Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/hook")
-        watch(alerts=[ragtrace.Alert("consistency", below=0.5, notify=[hook, told.append])])
+        watch(alerts=[ragtrace.Alert("consistency", below=0.5, notify=[hook, sent.append])])
         diagnosis = ragtrace.doctor()
         assert diagnosis.ok, diagnosis.problems
         connection, _ = server.accept()
         with connection:
             assert connection.recv(1) == b""
     assert checks(diagnosis)["notifier"] == (True, "takes connections; nothing was sent")
-    assert told == []
+    assert sent == []
     assert any("'list.append' cannot be tried without an alarm" in note for note in diagnosis.notes)
 
 
@@ -658,7 +658,7 @@ def test_another_program_at_the_port_of_the_page_is_a_problem(page: int) -> None
 
 
 def test_a_page_that_this_process_does_not_get_to_serve_is_a_problem(page: int) -> None:
-    """The port is somebody's who does not answer."""
+    """Another program has the port and does not answer."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", page))  # and does not listen
         ragtrace.configure(service="shop", exporter="prometheus")
@@ -667,7 +667,7 @@ def test_a_page_that_this_process_does_not_get_to_serve_is_a_problem(page: int) 
     assert any("Prometheus gets nothing" in problem for problem in diagnosis.problems)
 
 
-def test_before_the_application_runs_nobody_serves_its_page(page: int) -> None:
+def test_before_the_application_runs_its_page_is_not_served(page: int) -> None:
     """Which is as it should be, where the environment alone is looked at."""
     diagnosis = of_environment({**os.environ, "RAGTRACE_EXPORTER": "prometheus"})
     assert diagnosis.ok, diagnosis.problems
@@ -685,14 +685,14 @@ def test_the_report_is_json() -> None:
     )
     watched.ask("where?")
     assert ragtrace.flush()
-    told = json.loads(json.dumps(ragtrace.doctor().as_dict()))
-    assert told["ok"] is True
-    assert told["state"] == "running"
-    assert [(fate["evaluator"], fate["why"]) for fate in told["fates"]] == [
+    printed = json.loads(json.dumps(ragtrace.doctor().as_dict()))
+    assert printed["ok"] is True
+    assert printed["state"] == "running"
+    assert [(fate["evaluator"], fate["why"]) for fate in printed["fates"]] == [
         ("screen", ""),
         ("judge", "sampled out at p=0"),
     ]
-    assert told["stats"]["evaluators"]["judge"]["sampled_out"] == {"not_sampled": 1}
+    assert printed["stats"]["evaluators"]["judge"]["sampled_out"] == {"not_sampled": 1}
 
 
 def test_the_columns_are_aligned() -> None:
@@ -742,8 +742,8 @@ def test_the_command_fails_if_something_is_wrong(
     assert main(["doctor"]) == FAILURE
     assert "connection refused" in capsys.readouterr().out
     assert main(["doctor", "--json", "--timeout", "2"]) == FAILURE
-    told = json.loads(capsys.readouterr().out)
-    assert [check["seen"] for check in told["checks"]] == ["connection refused"] * 3
+    printed = json.loads(capsys.readouterr().out)
+    assert [check["seen"] for check in printed["checks"]] == ["connection refused"] * 3
 
 
 @pytest.mark.parametrize("target", ["shop_app", "shop_app:create"])
@@ -755,9 +755,9 @@ def test_the_command_looks_at_an_application(
     body = configure if ":" not in target else "def create():\n    " + configure.replace("\n", "\n    ")
     app(f"import ragtrace\n{body}\n")
     assert main(["doctor", "--app", target, "--json"]) == OK
-    told = json.loads(capsys.readouterr().out)
-    assert told["state"] == "running"
-    assert {"name": "service", "value": "shop", "origin": "service="} in told["settings"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["state"] == "running"
+    assert {"name": "service", "value": "shop", "origin": "service="} in printed["settings"]
 
 
 def test_an_application_that_does_not_configure_is_a_problem(
@@ -861,7 +861,7 @@ class _Lazy:
         return "".join(["Pa", "ris"])
 
 
-def test_values_that_were_not_read_are_told_with_what_to_do() -> None:
+def test_unread_values_are_reported_with_what_to_do() -> None:
     """In a line of their own: no failure of ragtrace."""
     watch()
 

@@ -259,7 +259,7 @@ CALLS_RECORD = (
         (GOOD.replace('"learning": []', '"learning": [%s]') % ("", CALLS_RECORD.replace("[1.0]", "[0.1]")), "damaged"),
     ],
 )
-def test_a_file_that_holds_none_is_told_with_what_is_wrong(tmp_path: Path, text: str, wrong: str) -> None:
+def test_a_file_without_a_baseline_is_refused_with_the_reason(tmp_path: Path, text: str, wrong: str) -> None:
     """Foreign, damaged, or of a later version."""
     path = tmp_path / "baseline.json"
     path.write_text(text, encoding="utf-8")
@@ -274,7 +274,7 @@ def test_a_good_record_is_read() -> None:
     assert [len(calls) for calls in Baseline.decode(both).learning.values()] == [1]
 
 
-def test_a_file_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     """With its name and what to do."""
     with pytest.raises(SettingsError, match=r"No such file.*nowhere\.json.*ragtrace baseline"):
         Baseline.load(tmp_path / "nowhere.json")

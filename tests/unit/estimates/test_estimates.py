@@ -221,11 +221,11 @@ def test_sums_of_an_older_version_give_the_same_mean() -> None:
 
 
 def test_a_bad_call_may_hide_where_calls_are_seldom_judged() -> None:
-    """All suspicious calls bad, no other: the screen's word for it counts less than where it told them apart itself."""
+    """All suspicious calls bad, no other: the screen counts less than where its own scores tell bad from good."""
     others = judged(*[0.0] * 30, p=0.05, f=0.1)
     all_bad = others + judged(*[1.0] * 10, p=0.5, f=0.9)
-    told_apart = others + judged(*[1.0] * 10, p=0.5, f=0.9) + judged(*[0.0] * 20, p=0.5, f=0.3)
-    found = [ends(from_moments(moments, method="weighted")) for moments in (all_bad, told_apart)]
+    separated = others + judged(*[1.0] * 10, p=0.5, f=0.9) + judged(*[0.0] * 20, p=0.5, f=0.3)
+    found = [ends(from_moments(moments, method="weighted")) for moments in (all_bad, separated)]
     upper = [high - value for _, value, high in found]
     assert upper[0] > 1.5 * upper[1]
 
@@ -245,7 +245,7 @@ def test_a_fleet_of_two_versions_has_an_interval(
 
 
 def test_numbers_that_no_calls_can_have_are_refused() -> None:
-    """A negative sum, a NaN: somebody passed rates or differences."""
+    """A negative sum or a NaN: the caller passed rates or differences."""
     for wrong in (Moments(w=-1.0), Moments(w=math.nan, ww=1.0)):
         with pytest.raises(SettingsError, match="pass sums"):
             from_moments(wrong)
@@ -351,7 +351,7 @@ def test_a_window_that_is_not_kept_is_refused(window: float) -> None:
         RunningMoments().sum("hallucination", window=window)
 
 
-def test_series_are_told_apart() -> None:
+def test_series_are_kept_apart() -> None:
     """By workflow and by model; without either, all of them."""
     running = RunningMoments()
     running.add(SERIES._replace(model="a"), judged(1.0))
@@ -482,7 +482,7 @@ def test_the_moments_are_exported_whole() -> None:
         }
 
 
-def test_a_metric_that_nobody_gives_has_no_estimate() -> None:
+def test_a_metric_without_an_evaluator_has_no_estimate() -> None:
     """The message says which have one; a duration is on no scale from 0 to 1."""
     watch(screen=screen())
     for name in ("halucination", "duration_s"):
@@ -532,7 +532,7 @@ def test_a_call_that_was_decided_in_another_process_counts() -> None:
     assert (found.n, found.w, found.ww) == (0.0, 4.0, 16.0)
 
 
-def test_a_call_that_nobody_decided_about_does_not_count() -> None:
+def test_a_call_without_a_sampling_decision_does_not_count() -> None:
     """Scoring was broken off after the screen: nothing is known of the judge."""
     assert observed(([evaluation("screen", 0.2)], None)) == Moments()
 

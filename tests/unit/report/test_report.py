@@ -255,9 +255,9 @@ def test_report_agrees_with_the_running_process(path: Path) -> None:
     assert ragtrace.flush(timeout=20.0)
     now = time.time() + 1
     found = build_report(str(path), Period(now - 3600, now))
-    told = {item.metric: item.overall for item in found.measured if item.overall is not None}
-    assert set(told) == {"hallucination", "faithfulness", "consistency"}
-    for metric, estimate in told.items():
+    estimated = {item.metric: item.overall for item in found.measured if item.overall is not None}
+    assert set(estimated) == {"hallucination", "faithfulness", "consistency"}
+    for metric, estimate in estimated.items():
         known = ragtrace.estimate(metric)
         assert estimate.n == known.n == 120
         assert [estimate.value, estimate.low, estimate.high, estimate.weight] == pytest.approx(
@@ -701,7 +701,7 @@ def test_html_form_without_jinja2_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("usd", "unpriced", "told"),
+    ("usd", "unpriced", "expected"),
     [
         (0.0, 600, "price not known of 600 calls"),
         (0.0, 700, "price not known"),
@@ -709,6 +709,6 @@ def test_html_form_without_jinja2_says_what_to_install(
         (1.5, 0, "1.5000 USD"),
     ],
 )
-def test_unknown_price_is_not_shown_as_zero(usd: float, unpriced: int, told: str) -> None:
+def test_unknown_price_is_not_shown_as_zero(usd: float, unpriced: int, expected: str) -> None:
     """An unknown price is named as such instead of 0.0000 USD."""
-    assert wording.format_cost(EvaluatorCost("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == told
+    assert wording.format_cost(EvaluatorCost("judge", 700, 700, 1, 1, usd, unpriced, 0, 1.0, 1.0)) == expected

@@ -1,4 +1,4 @@
-"""The model server of `ragtrace.testing`: it answers the prompts of ragtrace and of others, as kindly as it is told."""
+"""Model server of `ragtrace.testing`: answers prompts of ragtrace and other libraries, by rule or by a script."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_it_follows_a_rule() -> None:
         assert [chat(server).choices[0].message.content for _ in range(2)] == ["first", "Yes."]
 
 
-def test_replies_end_as_they_are_told() -> None:
+def test_replies_end_as_scripted() -> None:
     """Cut off, filtered, or with a text around."""
     with OpenAIServer(Reply.cutting_off("half"), Reply.filtering(), "x", wrap=lambda text: f"<{text}>") as server:
         choices = [chat(server).choices[0] for _ in range(3)]
