@@ -130,14 +130,9 @@ class Alerting:
     Calls out of a spool are left out where the judge's scores are watched, as they are of another time.
 
     Args:
-        alerts: the alerts.
-        plan: which evaluator gives which metric.
-        settings: settings in force: service name, whether notices may show texts, and the address of a trace.
         logger: OpenTelemetry logger that gets an event for each notice; None: there are no events.
-        baseline: returns how the scores of a workflow, metric and evaluator were distributed; None: not known (yet).
+        baseline: returns the distribution of the earlier scores of a key; None: not known (yet).
         release: `service.version` of the application.
-        clock: monotonic seconds.
-        wall: seconds since the epoch.
 
     Raises:
         UnknownMetricError: no evaluator gives the metric of an alert on a scale from 0 to 1.

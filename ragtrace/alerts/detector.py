@@ -96,12 +96,7 @@ def threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START)
 
 
 class _Expectation:
-    """Expected mean score of the next call: the bound, or more soon after a bad call.
-
-    Args:
-        bound: the bound of the mean score.
-        reach: calls after a bad one in which more bad ones are expected.
-    """
+    """Expected mean score of the next call: the bound, or more within *reach* calls after a bad one."""
 
     def __init__(self, bound: float, reach: int) -> None:
         self._bound, self._reach = bound, reach
@@ -134,10 +129,9 @@ class _Expectation:
 
 
 class Detector:
-    """Detector of a rise of one stream's mean above a bound. For one thread at a time.
+    """Detector of a rise of one stream's mean above *bound*. For one thread at a time.
 
     Args:
-        bound: the largest mean that is all right, in (0, 1).
         mean_calls: scored calls between two false alarms, in the mean, at least.
         batch: scored calls of which the mean counts, 1 or more.
         head_start: share of *mean_calls* that the evidence starts with.

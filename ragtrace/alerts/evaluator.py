@@ -58,14 +58,7 @@ class SpikeState:
         self._since_alarm: deque[tuple[float, float]] = deque(maxlen=recovery)
 
     def add(self, badness: float, probability: float, share: float, question: str | None = None) -> None:
-        """Update the state with one scored call.
-
-        Args:
-            badness: badness in [0, 1], compared with the detector's bound.
-            probability: inclusion probability of the call, in (0, 1].
-            share: share of its place in the batch (`Detector.add`).
-            question: the question of the call; None: not known.
-        """
+        """Update the state with one scored call; *share* and *question* are those of `Detector.add`."""
         if self.condition == "ok":
             if self.detector.add(badness, share, question) and self.detector.calls >= self._min_calls:
                 self.condition = "spiking"
@@ -95,8 +88,7 @@ class SpikeState:
 class DataHealth:
     """Record of when evaluations ended and which failed, to tell whether the mean score can be known.
 
-    Args:
-        window: seconds without any score after which there is no data.
+    There is no data after *window* seconds without any score.
     """
 
     def __init__(self, window: float) -> None:
@@ -171,14 +163,7 @@ class _OpenProblem:
 
 
 class AlertEvaluator:
-    """State of one alert over one group of calls, and the notices that follow from it. For one thread at a time.
-
-    Args:
-        alert: the alert.
-        scope: the calls and the evaluator.
-        settings: settings in force: whether notices may show texts, and the address of a trace.
-        baseline: returns how the scores of a workflow, metric and evaluator were distributed; None: not known (yet).
-    """
+    """State of one alert over one group of calls, and the notices that follow from it. For one thread at a time."""
 
     def __init__(
         self, alert: Alert, scope: AlertScope, settings: Settings, baseline: Callable[[Key], Distribution | None]
@@ -206,11 +191,7 @@ class AlertEvaluator:
     def add(self, call: RagCall, evaluation: Evaluation, share: float, now: Instant) -> list[Notice]:
         """Add the result of the alert's metric in *evaluation* to the state, and return the notices that are due.
 
-        Args:
-            call: the call, whose texts are redacted.
-            evaluation: an evaluation that holds a result of the metric.
-            share: share of its place in the detector's batch (`Detector.add`).
-            now: the current moment.
+        The texts of *call* are redacted already; *share* is that of `Detector.add`.
         """
         result = evaluation.results[self._alert.metric]
         if not isinstance(result, Score):
@@ -249,12 +230,7 @@ class AlertEvaluator:
     # --- notices -----------------------------------------------------------------------------------------------------
 
     def due_notices(self, now: Instant, trace: str = "") -> list[Notice]:
-        """Return the notices that are due: problems that are over, new ones, and repeats of lasting ones.
-
-        Args:
-            now: the current moment.
-            trace: id of the call that was just added.
-        """
+        """Return the due notices of ended, new and lasting problems; *trace*: id of the call that was just added."""
         problems: list[Problem] = ["spiking"] if self._condition in ("spiking", "recovering") else []
         if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
             problems.append(data_problem)

@@ -62,13 +62,10 @@ class Example:
     def of(
         cls, call: RagCall, evaluation: Evaluation, score: Score, at: float, *, show_texts: bool, url: str
     ) -> Example:
-        """Return the bad *call* as an example for a notice.
+        """Return the bad *call*, whose texts are redacted already, as an example for a notice.
 
         Args:
-            call: the call, whose texts are redacted already.
             evaluation: the evaluation with *score*; the labels of its other scores are shown where *score* has none.
-            score: the bad score.
-            at: when the call was scored, in seconds since the epoch.
             show_texts: whether the question and statements may be shown.
             url: address of a trace, with `{trace_id}`; empty: there is no link.
         """

@@ -70,15 +70,7 @@ class Calls:
 
     @classmethod
     def of(cls, score: float, probability: float, question: str | None, at: float, version: str) -> Calls:
-        """Return a collection of one scored call.
-
-        Args:
-            score: score of the call, in [0, 1].
-            probability: inclusion probability of the call.
-            question: question of the call; None: not known.
-            at: when the call was scored, in seconds since the epoch.
-            version: `service.version` of the application; empty: not known.
-        """
+        """Return a collection of one scored call; an unknown *question* is None, an unknown *version* empty."""
         # 24 bits tell the questions of one baseline apart (but for one pair in 130 baselines), and are too few to find
         # out what was asked: the file may be kept where the questions must not be.
         if question is None:  # not known, so not known to be any other's
@@ -508,11 +500,7 @@ class Learner:
 
 
 def merged(first: Baseline, second: Baseline, *, complete: bool = False) -> Baseline:
-    """Return the union of two baselines; for a key in both, that of *first*.
-
-    Args:
-        complete: take only complete distributions from *second*.
-    """
+    """Return the union of two baselines, in which *first* prevails; *complete*: only complete ones of *second*."""
     known = {**second.distributions, **first.distributions}
     begun = {**({} if complete else second.learning), **first.learning}
     return Baseline(known, {key: calls for key, calls in begun.items() if key not in known})
