@@ -113,6 +113,8 @@ def _learn(history: str, options: argparse.Namespace) -> int:
 
 
 def _print(baseline: Baseline, path: str, options: argparse.Namespace) -> None:
+    from ragtrace.system.faults import printable
+
     if options.json:
         known = [{**key._asdict(), **asdict(each)} for key, each in sorted(baseline.distributions.items())]
         begun = [{**key._asdict(), "calls": len(calls)} for key, calls in sorted(baseline.learning.items())]
@@ -121,16 +123,11 @@ def _print(baseline: Baseline, path: str, options: argparse.Namespace) -> None:
     now = time()
     rows: list[tuple[str, ...]] = [("workflow", "metric", "evaluator", "mean", "5 %", "")]
     for key, each in sorted(baseline.distributions.items()):
-        rows.append((*_printable(key), f"{each.mean:.3f}", f"{each.quantile:.3f}", each.describe(now)))
+        rows.append((*key, f"{each.mean:.3f}", f"{each.quantile:.3f}", each.describe(now)))
     for key, calls in sorted(baseline.learning.items()):
-        rows.append((*_printable(key), "-", "-", f"{len(calls):,} calls so far"))
+        rows.append((*key, "-", "-", f"{len(calls):,} calls so far"))
+    rows = [(*(printable(name) or "-" for name in row[:3]), *row[3:]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         sys.stdout.write("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() + "\n")
     sys.stdout.write(f"baseline: {path}\n")
-
-
-def _printable(key: tuple[str, ...]) -> tuple[str, ...]:
-    from ragtrace.system.faults import printable
-
-    return tuple(printable(name) or "-" for name in key)

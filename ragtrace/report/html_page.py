@@ -77,7 +77,7 @@ def _figures(report: Report) -> list[tuple[str, str, str]]:
         name = name[:1].upper() + name[1:] if " " in name else name
         return name, wording.format_share(estimate.value), wording.format_interval(estimate) + more
 
-    if row and groups and row.change and row.before and row.after:
+    if row and groups and row.change:
         difference = "Difference", wording.format_points(row.change.value), wording.format_change_interval(row.change)
         figures = [figure(groups.after, row.after), figure(groups.before, row.before), difference]
     else:
@@ -98,7 +98,7 @@ def _legend(report: Report) -> str:
     if item is None:
         return ""
     text = "Line: estimate over time. Band: its 95% interval."
-    if row is not None and row.before is not None and row.before.value is not None and report.comparison is not None:
+    if row is not None and row.before.value is not None and report.comparison is not None:
         text += f" Broken line in a grey band: {report.comparison.before}, {wording.format_estimate(row.before)}"
         text += f" ({wording.comparison_basis(report, item)})."
     if report.rollouts:
@@ -120,7 +120,7 @@ def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
 def _overall_now(report: Report) -> float | None:
     """Return the headline metric's mean over all calls, the level that each workflow and model is drawn against."""
     item, row = report.headline, report.compared(report.headline)
-    if row is not None and row.change is not None and row.after is not None:
+    if row is not None and row.change is not None:
         return row.after.value
     return None if item is None or item.overall is None else item.overall.value
 

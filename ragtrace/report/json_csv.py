@@ -46,8 +46,7 @@ def _rows(report: Report) -> Iterator[dict[str, object]]:
     for row in groups.rows:
         key: dict[str, object] = {"metric": row.metric, "evaluator": row.evaluator}
         for part, name, estimate in (("before", groups.before, row.before), ("after", groups.after, row.after)):
-            if estimate is not None:
-                yield {"part": part, **key, "name": name, **_estimate(estimate)}
+            yield {"part": part, **key, "name": name, **_estimate(estimate)}
         yield {"part": "difference", **key, "note": row.reason, **(_change(row.change) if row.change else {})}
 
 

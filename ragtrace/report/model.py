@@ -118,8 +118,8 @@ class MetricComparison:
     metric: str
     evaluator: str
     higher_is_better: bool
-    before: Estimate | None
-    after: Estimate | None
+    before: Estimate
+    after: Estimate
     change: Change | None
     reason: str = ""
     """Why there is no change."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ragtrace.estimates import Estimate, Moments, from_moments
+from ragtrace.estimates.moments import ALWAYS_RULE, NEVER_RULE
 from ragtrace.history.reading import Columns
 from ragtrace.report.model import ScoreSpread
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
     Mask: TypeAlias = NDArray[np.bool_]
 
-_NEVER: Final = "never_rule"
-"""Sampling decision: calls of this kind are never judged, so the estimates do not cover them."""
-_ALWAYS: Final = "always_rule"
-"""Sampling decision: calls of this kind are always judged."""
 _QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS: Final = 20
 
@@ -119,8 +116,8 @@ def _series(columns: Columns, metric: str, evaluator: str, higher_is_better: boo
     weight = np.where(scored, 1.0 / np.where(scored, probability, 1.0), 0.0)
     y = np.where(scored, y, np.nan)
     counted, f, ruled = np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(len(columns))
-    always, never = _decided(columns, _ALWAYS), _decided(columns, _NEVER)
-    could_be_judged = (~_decided(columns, "", _NEVER) | (probability > 0)) & ~never
+    always, never = _decided(columns, ALWAYS_RULE), _decided(columns, NEVER_RULE)
+    could_be_judged = (~_decided(columns, "", NEVER_RULE) | (probability > 0)) & ~never
     ours = np.zeros(len(columns), dtype=bool)
     for number, source in columns.sources.items():
         if source.estimated_by(metric) != evaluator:

@@ -105,7 +105,7 @@ def verdict(report: Report) -> Verdict:
 
 def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
     name, row, groups = metric_title(item.metric), report.compared(item), report.comparison
-    if groups is None or row is None or row.change is None or row.before is None or row.after is None:
+    if groups is None or row is None or row.change is None:
         why = "" if row is None or groups is None else f"; no comparison with {groups.before}: {row.reason}"
         value = None if item.overall is None else item.overall.value
         return Verdict(

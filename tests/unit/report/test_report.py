@@ -108,8 +108,6 @@ def test_rise_is_reported_with_its_interval(path: Path) -> None:
     row = found.compared(found.headline)
     assert row is not None
     assert row.change is not None
-    assert row.before is not None
-    assert row.after is not None
     expected = difference(row.after, row.before)
     assert (row.change.value, row.change.low, row.change.high) == expected
     assert row.change.direction == "worse"
