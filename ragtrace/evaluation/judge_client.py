@@ -13,7 +13,7 @@ import math
 import random
 import re
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -461,31 +461,10 @@ def fingerprint(call: RagCall, evaluator: str) -> bytes:
     Args:
         evaluator: id and version of the judge.
     """
-    digest = hashlib.blake2b(digest_size=16)
-    for part in _parts(call, evaluator):
-        data = b"" if part is None else part.encode("utf-8", "surrogatepass")
-        # The length first, so that no two sequences of parts run together; None is no empty string.
-        digest.update(b"-" if part is None else b"%d:" % len(data))
-        digest.update(data)
-    return digest.digest()
-
-
-def _parts(call: RagCall, evaluator: str) -> Iterator[str | None]:
-    yield from (evaluator, call.query, call.answer, call.reference)
-    for documents in (call.contexts, call.reference_contexts):
-        yield None if documents is None else str(len(documents))
-        for document in documents or ():
-            yield document.text
-            yield document.id
-    if call.turns is None and call.runs is None and call.parts is None:
-        return  # so it is for nearly every call
-    for group in (call.turns, call.runs, call.parts):
-        yield None if group is None else str(len(group))
-    for turn in call.turns or ():
-        yield from (turn.role, turn.text)
-    yield from call.runs or ()
-    for part in call.parts or ():
-        yield from (part.text, str(len(part.cited)), *part.cited)
+    documents = [some and [(one.text, one.id) for one in some] for some in (call.contexts, call.reference_contexts)]
+    judged = (evaluator, call.query, call.answer, call.reference, documents, call.turns, call.runs, call.parts)
+    # In a representation no two sequences of texts run together, and None is no empty string.
+    return hashlib.blake2b(repr(judged).encode(), digest_size=16).digest()
 
 
 def as_cached(judgement: Judgement) -> Judgement:

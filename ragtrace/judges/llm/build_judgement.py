@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ragtrace.core.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence, SentenceRelevance
+from ragtrace.core.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence
 from ragtrace.core.types import Judgement, Plain
 from ragtrace.judges.llm.interview import Labels
 from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, Verdict, omitted, uncovered
@@ -86,12 +86,9 @@ def _claims(
     if statements is None:
         return None
     relevances = labels.extraction.sentences or {}
-    relevance: dict[int, SentenceRelevance | None] = {
-        index: relevances.get(unit.id) for index, unit in enumerate(source.sentences)
-    }
     lost = omitted(source.sentences, relevances, statements)
-    left_out = len({*uncovered(relevance, statements, labels.extraction.answer_label), *lost})
-    meant = sum(label != "filler" for label in relevance.values())
+    left_out = len({*uncovered(source.sentences, relevances, statements, labels.extraction.answer_label), *lost})
+    meant = sum(relevances.get(unit.id) != "filler" for unit in source.sentences)
     verdicts = labels.verification.verdicts
     unverified = sum(verdict.unverified for index, verdict in verdicts.items() if statements[index].checkable)
     counts = {"uncovered_sentences": left_out, "unverified_statements": unverified}

@@ -137,8 +137,7 @@ class Chat:
         """Return the model's reply to *prompt*, after at most one more request for a reply that has defects.
 
         Raises:
-            JudgeError: "refused", "content_filter", "truncated", "unparsable", "ambiguous", "unavailable" or "timeout";
-                with the cost of all requests.
+            JudgeError: there is none that can be read; with the cost of all requests.
         """
         exchange = _Exchange(self, prompt)
         try:
@@ -147,25 +146,19 @@ class Chat:
             raise exchange.cost.on_error(error) from error.__cause__
 
     async def text(self, system: str, user: str) -> tuple[str, Cost]:
-        """Return the model's reply in its own words, for models that write no JSON; and what it cost.
-
-        Raises:
-            JudgeError: as `ask`.
-        """
+        """Return the model's reply as text, for models that write no JSON, and its cost; raises as `ask`."""
         exchange = _Exchange(self, Prompt("", system, user, {}, _AnyObject, _AMPLE_FOR_TEXT))
         try:
             completion, _ = await exchange.complete(TEXT)
-            completion.choices[0].check()
+            choice = completion.choices[0]
+            if problem := choice.problem():
+                raise problem
         except JudgeError as error:
             raise exchange.cost.on_error(error) from error.__cause__
-        return completion.choices[0].text, exchange.cost
+        return choice.text, exchange.cost
 
     async def probe(self) -> str:
-        """Send a tiny request, and return a sentence that says who answered, how and when.
-
-        Raises:
-            JudgeError: as `ask`.
-        """
+        """Send a tiny request, and return a sentence that says who answered, how and when; raises as `ask`."""
         began = monotonic()
         answer = await self.ask(_PROBE)
         price = "price known" if self.price else "price not known: pass price="
@@ -342,7 +335,8 @@ class _Exchange(Generic[R]):
         return [self._read(choice) for choice in whole or choices[:1]]
 
     def _read(self, choice: Choice) -> _Reading[R]:
-        choice.check()
+        if problem := choice.problem():
+            raise problem
         try:
             data = read_object(choice.text)
         except ReadingError as error:

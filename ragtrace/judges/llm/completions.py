@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import TokenUsage, read_usage
-from ragtrace.judges.llm.json_reading import encodable
+from ragtrace.core.text import encodable
 from ragtrace.judges.llm.server_errors import ServerError
 
 _SHOWN_CHARS: Final = 120
@@ -48,12 +48,6 @@ class Choice:
         if self.finish in ("length", "max_tokens"):
             return JudgeError("truncated", f"cut off after {len(self.text)} characters", retryable=False)
         return None
-
-    def check(self) -> None:
-        """Raise `JudgeError` if this is no full reply: see `problem`."""
-        problem = self.problem()
-        if problem is not None:
-            raise problem
 
 
 @dataclass(frozen=True, slots=True)

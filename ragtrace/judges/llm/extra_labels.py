@@ -1,4 +1,4 @@
-"""`ExtraLabels`: labels of a call that prompts of their own give, such as nuggets, questions and ratings.
+"""`ExtraLabels`: labels of a call that take further requests, such as nuggets, questions and ratings.
 
 The texts that a prompt shows are hostile: they stand as data under a random key, without invisible characters;
 instructions stand in the system message alone.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ExtraLabels:
-    """Labels of one call that prompts of their own give, as far as they are found; and the means to ask for more."""
+    """Labels of one call that take further requests (nuggets, claims, questions, ratings), as far as they are found."""
 
     session: JudgeSession
     call: RagCall

@@ -110,8 +110,7 @@ def read_facts(data: Mapping[str, Any], asked: Mapping[str, Mapping[str, str]]) 
     reader = ReplyReader(data)
     labels: dict[str, FactLabel | None] = {}
     for side in SIDES:
-        found = reader.labels(side, asked[side], {"label": _LABELS})
-        labels |= found["label"] if found else dict.fromkeys(asked[side])
+        labels |= reader.labels_by_id(side, asked[side], "label", _LABELS)
     return LabelsById(labels, reader.defects)
 
 
@@ -170,8 +169,7 @@ def read_rows(
         row = ReplyReader(entries[0])
         sides: list[tuple[bool | None, ...]] = []
         for side, claims in (("answer", answer), ("reference", reference)):
-            found = row.labels(side, claims, {"entails": YES_NO})
-            labels = found["entails"] if found else dict.fromkeys(claims)
+            labels = row.labels_by_id(side, claims, "entails", YES_NO)
             sides.append(tuple(None if label is None else label == "yes" for label in labels.values()))
         reader.defects += row.defects
         rows[name] = sides[0], sides[1]
@@ -231,8 +229,7 @@ def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
 def read_assignments(data: Mapping[str, Any], ids: Sequence[str]) -> LabelsById:
     """Return how far the answer has each nugget, out of a reply, which may be any JSON object."""
     reader = ReplyReader(data)
-    found = reader.labels("assignments", ids, {"assignment": _SUPPORTS})
-    return LabelsById(found["assignment"] if found else dict.fromkeys(ids), reader.defects)
+    return LabelsById(reader.labels_by_id("assignments", ids, "assignment", _SUPPORTS), reader.defects)
 
 
 async def find_nuggets(extra: ExtraLabels) -> None:

@@ -1,4 +1,4 @@
-"""`add_extra_labels` asks for the labels that prompts of their own give, as far as the metrics need them."""
+"""`add_extra_labels` makes the further requests that metrics need: nuggets, claims, questions, intentions, ratings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIELDS: Final = frozenset[str]().union(*(family.fields for family in FAMILIES))
 async def add_extra_labels(
     session: JudgeSession, call: RagCall, judgement: Judgement, metrics: Sequence[Metric]
 ) -> Judgement:
-    """Return *judgement* with the labels that *metrics* need and that prompts of their own give.
+    """Return *judgement* with those labels that *metrics* need and that take further requests.
 
     A family of labels that fails has its reason in `reasons`, under its fields; the others keep their labels.
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn, cast
 
 from ragtrace.core.errors import JudgeError
+from ragtrace.core.text import encodable
 
 SUPPORT_LABELS: Final = ("supported", "partial", "contradicted", "not_found", "not_supported")
 _SHOWN_CHARS: Final = 120
@@ -29,7 +30,6 @@ _FENCE: Final = "```"
 _LANGUAGE: Final = re.compile(r"[\w+-]{0,20}[ \t]{0,20}\r?\n?")
 _MOST_DIGITS: Final = 18
 _MOST_OBJECTS: Final = 8
-_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _QUOTED: Final = re.compile(
     r'```.*?(?:```|\Z)|"[^"]*"|\u201c[^\u201c\u201d]*\u201d|^[ \t]*>[^\n]*', re.DOTALL | re.MULTILINE
 )
@@ -139,11 +139,6 @@ def _whole(text: str) -> int:
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=without_repeats, parse_float=finite, parse_int=_whole, parse_constant=_refused
 )
-
-
-def encodable(text: str) -> str:
-    """Return *text* with lone surrogates replaced, which no encoding can write."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:

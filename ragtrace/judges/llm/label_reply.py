@@ -202,7 +202,8 @@ def read_label_reply(data: object, task: LabelTask) -> LabelReply:
 
 
 def uncovered(
-    sentences: Mapping[int, SentenceRelevance | None],
+    units: Sequence[Unit],
+    sentences: Mapping[str, SentenceRelevance | None],
     statements: Sequence[ExtractedStatement],
     label: AnswerLabel | None,
 ) -> list[int]:
@@ -213,7 +214,8 @@ def uncovered(
     if label == "abstained" and not any(statement.checkable for statement in statements):
         return []
     covered = {index for statement in statements for index in statement.sentences}
-    return [index for index, relevant in sentences.items() if relevant != "filler" and index not in covered]
+    meant = [int(unit.id[1:]) - 1 for unit in units if sentences.get(unit.id) != "filler"]
+    return [index for index in meant if index not in covered]
 
 
 def omitted(
@@ -390,12 +392,10 @@ class _LabelReplyReader(ReplyReader):
         return f"{shown(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""
 
     def _check_coverage(self) -> None:
-        labels = self.reply.sentences or {}
-        relevance: dict[int, SentenceRelevance | None] = {i: labels.get(name) for name, i in self._indices.items()}
-        statements = self.reply.statements or ()
-        for index in uncovered(relevance, statements, self.reply.answer_label):
+        units, labels, statements = self._task.sentences, self.reply.sentences or {}, self.reply.statements or ()
+        for index in uncovered(units, labels, statements, self.reply.answer_label):
             self.defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
-        for index, absent in omitted(self._task.sentences, labels, statements).items():
+        for index, absent in omitted(units, labels, statements).items():
             self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shown(absent[0])}")
 
     def _known(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:

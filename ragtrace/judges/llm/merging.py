@@ -86,7 +86,7 @@ def _better(old: Verdict, new: Verdict) -> Verdict:
 def _merge(
     replies: Iterable[Mapping[str, Any] | None], join: Callable[[Any, Any], Any] = lambda old, _: old
 ) -> dict[str, Any] | None:
-    """Return the labels by id of all *replies*, two of an id joined; None if no reply has any."""
+    """Return all labels by id; *join* decides between two labels of one id. None if no reply has labels."""
     merged: dict[str, Any] | None = None
     for labels in replies:
         if labels is not None:

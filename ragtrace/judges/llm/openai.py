@@ -73,6 +73,8 @@ class OpenAIJudge:
         SettingsError: an argument is out of its range.
     """
 
+    type: EvaluatorType = "llm_judge"
+
     def __init__(
         self,
         model: str,
@@ -106,7 +108,7 @@ class OpenAIJudge:
         if not 0 <= max_uncovered <= 1:
             raise SettingsError(f"max_uncovered must be between 0 and 1, got {max_uncovered!r}; for 20% write 0.2")
         self._mode: Mode = mode
-        self._model, self._name = model, name
+        self._model, self.id = model, name
         self._embedder, self._controls = embedder, controls
         self._statements_per_call, self._max_input_chars = statements_per_call, max_input_chars
         self._max_chunk_chars, self._max_uncovered = max_chunk_chars, max_uncovered
@@ -125,17 +127,9 @@ class OpenAIJudge:
         self._metrics: tuple[Metric, ...] | None = None
 
     @property
-    def id(self) -> str:
-        return self._name
-
-    @property
     def version(self) -> str:
         """Model, mode and version of the prompts: labels of different ones do not compare."""
         return f"{self._model}/{self._mode}/prompts-{VERSION}"
-
-    @property
-    def type(self) -> EvaluatorType:
-        return "llm_judge"
 
     def offers(self, metric: Metric) -> bool:
         """Return whether *metric* reads labels, and this judge gives all of them."""
@@ -159,19 +153,11 @@ class OpenAIJudge:
                 await embedder.aclose()
 
     async def probe(self) -> str:
-        """Return a sentence that says which model answers, and how.
-
-        Raises:
-            JudgeError: none does, or it refuses.
-        """
+        """Return a sentence that says which model answers, and how; raises a `JudgeError` if none does."""
         return await self._chat.probe()
 
     async def judge(self, call: RagCall) -> Judgement:
-        """Return the labels that the model gives *call*.
-
-        Raises:
-            JudgeError: it gave none; with the cost of all requests.
-        """
+        """Return the labels that the model gives *call*; raises a `JudgeError`, with all costs, if it gives none."""
         session = JudgeSession(self._chat, self._embedder)
         try:
             judgement = await self._judgement(call, session)

@@ -57,7 +57,7 @@ _folded_before = lru_cache(maxsize=128)(_folded)
 
 
 def occurs(quote: str, folded: str) -> bool:
-    """Return whether *quote* occurs in a chunk, whose text went through `fold` to give *folded*.
+    """Return whether *quote* occurs in the text that `fold` turned into *folded*.
 
     Parts around an ellipsis must do so in order. Punctuation at the ends of a part does not count. A quote without any
     letter or digit occurs nowhere.

@@ -64,10 +64,15 @@ class ReplyReader:
         self.defect(f"{part} is missing or no list")
         return []
 
+    def labels_by_id(self, part: str, ids: Collection[str], name: str, allowed: tuple[str, ...]) -> dict[str, Any]:
+        """Return the label *name* of each of *ids* in the list *part*; None for all where there is no such list."""
+        found = self.labels(part, ids, {name: allowed})
+        return found[name] if found else dict.fromkeys(ids)
+
     def labels(
         self, part: str, ids: Collection[str], allowed: Mapping[str, tuple[str, ...]]
     ) -> dict[str, dict[str, Any]] | None:
-        """Return by name the labels of each of *ids*: None where there is none, an unknown one or two that differ.
+        """Return, by the name of the label, the label of each of *ids*: None if it is missing, unknown or contradicted.
 
         Args:
             part: key of the list of entries with an id and labels.
@@ -115,7 +120,7 @@ def one_line(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return *value* for a list of defects: short, and on one line."""
+    """Return *value*, which a model wrote, shortened to one line for an error message."""
     if not isinstance(value, str):
         return "nothing" if value is None else f"a {type(value).__name__}"
     return repr(without_invisible(value[:_SHOWN_CHARS]))

@@ -117,7 +117,7 @@ def request_messages(system: str, user: str, schema: Schema, level: int) -> list
 
 
 def repair_messages(sent: Sequence[Message], reply: str, defects: Sequence[str]) -> list[Message]:
-    """Return *sent* with the request for a corrected reply. The instruction stands in the system message."""
+    """Return *sent* with the request for a corrected reply, of which the instruction stands in the system message."""
     listed = json.dumps({"defects_of_your_reply": [defect[:_DEFECT_CHARS] for defect in defects[:_MOST_DEFECTS]]})
     first, *rest = sent
     empty = not reply.strip()

@@ -57,6 +57,9 @@ class HHEM:
         SettingsError: the extra `hhem` is not installed, or max_tokens is not positive.
     """
 
+    id = "hhem"
+    type: EvaluatorType = "model"
+
     def __init__(
         self,
         model: str | Path = _VECTARA,
@@ -80,17 +83,9 @@ class HHEM:
         self._lock = threading.Lock()
 
     @property
-    def id(self) -> str:
-        return "hhem"
-
-    @property
     def version(self) -> str:
         """Version of the way texts are split into windows, and the model's name."""
         return f"1:{Path(self._model).name}"
-
-    @property
-    def type(self) -> EvaluatorType:
-        return "model"
 
     def offers(self, metric: Metric) -> bool:
         """Return whether *metric* can be computed from the consistency of the answer with the contexts alone."""

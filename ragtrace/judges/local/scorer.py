@@ -41,6 +41,8 @@ class ScorerJudge:
         SettingsError: *max_chars* is below 2.
     """
 
+    type: EvaluatorType = "model"
+
     def __init__(
         self,
         score: Callable[[str, str], float | str],
@@ -52,19 +54,7 @@ class ScorerJudge:
         if max_chars < 2:
             raise SettingsError(f"max_chars must be at least 2, got {max_chars!r}")
         self._score, self._max_chars = score, max_chars
-        self._name, self._version = name, version
-
-    @property
-    def id(self) -> str:
-        return self._name
-
-    @property
-    def version(self) -> str:
-        return self._version
-
-    @property
-    def type(self) -> EvaluatorType:
-        return "model"
+        self.id, self.version = name, version
 
     def offers(self, metric: Metric) -> bool:
         """Return whether *metric* can be computed from the consistency of the answer with the contexts alone."""
