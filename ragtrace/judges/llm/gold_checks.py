@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from ragtrace.judges.lexical.lexicon import language
@@ -62,12 +63,27 @@ class GoldCheck(NamedTuple):
 def gold_checks(chunks: Sequence[Chunk], chance: random.Random) -> tuple[GoldCheck, ...]:
     """Return a sentence that one of *chunks* says word for word, if there is a fit one, and one that no chunk says.
 
-    The latter names an invented name if no sentence has a number or name to change.
+    A sentence that refers to the one before it is only copied if there is no other: a careful judge might not know who
+    "she" is. The false sentence names an invented name if no sentence has a number or name to change.
     """
-    copied = _copied(chunks, chance)
-    text = _changed(chunks, copied, chance) or chance.choice(_INVENTED).format(_name(chance))
-    false = GoldCheck(text, supported=False)
+    copied: str | None = None
+    for text in _fit_sentences(chunks, chance):
+        if not _LEANING.match(text):
+            copied = text
+            break
+        copied = copied or text
+    changed = _changed(chunks, copied, chance) or chance.choice(_INVENTED).format(_name(chance))
+    false = GoldCheck(changed, supported=False)
     return (false,) if copied is None else (GoldCheck(copied, supported=True), false)
+
+
+def _fit_sentences(chunks: Sequence[Chunk], chance: random.Random) -> Iterator[str]:
+    """Yield in random order the plain sentences of *chunks* that show no signal of a prompt injection."""
+    for chunk in chance.sample(chunks, len(chunks)):
+        texts = [" ".join(chunk.text[start:end].split()) for start, end in sentences(chunk.text)]
+        texts = [one for one in texts if _SHORTEST <= len(one) <= _LONGEST and one[-1] in ".\u3002" and " " in one]
+        chance.shuffle(texts)
+        yield from (one for one in texts if not has_injection_signal([one]))
 
 
 def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> str | None:
@@ -75,59 +91,27 @@ def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random)
 
     The sentence *copied* is only taken if there is no other.
     """
+
+    def firm() -> Iterator[str]:
+        others = (text for text in _fit_sentences(chunks, chance) if text != copied)
+        return (text for text in chain(others, [copied] if copied else []) if not _LOOSE.search(text))
+
     evidence = [chunk.terms for chunk in chunks]
-    for text in _firm(chunks, copied, chance):
+    for text in firm():
         places = list(numbers(text))
         chance.shuffle(places)
         for place in places * _TRIES:
-            number = _number(place[0], chance)
-            if absent_terms(number, evidence):
-                return text[: place.start()] + number + text[place.end() :]
-    if language("\n".join(chunk.text for chunk in chunks)[:_SAMPLE_CHARS]) == "de":
-        return None  # every noun has a capital letter
-    for text in _firm(chunks, copied, chance):
-        if found := names(text):
-            return text.replace(chance.choice(found), _name(chance))
+            # A number of the same form and length; of the same century, where it may be a year.
+            old = place[0]
+            kept = 2 if len(old) == 4 and old[:2] in ("18", "19", "20") else 0
+            new = old[:kept] + "".join(chance.choice("123456789") if c.isdigit() else c for c in old[kept:])
+            if absent_terms(new, evidence):
+                return text[: place.start()] + new + text[place.end() :]
+    if language("\n".join(chunk.text for chunk in chunks)[:_SAMPLE_CHARS]) != "de":  # where nouns have capitals, too
+        for text in firm():
+            if found := names(text):
+                return text.replace(chance.choice(found), _name(chance))
     return None
-
-
-def _firm(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> Iterator[str]:
-    """Yield the sentences of *chunks* that are false with another number or name; of a chunk's, *copied* comes last."""
-    for chunk in chance.sample(chunks, len(chunks)):
-        fit = list(_fit(chunk.text))
-        chance.shuffle(fit)
-        fit.sort(key=lambda text: text == copied)
-        yield from (text for text in fit if not _LOOSE.search(text) and not has_injection_signal([text]))
-
-
-def _number(old: str, chance: random.Random) -> str:
-    """Return a number of the same form and length; of the same century, where *old* may be a year."""
-    kept = 2 if len(old) == 4 and old[:2] in ("18", "19", "20") else 0
-    return old[:kept] + "".join(chance.choice("123456789") if c.isdigit() else c for c in old[kept:])
-
-
-def _copied(chunks: Sequence[Chunk], chance: random.Random) -> str | None:
-    """Return a sentence of *chunks*, without a signal of an injection; None if there is none.
-
-    A sentence that refers to the one before it is only taken if there is no other: a careful judge might not know who
-    "she" is.
-    """
-    leaning: str | None = None
-    for chunk in chance.sample(chunks, len(chunks)):
-        fit = [text for text in _fit(chunk.text) if not has_injection_signal([text])]
-        standing = [text for text in fit if not _LEANING.match(text)]
-        if standing:
-            return chance.choice(standing)
-        leaning = leaning or (chance.choice(fit) if fit else None)
-    return leaning
-
-
-def _fit(text: str) -> Iterator[str]:
-    """Yield the sentences of *text* that are long and plain enough for a gold check."""
-    for start, end in sentences(text):
-        sentence = " ".join(text[start:end].split())
-        if _SHORTEST <= len(sentence) <= _LONGEST and sentence[-1] in ".\u3002" and " " in sentence:
-            yield sentence
 
 
 def _name(chance: random.Random) -> str:
