@@ -144,13 +144,13 @@ def read_vectors(reply: dict[str, Any], count: int) -> list[list[float]]:
 
 def _vector(embedding: object) -> list[float]:
     """Return an embedding as numbers; it comes as a list of them, or as little-endian 32-bit floats in base64."""
-    items: list[Any] = embedding if isinstance(embedding, list) else []
+    items = cast("list[object]", embedding) if isinstance(embedding, list) else []
     if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
         raise JudgeError("unparsable", "an embedding with something that is no number")
     try:
         if isinstance(embedding, str):
-            items = [value for (value,) in struct.iter_unpack("<f", b64decode(embedding, validate=True))]
-        vector = [float(item) for item in items]
+            items += [value for (value,) in struct.iter_unpack("<f", b64decode(embedding, validate=True))]
+        vector = [float(item) for item in cast("list[float]", items)]
     except (ValueError, struct.error) as error:
         raise JudgeError("unparsable", f"an embedding is not valid base64: {error}") from None
     except OverflowError:  # an integer of 400 digits

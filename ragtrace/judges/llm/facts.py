@@ -213,7 +213,9 @@ def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
         reader.defect(f"there are {len(entries or ())} nuggets; give the {MOST_WRITTEN} most important")
     for index, entry in enumerate((entries or ())[:MOST_WRITTEN]):
         words = one_line(entry.get("text"))
-        importance = reader.label(entry.get("importance"), _IMPORTANCES, f"nuggets[{index}].importance")
+        importance: Importance | None = reader.label(
+            entry.get("importance"), _IMPORTANCES, f"nuggets[{index}].importance"
+        )
         fits = 1 <= len(words.split()) <= MOST_WORDS
         if not fits:
             reader.defect(f"a nugget has 1 to {MOST_WORDS} words, got {shown(words)}")

@@ -39,11 +39,10 @@ def read_intentions(data: Mapping[str, Any], turns: Mapping[str, int], users: Co
     entries = reader.entries("intentions")
     found: list[Intention] = []
     for index, entry in enumerate(entries or ()):
-        wanted, turn_ids = one_line(entry.get("text")), entry.get("turn_ids")
-        ids: list[Any] = turn_ids if isinstance(turn_ids, list) else []
+        wanted, ids = one_line(entry.get("text")), ReplyReader(entry).texts("turn_ids")
         known = [name for name in ids if isinstance(name, str) and name in turns]
         of_the_user = len(known) == len(ids) and not set(known).isdisjoint(users)
-        state = reader.label(entry.get("state"), _STATES, f"intentions[{index}].state")
+        state: IntentionState | None = reader.label(entry.get("state"), _STATES, f"intentions[{index}].state")
         if not wanted:
             reader.defect("an intention has no text")
         if not of_the_user:

@@ -97,12 +97,13 @@ class Interview:
         controls: bool | None,
         chance: random.Random,
     ) -> None:
-        self._session, self._source, self._mode, self._chance = session, source, mode, chance
+        self._session, self._source, self._chance = session, source, chance
+        self._mode: Mode = mode
         self._statements_per_call, self._max_chars = statements_per_call, max_chars
         of_chunks = needs & {"claims", "chunks", "citations"}
         self._asks_answer = bool(source.sentences and needs - {"chunks"})
         self._asks_chunks = bool(source.chunks and of_chunks and (source.sentences or "chunks" in needs))
-        self._statements_only = of_chunks == {"claims"}
+        self._statements_only = of_chunks == frozenset({"claims"})
         # In steps, missing evidence and a quote that does not occur where it should are worth a repair, too.
         self._in_steps = mode != "fast" or source.chars > max_chars
         self._with_gold_checks = self._in_steps if controls is None else controls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.system.retry_after import seconds_until_retry
@@ -55,10 +55,10 @@ class ServerError(JudgeError):
             parsed: Any = json.loads(body[: 64 * _READ_CHARS])
         except (ValueError, RecursionError):
             parsed = None
-        first = parsed[0] if isinstance(parsed, list) and parsed else parsed  # Google's server sends a list
-        outer: dict[str, Any] = first if isinstance(first, dict) else {}
-        inner = outer.get("error", outer.get("detail", outer))
-        fields: dict[str, Any] = inner if isinstance(inner, dict) else outer
+        items = cast("list[object]", parsed) if isinstance(parsed, list) else [parsed]  # Google's server sends a list
+        outer = cast("dict[str, Any]", items[0]) if items and isinstance(items[0], dict) else {}
+        inner: Any = outer.get("error", outer.get("detail", outer))
+        fields = cast("dict[str, Any]", inner) if isinstance(inner, dict) else outer
         message = str(inner if isinstance(inner, str) else fields.get("message") or text)[:_READ_CHARS]
         self.status, self.text = status, text.lower()
         param = str(fields.get("param"))[:_SHOWN_CHARS].lower() if isinstance(fields.get("param"), (str, int)) else ""
