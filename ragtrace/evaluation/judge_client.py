@@ -488,9 +488,6 @@ class JudgementCache:
         self._entries: OrderedDict[bytes, tuple[Judgement, int]] = OrderedDict()
         self._chars = 0
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def get(self, key: bytes) -> Judgement | None:
         """Return the judgement stored under *key*, which becomes the one used last; None if there is none."""
         entry = self._entries.get(key)
@@ -500,7 +497,7 @@ class JudgementCache:
         return entry[0]
 
     def put(self, key: bytes, judgement: Judgement) -> None:
-        """Store *judgement* unless it is malformed or huge, and evict the ones used longest ago."""
+        """Store *judgement* under a new *key*, unless it is malformed or huge; evict those used longest ago."""
         labels = [each.name for each in fields(judgement) if each.name not in ("reasons", "attributes")]
         try:
             chars = sum(_chars_in(getattr(judgement, name)) for name in labels)
@@ -508,16 +505,11 @@ class JudgementCache:
             return
         if chars > _MOST_CHARS_EACH:
             return
-        self._remove(key)
         self._entries[key] = judgement, chars
         self._chars += chars
         while len(self._entries) > self._limit or self._chars > _CACHE_CHARS:
-            self._remove(next(iter(self._entries)))
-
-    def _remove(self, key: bytes) -> None:
-        entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._chars -= entry[1]
+            _, (_, evicted) = self._entries.popitem(last=False)
+            self._chars -= evicted
 
 
 def _chars_in(value: object) -> int:
