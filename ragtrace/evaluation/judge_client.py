@@ -206,7 +206,7 @@ class JudgeClient:
         if not await self._slots.take(self._left(deadline)):
             raise self._late(f"all {self._concurrency} places were taken")
         try:
-            if not await self._gate.passed(deadline):
+            if not await self._gate.wait_until_open(deadline):
                 self._check(deadline)
             ticket = self._breaker.admit()
             if ticket is None:
@@ -347,7 +347,7 @@ class RetryAfterGate:
         """Return whether the gate is open, or opens before *deadline* on the clock."""
         return self.seconds_shut == 0 or self._opens < deadline
 
-    async def passed(self, deadline: float) -> bool:
+    async def wait_until_open(self, deadline: float) -> bool:
         """Wait until the gate is open and return True; return False at once if it opens only after *deadline*.
 
         Waiting calls pass one after the other, within a tenth of the time that the gate was shut, so that they do not
@@ -453,7 +453,7 @@ _MOST_CHARS_EACH: Final = 100_000
 
 
 def fingerprint(call: RagCall, evaluator: str) -> bytes:
-    """Return a hash of everything that a judge may judge *call* by, and of the judge.
+    """Return a hash of the judge's identity and of everything in *call* that a judge may read.
 
     That is query, contexts (texts and ids, in order), answer and reference, and what else the application gave:
     reference contexts, the conversation, repeated runs, the answer's parts.

@@ -8,7 +8,7 @@ from typing import Final
 from ragtrace.core.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence
 from ragtrace.core.types import Judgement, Plain
 from ragtrace.judges.llm.interview import Labels
-from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, Verdict, omitted, uncovered
+from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, Verdict, omitted_terms, uncovered_sentences
 from ragtrace.judges.llm.prompt_input import PromptInput
 
 OF_ANSWER: Final = ("claims", "sentences", "citations", "parts", "answer_label", "answer_rating")
@@ -86,8 +86,10 @@ def _claims(
     if statements is None:
         return None
     relevances = labels.extraction.sentences or {}
-    lost = omitted(source.sentences, relevances, statements)
-    left_out = len({*uncovered(source.sentences, relevances, statements, labels.extraction.answer_label), *lost})
+    lost = omitted_terms(source.sentences, relevances, statements)
+    left_out = len(
+        {*uncovered_sentences(source.sentences, relevances, statements, labels.extraction.answer_label), *lost}
+    )
     meant = sum(relevances.get(unit.id) != "filler" for unit in source.sentences)
     verdicts = labels.verification.verdicts
     unverified = sum(verdict.unverified for index, verdict in verdicts.items() if statements[index].checkable)

@@ -147,7 +147,7 @@ class Chat:
 
     async def text(self, system: str, user: str) -> tuple[str, Cost]:
         """Return the model's reply as text, for models that write no JSON, and its cost; raises as `ask`."""
-        exchange = _Exchange(self, Prompt("", system, user, {}, _AnyObject, _AMPLE_FOR_TEXT))
+        exchange = _Exchange(self, Prompt("", system, user, {}, _ProbeReply, _AMPLE_FOR_TEXT))
         try:
             completion, _ = await exchange.complete(TEXT)
             choice = completion.choices[0]
@@ -207,7 +207,7 @@ class JudgeSession:
         return text
 
     async def embed(self, embedder: Embedder, texts: Sequence[str]) -> object:
-        """Return what *embedder* makes of *texts*, unchecked."""
+        """Return the vectors that *embedder* gives for *texts*, unchecked."""
         vectors, cost = await self._charged(embed(embedder, texts))
         self.cost += cost
         return vectors
@@ -226,8 +226,8 @@ class JudgeSession:
         return cost.on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
 
 
-async def in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Sequence[S]) -> list[T]:
-    """Return the answer of *ask* to *items*, or those to each half of them if the first was cut off.
+async def ask_in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Sequence[S]) -> list[T]:
+    """Return the reply of *ask* about *items*; if it was cut off, the replies about each half of *items*.
 
     Raises:
         JudgeError: as *ask*; `truncated` if there is no half, or a half is cut off too.
@@ -241,8 +241,8 @@ async def in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Sequence[
     return [await ask(items[:middle]), await ask(items[middle:])]
 
 
-async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of all *works*; the first that raises cancels the others and waits for them."""
+async def run_together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all coroutines in *works*; the first failure cancels the others and waits for them."""
     if len(works) == 1:
         return [await works[0]]
     tasks = [asyncio.ensure_future(work) for work in works]
@@ -255,7 +255,7 @@ async def together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         raise
 
 
-class _AnyObject(NamedTuple):
+class _ProbeReply(NamedTuple):
     """Reply to the probe: an object whose key "ok" is "yes"."""
 
     data: dict[str, Any]
@@ -270,7 +270,7 @@ _PROBE: Final = Prompt(
     system='This tests a connection. Reply with the JSON object {"ok": "yes"}.',
     user='{"test": true}',
     schema=record(ok=one_of(["yes"])),
-    read=_AnyObject,
+    read=_ProbeReply,
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall
-from ragtrace.judges.llm.chat import Answer, JudgeSession, in_halves
+from ragtrace.judges.llm.chat import Answer, JudgeSession, ask_in_halves
 from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.prompt import MOST_TOKENS, Prompt, R, Schema, user_message
 from ragtrace.judges.llm.prompt_input import PromptInput
@@ -75,8 +75,8 @@ class ExtraLabels:
         prompt = Prompt(f"ragtrace_{name}", system, user_message(data), schema, read, tokens, **options)
         return await self.session.ask(prompt)
 
-    def fail(self, error: JudgeError, fields: Iterable[str]) -> None:
-        """Note *error* as the reason for those of *fields* that have no label."""
+    def note_failure(self, error: JudgeError, fields: Iterable[str]) -> None:
+        """Note *error* as the reason why those of *fields* without a label have none."""
         for name in fields:
             self.errors.setdefault(name, error)
             if name not in self.labels:
@@ -111,6 +111,6 @@ async def in_batches(
     """Return the labels of all *items*, asked for *size* at a time; a batch whose reply is cut off, in halves."""
     merged: dict[str, Any] = {}
     for start in range(0, len(items), size):
-        for labels in await in_halves(ask, items[start : start + size]):
+        for labels in await ask_in_halves(ask, items[start : start + size]):
             merged |= labels
     return merged

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Entailments, Fact, FactLabel, Importance, Nugget, NuggetSupport
-from ragtrace.judges.llm.chat import together
+from ragtrace.judges.llm.chat import run_together
 from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily, in_batches
 from ragtrace.judges.llm.prompt import YES_NO, list_of, listed, numbered, one_of, packed, record, text
 from ragtrace.judges.llm.prompt_input import Chunk
@@ -83,7 +83,7 @@ async def find_facts(extra: ExtraLabels) -> None:
     work = [_verify(extra, data, ids, [side for side in SIDES if claims.texts[side] is not None])]
     if "entailments" in extra.wanted and None not in claims.texts.values():
         work.append(_find_entailments(extra, ids["answer"], ids["reference"]))
-    await together(work)
+    await run_together(work)
 
 
 async def _verify(
@@ -99,7 +99,7 @@ async def _verify(
     try:
         labels = await in_batches([(side, name) for side in sides for name in ids[side]], CLAIMS_AT_A_TIME, ask)
     except JudgeError as error:
-        extra.fail(error, (_FIELD[side] for side in sides))
+        extra.note_failure(error, (_FIELD[side] for side in sides))
         return
     for side in sides:
         extra.labels[_FIELD[side]] = tuple(Fact(claim, labels[name]) for name, claim in ids[side].items())
@@ -134,7 +134,7 @@ async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], refer
         for batch in packed(chunks, BATCH_CHARS, max(1, MOST_CELLS // (len(answer) + len(reference)))):
             rows |= await in_batches(batch, len(batch), ask)
     except JudgeError as error:
-        extra.fail(error, ("entailments",))
+        extra.note_failure(error, ("entailments",))
         return
     # One row a distinct passage as it was retrieved: two may differ in invisible characters only.
     by_rank = {chunk.rank: rows[chunk.id] for chunk in chunks}
@@ -238,7 +238,7 @@ async def find_nuggets(extra: ExtraLabels) -> None:
     """Write the nuggets from the chunks that are related to the query, then look for them in the answer."""
     if not extra.input.query or not extra.input.answer.strip() or not extra.input.chunks:
         return
-    nuggets = await _write(extra)
+    nuggets = await _write_nuggets(extra)
     if isinstance(nuggets, str):
         extra.reasons["nuggets"] = nuggets
         return
@@ -256,7 +256,7 @@ async def find_nuggets(extra: ExtraLabels) -> None:
     extra.labels["nuggets"] = tuple(Nugget(words, nuggets[words], supports[name]) for name, words in ids.items())
 
 
-async def _write(extra: ExtraLabels) -> dict[str, Importance] | str:
+async def _write_nuggets(extra: ExtraLabels) -> dict[str, Importance] | str:
     """Return at most `MOST_KEPT` nuggets of the chunks with a grade of 1 or more, vital ones first; or a reason."""
     labels, chunks = extra.judgement.chunks, extra.input.chunks
     if labels is None or any(chunk.rank >= len(labels) for chunk in chunks):

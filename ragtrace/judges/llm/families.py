@@ -50,7 +50,7 @@ async def add_extra_labels(
         try:
             await family.find(extra)
         except JudgeError as error:
-            extra.fail(error, family.fields & wanted)
+            extra.note_failure(error, family.fields & wanted)
 
     await asyncio.gather(*map(find, families))
     failed = all(family.fields & extra.errors.keys() for family in families)

@@ -18,7 +18,7 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Support
 from ragtrace.judges.lexical.lexicon import Lexicon, language
 from ragtrace.judges.lexical.statements import statements
-from ragtrace.judges.llm.chat import JudgeSession, in_halves, together
+from ragtrace.judges.llm.chat import JudgeSession, ask_in_halves, run_together
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.json_reading import ReadingError, parse_verdict
 from ragtrace.judges.llm.label_reply import (
@@ -185,8 +185,8 @@ class Interview:
         self, ask: Callable[[Sequence[Unit]], Awaitable[LabelReply]], packs: Sequence[Sequence[Unit]]
     ) -> list[LabelReply]:
         """Return the replies about all sentences, in their order; each is about at most `MOST_SENTENCES` of them."""
-        groups = [group for pack in packs for group in evenly(pack, MOST_SENTENCES)]
-        replies = await together([in_halves(ask, group) for group in groups])
+        groups = [group for pack in packs for group in split_evenly(pack, MOST_SENTENCES)]
+        replies = await run_together([ask_in_halves(ask, group) for group in groups])
         return [reply for group in replies for reply in group]
 
     # --- careful, strict ---------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Interview:
         checkable = {index: one.text for index, one in enumerate(extracted) if one.checkable and one.text}
         if self._asks_chunks and (checkable or not self._statements_only):
             try:
-                done = await together([self._verify_all(checkable, turn) for turn in range(rounds)])
+                done = await run_together([self._verify_all(checkable, turn) for turn in range(rounds)])
                 labels.verification, labels.disagreement = vote(done) if rounds > 1 else (done[0], None)
             except JudgeError as error:
                 self._note_failure(labels, "chunks", error)
@@ -236,11 +236,11 @@ class Interview:
         most = self._statements_per_call
         batches = [order[at : at + most] for at in range(0, len(order), most)] or [[]]
         works = [
-            in_halves(partial(self._verify, group, texts, (group_number, number), batches[0][:1]), batch)
+            ask_in_halves(partial(self._verify, group, texts, (group_number, number), batches[0][:1]), batch)
             for group_number, group in groups
             for number, batch in enumerate(batches)
         ]
-        done = [result for results in await together(works) for result in results]
+        done = [result for results in await run_together(works) for result in results]
         return merge_verifications([reply for reply, _ in done], [pair for _, pairs in done for pair in pairs])
 
     async def _verify(
@@ -325,7 +325,7 @@ class Interview:
         texts |= {index: check.text for index, check in checks.items()}
         groups = list(packed(source.chunks, self._max_chars))
         pairs = [(index, group) for index in texts for group in groups]
-        found = await together([self._verdict(texts[index], group) for index, group in pairs])
+        found = await run_together([self._verdict(texts[index], group) for index, group in pairs])
         if found and all(verdict.support is None for verdict in found):
             raise JudgeError("unparsable", "no reply had a line with VERDICT: and one of its labels", retryable=False)
         labels.verification = merge_verifications((), zip((index for index, _ in pairs), found, strict=True))
@@ -349,7 +349,7 @@ class Interview:
         return UNJUDGED
 
 
-def evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
+def split_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
     """Return *items*, in order, in as few groups of at most *most* as there can be, all about as large."""
     groups = -(-len(items) // most)
     size = -(-len(items) // max(1, groups))

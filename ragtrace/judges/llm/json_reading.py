@@ -46,7 +46,7 @@ class ReadingError(JudgeError):
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """Return the JSON object that *text* is, without a leading reasoning block and a code fence around it.
+    """Return the JSON object that *text* consists of, without a leading reasoning block and a code fence around it.
 
     Raises:
         ReadingError: "ambiguous": it holds two different objects; "unparsable": it is no JSON object; or one with NaN,
@@ -83,14 +83,14 @@ def _one(text: str) -> dict[str, Any]:
     while at < len(text) or not found:
         if len(found) == _MOST_OBJECTS:
             raise ReadingError("unparsable", f"more than {_MOST_OBJECTS} JSON objects")
-        value, at = _next(text, at)
+        value, at = _next_object(text, at)
         found.append(value)
     if len(found) > 1 and len({json.dumps(value, sort_keys=True) for value in found}) > 1:
         raise ReadingError("ambiguous", f"{len(found)} JSON objects that differ")
     return found[0]
 
 
-def _next(text: str, at: int) -> tuple[dict[str, Any], int]:
+def _next_object(text: str, at: int) -> tuple[dict[str, Any], int]:
     """Return the object at offset *at*, and the offset after it and the white space behind it."""
     if text[at : at + 1] != "{":
         where = "its beginning" if at == 0 else f"character {at}, where more follows"
@@ -109,7 +109,7 @@ def _next(text: str, at: int) -> tuple[dict[str, Any], int]:
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of *pairs*, for `object_pairs_hook`; raise `ValueError` if a key comes twice."""
+    """Build a JSON object of *pairs*, for `object_pairs_hook`; raise `ValueError` if a key comes twice."""
     read = dict(pairs)
     if len(read) != len(pairs):
         names = [name for name, _ in pairs]
@@ -119,7 +119,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def finite(text: str) -> float:
-    """Return the number that *text* is, for `parse_float`; raise `ValueError` if it is too large for a float."""
+    """Parse a number, for `parse_float`; raise `ValueError` if it is too large for a float."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:_SHOWN_CHARS]} is not finite")
@@ -172,7 +172,7 @@ def _label(value: str) -> str:
 
 
 def parse_rating(text: str) -> float:
-    """Return the number in [0, 1] that all of *text* is.
+    """Return the number in [0, 1] that *text* consists of.
 
     Raises:
         ReadingError: "unparsable", "non_finite" or "out_of_range".

@@ -201,7 +201,7 @@ def read_label_reply(data: object, task: LabelTask) -> LabelReply:
     return _LabelReplyReader(data, task).reply
 
 
-def uncovered(
+def uncovered_sentences(
     units: Sequence[Unit],
     sentences: Mapping[str, SentenceRelevance | None],
     statements: Sequence[ExtractedStatement],
@@ -218,7 +218,7 @@ def uncovered(
     return [index for index in meant if index not in covered]
 
 
-def omitted(
+def omitted_terms(
     units: Sequence[Unit], sentences: Mapping[str, SentenceRelevance | None], statements: Sequence[ExtractedStatement]
 ) -> dict[int, list[str]]:
     """Return, for each sentence's index, the numbers and names in the sentence that none of its statements contains.
@@ -393,9 +393,9 @@ class _LabelReplyReader(ReplyReader):
 
     def _check_coverage(self) -> None:
         units, labels, statements = self._task.sentences, self.reply.sentences or {}, self.reply.statements or ()
-        for index in uncovered(units, labels, statements, self.reply.answer_label):
+        for index in uncovered_sentences(units, labels, statements, self.reply.answer_label):
             self.defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
-        for index, absent in omitted(units, labels, statements).items():
+        for index, absent in omitted_terms(units, labels, statements).items():
             self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shown(absent[0])}")
 
     def _known(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:

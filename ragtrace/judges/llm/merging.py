@@ -37,13 +37,13 @@ def merge_extractions(replies: Sequence[LabelReply]) -> LabelReply:
         sentences=None
         if None in sentences
         else {key: value for one in sentences for key, value in (one or {}).items()},
-        statements=None if None in statements else distinct(one for some in statements for one in some or ()),
+        statements=None if None in statements else merge_statements(one for some in statements for one in some or ()),
         answer_rating=max(ratings, default=None),
         answer_label=label,
     )
 
 
-def distinct(statements: Iterable[ExtractedStatement]) -> list[ExtractedStatement]:
+def merge_statements(statements: Iterable[ExtractedStatement]) -> list[ExtractedStatement]:
     """Return *statements* with each text once; where two of a text differ in a label, that label is none."""
     found: dict[object, ExtractedStatement] = {}
     for index, new in enumerate(statements):

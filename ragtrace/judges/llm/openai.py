@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, get_args
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_judgement
-from ragtrace.judges.llm.chat import Chat, JudgeSession, in_halves
+from ragtrace.judges.llm.chat import Chat, JudgeSession, ask_in_halves
 from ragtrace.judges.llm.families import FIELDS as EXTRA_FIELDS
 from ragtrace.judges.llm.families import add_extra_labels
 from ragtrace.judges.llm.interview import Interview, JsonHabit, Mode
@@ -215,7 +215,7 @@ class OpenAIJudge:
         contradicted: dict[str, bool | None] = {}
         try:
             for group in packed(chunks, self._max_input_chars):
-                for reply in await in_halves(ask, group):
+                for reply in await ask_in_halves(ask, group):
                     contradicted |= reply.contradicted or {}
         except JudgeError as error:
             return replace(judgement, reasons={**judgement.reasons, REFERENCE: error.reason})

@@ -166,7 +166,7 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
         return rating
     alternatives = [{token.text: token.logprob, **dict(token.top)} if token.top else {} for token in answer.tokens]
     tokens = [token.text for token in answer.tokens]
-    value = expected(answer.text, tokens, alternatives, "score", metric.low, metric.high)
+    value = expected_rating(answer.text, tokens, alternatives, "score", metric.low, metric.high)
     return rating if value is None else Rating(value, "logprobs", answer.reply.reason)
 
 
@@ -192,7 +192,7 @@ RATINGS: Final = LabelFamily(frozenset({"ratings"}), find_ratings)
 # --- weighting by token probability ----------------------------------------------------------------------------------
 
 
-def weighted(
+def weighted_rating(
     candidates: Iterable[tuple[str, float]], low: int, high: int, before: str = "", after: str = ""
 ) -> float | None:
     """Return sum(s p) / sum(p) over the candidates that are exactly a label of the scale, with p >= 0.01.
@@ -252,7 +252,7 @@ def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str,
     return None
 
 
-def expected(
+def expected_rating(
     text: str, tokens: Sequence[str], alternatives: Sequence[Mapping[str, float]], field: str, low: int, high: int
 ) -> float | None:
     """Return the weighted rating at *field*; None if it is not known.
@@ -268,4 +268,4 @@ def expected(
     # A reply that its own distribution holds for unlikely was not drawn from that distribution.
     if alternatives[index].get(tokens[index], -math.inf) < math.log(LEAST_PROBABILITY):
         return None
-    return weighted(alternatives[index].items(), low, high, before, after)
+    return weighted_rating(alternatives[index].items(), low, high, before, after)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ragtrace.judges.llm.prompt import Schema
-from ragtrace.judges.llm.server_errors import ServerError, rejected
+from ragtrace.judges.llm.server_errors import ServerError, rejected_parameter
 
 SCHEMA: Final = 1
 JSON: Final = 2
@@ -47,7 +47,7 @@ Message = dict[str, str]
 
 @dataclass(slots=True)
 class ServerHabits:
-    """What was learned of one model on one server. All calls share it; a race only costs a request."""
+    """Record of the requests that one model on one server accepts; shared by all calls, a race only costs a request."""
 
     level: int = SCHEMA
     tokens_name: str | None = "max_tokens"
@@ -63,7 +63,7 @@ class ServerHabits:
 
     def learn(self, error: ServerError, body: Mapping[str, object], lowest_level: int) -> bool:
         """Note the part of *body* that *error* rejects; return whether a request built anew differs from *body*."""
-        culprit = rejected(error, body.keys() - _NEEDED)
+        culprit = rejected_parameter(error, body.keys() - _NEEDED)
         if culprit is None:
             return False
         if culprit == "stream":
@@ -93,7 +93,7 @@ _habits: dict[tuple[str, str], ServerHabits] = {}
 
 
 def habits_of(server: str, model: str) -> ServerHabits:
-    """Return what this process has learned of *model* on *server*; a forked child has what its parent had learned."""
+    """Return the record for *model* on *server*, shared by the process; a forked child keeps its parent's records."""
     found = _habits.get((server, model))
     if found is None:
         while len(_habits) >= _MOST_REMEMBERED:
@@ -105,7 +105,7 @@ def habits_of(server: str, model: str) -> ServerHabits:
 
 
 def forget_habits() -> None:
-    """Forget what was learned of every server."""
+    """Forget the records for all models and servers."""
     _habits.clear()
 
 

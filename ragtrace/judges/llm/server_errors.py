@@ -80,7 +80,7 @@ class ServerError(JudgeError):
         super().__init__(reason, f"HTTP {status}: {shown}", retry_after=after, retryable=retryable)
 
 
-def rejected(error: ServerError, sent: Collection[str]) -> str | None:
+def rejected_parameter(error: ServerError, sent: Collection[str]) -> str | None:
     """Return the top-level parameter of *sent* that the server does not know or support.
 
     "stream": the server only streams; None: its error is about something else.

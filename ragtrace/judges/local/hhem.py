@@ -155,7 +155,7 @@ def _load(name: str, device: str | None, max_tokens: int | None, label: str | in
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     described: dict[str, Any] = transformers.PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
     if any(str(architecture).startswith("HHEMv2") for architecture in described.get("architectures") or ()):
-        return _vectaras(name, described, place, max_tokens or _RELATIVE_TOKENS, local)
+        return _load_t5_encoder(name, described, place, max_tokens or _RELATIVE_TOKENS, local)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(name, local_files_only=local)
     tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
     column = _column(network.config, label)
@@ -169,10 +169,10 @@ def _load(name: str, device: str | None, max_tokens: int | None, label: str | in
     def texts(pairs: Sequence[Pair]) -> Sequence[list[str]]:
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
-    return _Loaded(place, tokenizer, texts, probabilities, max_tokens or _readable(network.config, tokenizer))
+    return _Loaded(place, tokenizer, texts, probabilities, max_tokens or _most_tokens(network.config, tokenizer))
 
 
-def _vectaras(name: str, described: Mapping[str, Any], place: str, max_tokens: int, local: bool) -> _Loaded:
+def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_tokens: int, local: bool) -> _Loaded:
     """Return HHEM-2.1-Open: a T5 encoder whose first token is classified."""
     torch, transformers = import_module("torch"), import_module("transformers")
     foundation, prompt = described.get("foundation") or _FOUNDATION, _prompt(described)
@@ -238,7 +238,7 @@ def _column(config: Any, label: str | int | None) -> int | None:
     return found[0]
 
 
-def _readable(config: Any, tokenizer: Any) -> int:
+def _most_tokens(config: Any, tokenizer: Any) -> int:
     """Return how many tokens a model can read at once; 512 if neither the model nor its tokenizer knows."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions and "roberta" in str(getattr(config, "model_type", "")):

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
 from ragtrace.judges.llm.build_judgement import build_judgement
 from ragtrace.judges.llm.interview import Labels
-from ragtrace.judges.llm.label_reply import MOST_ENTRIES, SCHEMAS, ExtractedStatement, LabelReply, LabelTask, omitted
+from ragtrace.judges.llm.label_reply import (
+    MOST_ENTRIES,
+    SCHEMAS,
+    ExtractedStatement,
+    LabelReply,
+    LabelTask,
+    omitted_terms,
+)
 from ragtrace.judges.llm.label_reply import read_label_reply as read
 from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications
 from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit, prepare
@@ -346,9 +353,9 @@ def test_names_of_a_sentence_are_in_its_statements() -> None:
         ExtractedStatement("He met someone.", (0,), True, "yes"),
         ExtractedStatement("It is old.", (1, 2), True, "yes"),
     ]
-    assert omitted(units, {}, statements) == {0: ["Gustave", "Eiffel"]}
+    assert omitted_terms(units, {}, statements) == {0: ["Gustave", "Eiffel"]}
     german = [Unit("s1", "Das ist ein Haus und nicht die gro\u00dfe Br\u00fccke, die der Mann in dem Dorf hat.", 0, 0)]
-    assert omitted(german, {}, [ExtractedStatement("Es gibt etwas.", (0,), True, "yes")]) == {}
+    assert omitted_terms(german, {}, [ExtractedStatement("Es gibt etwas.", (0,), True, "yes")]) == {}
 
 
 def test_an_uncovered_sentence_is_a_defect() -> None:

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragtrace.core.unscored_reasons import JUDGE_ERROR
-from ragtrace.judges.llm.server_errors import ServerError, rejected
+from ragtrace.judges.llm.server_errors import ServerError, rejected_parameter
 
 SENT = ("model", "messages", "temperature", "response_format", "max_tokens", "logprobs", "top_logprobs", "n")
 WANTED = SENT[2:]
@@ -208,7 +208,7 @@ UNSUPPORTED: list[tuple[str, int, Any, str]] = [
 def test_a_rejected_part_of_the_request_is_found(status: int, body: Any, culprit: str) -> None:
     """In each server's own words; so it can be left out."""
     error = seen(status, body)
-    assert rejected(error, WANTED) == culprit
+    assert rejected_parameter(error, WANTED) == culprit
     assert error.reason == "unavailable"
     assert not error.retryable or status == 500
 
@@ -232,7 +232,7 @@ def test_a_rejected_part_of_the_request_is_found(status: int, body: Any, culprit
 )
 def test_other_errors_reject_nothing(status: int, body: Any) -> None:
     """A lower rung is tried only where the server says that the feature is unsupported."""
-    assert rejected(seen(status, body), WANTED) is None
+    assert rejected_parameter(seen(status, body), WANTED) is None
 
 
 AZURE_FILTERED = {
@@ -313,7 +313,7 @@ def test_no_answer_gives_another_error(status: int, body: bytes, headers: dict[s
     """Whatever the bytes, there is a reason of ours."""
     error = ServerError(status, headers, body)
     assert error.reason in JUDGE_ERROR
-    assert rejected(error, WANTED) in (None, "stream", *WANTED)
+    assert rejected_parameter(error, WANTED) in (None, "stream", *WANTED)
 
 
 def test_a_long_body_is_read_in_part() -> None:

@@ -16,7 +16,7 @@ from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.labels import Rating
 from ragtrace.core.types import Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.judges.llm.completions import read_completion
-from ragtrace.judges.llm.ratings import expected, score_token, value_span, weighted
+from ragtrace.judges.llm.ratings import expected_rating, score_token, value_span, weighted_rating
 from ragtrace.metrics.g_eval import g_eval
 from tests.support.scripted_chat import (
     CALL,
@@ -280,7 +280,7 @@ def test_candidates_are_weighted_by_their_probability(
     None for what is no distribution (a NaN, a logarithm above 0, a sum above 1), and where a candidate is the beginning
     of another label: a tokenizer that splits digits writes "1" for the first half of "10".
     """
-    found = weighted(candidates, low, high)
+    found = weighted_rating(candidates, low, high)
     assert found == (None if value is None else pytest.approx(value))
 
 
@@ -327,7 +327,9 @@ def test_a_value_of_several_tokens_has_no_token() -> None:
 def test_candidates_lose_what_stands_around_the_value() -> None:
     """A quotation mark in front of one must be in front of all."""
     alternatives = [{}, {'"7': LOG(0.5), '"9': LOG(0.25), "9": LOG(0.25)}, {}]
-    assert expected('{"score":"7"}', ['{"score":', '"7', '"}'], alternatives, "score", 0, 10) == pytest.approx(23 / 3)
+    assert expected_rating('{"score":"7"}', ['{"score":', '"7', '"}'], alternatives, "score", 0, 10) == pytest.approx(
+        23 / 3
+    )
 
 
 @settings(deadline=None)
@@ -335,5 +337,5 @@ def test_candidates_lose_what_stands_around_the_value() -> None:
 def test_no_text_whatsoever_breaks_the_search(text: str, tokens: list[str]) -> None:
     """It is found or it is not."""
     for written in (text, json.dumps({"reason": text, "score": "7"})):
-        found = expected(written, tokens or [written], [{"7": -0.1}] * max(1, len(tokens)), "score", 0, 10)
+        found = expected_rating(written, tokens or [written], [{"7": -0.1}] * max(1, len(tokens)), "score", 0, 10)
         assert found is None or 0 <= found <= 10
