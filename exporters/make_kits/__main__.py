@@ -16,8 +16,8 @@ _HEAD: Final = "# Made by `python -m exporters.make_kits` in the sources of ragt
 def made() -> dict[str, str]:
     """Return the text of every generated file, by its path in the kits."""
     found = {f"prometheus/{name}": _yaml({"groups": groups}) for name, groups in rules.files().items()}
-    found["prometheus/tests.yml"] = _yaml(rule_tests.file())
-    found["prometheus/week.tests.yml"] = _yaml(rule_tests.week())
+    found["prometheus/tests.yml"] = _yaml(rule_tests.alert_tests())
+    found["prometheus/records.tests.yml"] = _yaml(rule_tests.record_tests())
     found["grafana/ragtrace-dashboard.json"] = dashboard.text_of()
     return found
 

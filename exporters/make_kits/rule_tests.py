@@ -63,7 +63,7 @@ def recorded() -> Test:
     return {
         "name": "estimates",
         "interval": "1m",
-        "input_series": [line for workflow, each in inputs for line in _phases(of(workflow=workflow), (each, 401))],
+        "input_series": [line for workflow, each in inputs for line in _phases(of(workflow=workflow), (each, 421))],
         "promql_expr_test": [_asked(*each) for each in expected],
     }
 
@@ -76,9 +76,9 @@ def _check(expr: str, minute: str, wanted: bool = True) -> Test:
 def _asked(record: str, workflow: str, value: float | None) -> Test:
     rule = f'{record}{{{rules.WORKFLOW}="{workflow}"}}'
     if value is None:
-        return _check(rule, "400", False)
+        return _check(rule, "420", False)
     # Near 0 an absolute tolerance: a difference of equal sums is rounding.
-    return _check(f"count(abs({rule} - {value!r}) <= {max(abs(value) * 1e-6, 1e-9)!r})", "400")
+    return _check(f"count(abs({rule} - {value!r}) <= {max(abs(value) * 1e-6, 1e-9)!r})", "420")
 
 
 def _is(record: str, labels: str, **there: bool) -> list[Test]:
@@ -217,7 +217,7 @@ def _of_operation() -> dict[str, _Scenario]:
 
 
 def week() -> Test:
-    """Return the test file of the comparison with the days before: two days, evaluated every half hour."""
+    """Return the test of the comparison with the days before: two days."""
 
     def scores(*values: float) -> Moments:
         """Return what fifty screened calls in five minutes add, with these scores in turn."""
@@ -244,17 +244,21 @@ def week() -> Test:
     for workflow, fell in (("fell", True), ("same", False), ("judged", False)):
         checks += _is(rules.WEEK.format("fallen"), f'{rules.WORKFLOW}="{workflow}"', m2730=False, m2880=fell)
     checks += _fires("RagtraceConsistencyFell", m2730=False, m2880=True)
-    test = {"name": "week", "interval": "5m", "input_series": inputs, "promql_expr_test": checks}
-    return _test_file("30m", [test])
+    return {"name": "week", "interval": "5m", "input_series": inputs, "promql_expr_test": checks}
 
 
-def file() -> Test:
-    """Return the test file of the kit."""
+def alert_tests() -> Test:
+    """Return the test file of alerts and their states, evaluated every other minute: promtool takes its time."""
     tests = [
         {"name": name, "interval": "1m", "input_series": inputs, "promql_expr_test": checks}
         for name, (inputs, checks) in scenarios().items()
     ]
-    return _test_file("1m", [recorded(), *tests])
+    return _test_file("2m", tests)
+
+
+def record_tests() -> Test:
+    """Return the test file of recorded values, which take hours and days: evaluated every half hour."""
+    return _test_file("30m", [recorded(), week()])
 
 
 def _test_file(interval: str, tests: list[Test]) -> Test:

@@ -23,6 +23,7 @@ from tests.support.kits import KITS, dashboard, panels, queries
 
 PROMETHEUS: Final = KITS / "prometheus"
 RULES: Final = sorted(PROMETHEUS.glob("*.rules.yml"))
+RULE_TESTS: Final = ("tests.yml", "records.tests.yml")
 TIMEOUT_S: Final = 300
 _WORDS: Final = frozenset(
     "by on group_left group_right and or unless sum count max min avg group increase rate clamp_min clamp_max sqrt abs"
@@ -195,16 +196,16 @@ def test_alertmanager_takes_its_configuration() -> None:
 
 
 @pytest.mark.integration
-def test_every_rule_gives_what_it_should(promtool: str) -> None:
+@pytest.mark.parametrize("file", RULE_TESTS)
+def test_every_rule_gives_what_it_should(promtool: str, file: str) -> None:
     """The shipped tests pass."""
-    checked(promtool, "test", "rules", "tests.yml")
-    checked(promtool, "test", "rules", "week.tests.yml")
+    checked(promtool, "test", "rules", file)
 
 
 def test_every_rule_is_tested_both_ways() -> None:
     """Each alert fires and does not; each recording rule has a value and has none, sums over nothing aside."""
-    files = (PROMETHEUS / "tests.yml", PROMETHEUS / "week.tests.yml")
-    tests = [test for file in files for test in yaml.safe_load(file.read_text(encoding="utf-8"))["tests"]]
+    texts = [(PROMETHEUS / file).read_text(encoding="utf-8") for file in RULE_TESTS]
+    tests = [test for text in texts for test in yaml.load(text, yaml.CSafeLoader)["tests"]]
     cases = [case for test in tests for case in test["promql_expr_test"]]
     for rule in rules():
         name = rule.get("record") or rule["alert"]
