@@ -193,6 +193,20 @@ class Ledger:
             account.pending -= calls
             account.settled[outcome, reason] += calls
 
+    def settle_once(self, pending: set[str], evaluator: str, workflow: str, outcome: Outcome, reason: str = "") -> bool:
+        """Remove *evaluator* from *pending* and settle its call; return False if another thread removed it before.
+
+        Both happen under the lock. A thread may be stopped for long between them, and a shutdown, which finds no call
+        to settle in *pending*, would end with that call pending in the ledger.
+        """
+        with self._lock:
+            try:
+                pending.remove(evaluator)
+            except KeyError:
+                return False
+            self.settle(evaluator, workflow, outcome, reason)
+            return True
+
     def rows(self) -> list[Row]:
         """Return every non-zero count, all of one moment."""
         rows: list[Row] = []

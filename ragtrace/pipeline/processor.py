@@ -202,12 +202,10 @@ class CallProcessor:
         detail: str = "",
     ) -> bool:
         """Enter the outcome of *work* at *evaluator* in the ledger; return False if one has been entered before."""
-        try:
-            work.open.remove(evaluator)  # atomic: a shutdown may settle what the background still has in hand
-        except KeyError:
-            return False
         step = work.step
-        self._ledger.settle(evaluator, step.workflow, outcome, reason)
+        # A shutdown may settle what the background still has in hand.
+        if not self._ledger.settle_once(work.open, evaluator, step.workflow, outcome, reason):
+            return False
         self._outcomes.add(step.span_context, step.workflow, evaluator, outcome, reason, probability, detail)
         return True
 

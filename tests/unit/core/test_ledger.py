@@ -60,6 +60,24 @@ def test_the_identity_holds_at_every_moment_under_threads() -> None:
     )
 
 
+def test_nobody_finds_a_call_that_is_neither_open_nor_settled() -> None:
+    """A thread that reads the accounts while another one settles a call waits until the call is counted."""
+    ledger, seen, readers = Ledger(), list[int](), list[threading.Thread]()
+
+    class Open(set[str]):
+        def remove(self, evaluator: str) -> None:
+            super().remove(evaluator)
+            readers.append(threading.Thread(target=lambda: seen.append(ledger.stats({}).pending)))
+            readers[0].start()
+            readers[0].join(0.05)  # as long as this thread may be stopped here
+
+    ledger.offer("screen", "ask")
+    assert ledger.settle_once(Open({"screen"}), "screen", "ask", "scored")
+    readers[0].join()
+    assert seen == [0]
+    assert not ledger.settle_once(set(), "screen", "ask", "dropped")
+
+
 def test_settling_what_was_never_offered_is_an_error_and_opens_no_account() -> None:
     """The books would no longer balance."""
     ledger = Ledger()
