@@ -60,7 +60,7 @@ def test_the_identity_holds_at_every_moment_under_threads() -> None:
     )
 
 
-def test_nobody_finds_a_call_that_is_neither_open_nor_settled() -> None:
+def test_no_thread_finds_a_call_that_is_neither_open_nor_settled() -> None:
     """A thread that reads the accounts while another one settles a call waits until the call is counted."""
     ledger, seen, readers = Ledger(), list[int](), list[threading.Thread]()
 
@@ -71,7 +71,7 @@ def test_nobody_finds_a_call_that_is_neither_open_nor_settled() -> None:
             readers[0].start()
             readers[0].join(0.05)  # as long as this thread may be stopped here
 
-    ledger.offer("screen", "ask")
+    ledger.offer_all(["screen"], "ask")
     assert ledger.settle_once(Open({"screen"}), "screen", "ask", "scored")
     readers[0].join()
     assert seen == [0]
