@@ -220,13 +220,17 @@ KEYS = st.sampled_from(
     "id text importance assignment assignments nuggets questions noncommittal label answer reference chunks entails"
     " intentions turn_ids state score reason steps".split()
 )
-REPLIES = st.dictionaries(
-    KEYS,
-    st.recursive(
-        SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=20
-    ),
-    max_size=6,
-)
+
+
+def replies_of(most: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Replies of up to six fields, each with at most *most* scalars."""
+    values = st.recursive(
+        SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=most
+    )
+    return st.dictionaries(KEYS, values, max_size=6)
+
+
+REPLIES = replies_of(20)
 
 
 @settings(max_examples=300, deadline=None)
@@ -267,7 +271,8 @@ EVERY = [
 @settings(max_examples=150, deadline=None)
 @given(
     st.dictionaries(
-        st.sampled_from("questions nuggets assignments intentions claims facts entailments rating".split()), REPLIES
+        st.sampled_from("questions nuggets assignments intentions claims facts entailments rating".split()),
+        replies_of(6),
     )
 )
 def test_no_reply_whatsoever_gives_a_number_out_of_range(replies: dict[str, dict[str, Any]]) -> None:
