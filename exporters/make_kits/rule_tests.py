@@ -93,7 +93,7 @@ def _fires(name: str, **firing: bool) -> list[Test]:
 
 def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, str]]:
     """Return counters through phases of so many minutes; None: the process is gone."""
-    lines = []
+    lines: list[dict[str, str]] = []
     for index, name in enumerate(NAMES):
         parts, at = list[str](), 0.0
         for moments, minutes in phases:

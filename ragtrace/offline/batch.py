@@ -94,8 +94,9 @@ class SummaryBuilder:
                 unscored.setdefault(status_of(reason), {})[reason] = count
             scored = self._scored[name]
             metrics[name] = MetricSummary(name, self._sums[name] / scored if scored else None, scored, unscored)
-        spent = asdict(self._cost) | {"cost_usd": self._cost.cost_usd or 0.0, "unpriced": self._unpriced}
-        return Summary(self._calls, self._failed, metrics, **spent)
+        cost, usd = self._cost, self._cost.cost_usd or 0.0
+        spent = cost.n_calls, cost.input_tokens, cost.output_tokens, usd
+        return Summary(self._calls, self._failed, metrics, *spent, self._unpriced)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,10 @@ def with_new_identity(resource: Resource) -> Resource:
     return resource.merge(SdkResource({semconv.SERVICE_INSTANCE: str(uuid.uuid4())}))
 
 
+def _identity(resource: Resource) -> str:
+    return str(resource.attributes.get(semconv.SERVICE_INSTANCE, ""))
+
+
 class OwnMeters:
     """Meter provider of ragtrace, which a forked child replaces by a new one.
 
@@ -119,7 +123,7 @@ class OwnMeters:
 
     def __init__(self, reader: MetricReader, resource: Resource, current: Callable[[], Resource]) -> None:
         self._resource, self._current = resource, current
-        self._identities = {resource.attributes.get(semconv.SERVICE_INSTANCE, "")}
+        self._identities = {_identity(resource)}
         """Identities of this process and its ancestors."""
         self._store: MetricStore | None = None
         self._open(reader)
@@ -190,9 +194,8 @@ class OwnMeters:
         """Start a new provider with *reader* in a forked child."""
         now = self._current()
         # An SDK that does not renew the resource keeps the first process's for ever, also in the child of a child.
-        old = now.attributes.get(semconv.SERVICE_INSTANCE, "") in self._identities
-        self._resource = with_new_identity(self._resource) if old else now
-        self._identities.add(self._resource.attributes.get(semconv.SERVICE_INSTANCE, ""))
+        self._resource = with_new_identity(self._resource) if _identity(now) in self._identities else now
+        self._identities.add(_identity(self._resource))
         self._open(reader)
 
 
