@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Final, overload
@@ -194,7 +195,8 @@ def evaluate(
     with show_progress(len(found), quiet=progress is False) as bar:
 
         async def evaluate_all() -> None:
-            async with OfflineEvaluator(asked, wanted, timeout=timeout, concurrency=concurrency) as evaluator:
+            made = OfflineEvaluator(asked, wanted, timeout=timeout, concurrency=concurrency)
+            async with aclosing(made) as evaluator:
 
                 async def handle(item: tuple[int, RagCall]) -> None:
                     number, call = item

@@ -7,7 +7,6 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from time import monotonic
-from types import TracebackType
 from typing import TypeVar
 
 from ragtrace.core.types import Askable, Closable, Evaluation, Judge, Metric, RagCall
@@ -53,15 +52,7 @@ class OfflineEvaluator:
             if part
         ]
 
-    async def __aenter__(self) -> OfflineEvaluator:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the judge's connections; a judge that takes longer than five seconds is left to itself."""
         if isinstance(self._judge, Closable):
             with guarded(f"closing judge {self._judge.id}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -127,7 +128,7 @@ class _Run:
         self.bad = self.resumed = self.again = 0
 
     async def judge_all(self, evaluator: OfflineEvaluator) -> None:
-        async with evaluator:
+        async with aclosing(evaluator):
             await evaluator.for_each(self._lines, lambda line: self._settle(evaluator, line))
         if self.bad > _MOST_COMPLAINTS:  # a file in the wrong form must not fill the terminal
             self._complain(f"{self.bad - _MOST_COMPLAINTS} more lines skipped")

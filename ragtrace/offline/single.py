@@ -139,4 +139,4 @@ async def _shared_evaluator(judge: Judge, metrics: tuple[Metric, ...]) -> AsyncG
         if not use.users:
             uses.pop(id(judge), None)
             for evaluator in use.evaluators.values():
-                await evaluator.close()
+                await evaluator.aclose()

@@ -1,11 +1,11 @@
-"""Scores of finished calls on their way to a backend's own score API."""
+"""Posting of finished calls' scores to a backend's own score API."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic, time_ns
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.ledger import HEAD_DROPPED
 from ragtrace.core.score_id import id_of
@@ -14,6 +14,9 @@ from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.outbox import Outbox
 from ragtrace.telemetry.scores.attacher import ANNOTATORS, prevailing_results
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
 
 _CAPACITY: Final = 4_096
 _MOST_BYTES: Final = 8 << 20
@@ -43,6 +46,8 @@ class ScorePoster:
         clock: monotonic seconds.
     """
 
+    what = "scores"
+
     def __init__(
         self,
         sink: ScoreSink,
@@ -55,46 +60,65 @@ class ScorePoster:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.sink, self._service, self._evidence = sink, service, evidence
-        self.outbox = Outbox(
-            _SinkReceiver(sink), capacity=capacity, most_bytes=most_bytes, patience=patience, clock=clock
-        )
+        self.outbox = Outbox(self, capacity=capacity, most_bytes=most_bytes, patience=patience, clock=clock)
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
         """Queue the scores of *call*."""
         if call.span is None:
             return
-        for record in score_records(
-            call, evaluations, service=self._service, evidence=self._evidence, time_ns=time_ns()
-        ):
+        for record in self._records(call.span, call.workflow, evaluations):
             if not call.span.trace_flags.sampled:
                 self.outbox.skip(HEAD_DROPPED)
                 continue
             size = _RECORD_BYTES + 2 * len(record.explanation or "")
             self.outbox.offer(record, size=size, key=record.id, delay=getattr(self.sink, "first_after_s", 0.0))
 
+    def _records(self, span: SpanContext, workflow: str, evaluations: Sequence[Evaluation]) -> Iterator[ScoreRecord]:
+        """Yield one record for each scored metric: of two evaluators the later one's, as a backend averages by name.
 
-class _SinkReceiver:
-    """Receiver that posts score records by a `ScoreSink`."""
+        An unscored metric gets no record: every number would be invented.
+        """
+        shown = prevailing_results(evaluations)
+        scored = {name for name, (_, result) in shown.items() if isinstance(result, Score)}
+        headline = next((names for names in _HEADLINES if names & scored), scored)
+        now = time_ns()
+        for name, (evaluation, result) in shown.items():
+            if not isinstance(result, Score):
+                continue
+            yield ScoreRecord(
+                id=id_of(span, name, result, evaluation),
+                trace_id=span.trace_id,
+                span_id=span.span_id,
+                name=name,
+                value=float(result.value),
+                label=result.label,
+                explanation=result.explanation or _explanation(result, evidence=self._evidence),
+                annotator=ANNOTATORS.get(evaluation.type, "CODE"),
+                evaluator=f"{evaluation.evaluator}@{evaluation.version}",
+                metric_version=result.metric_version,
+                probability=evaluation.probability,
+                time_ns=now,
+                service=self._service,
+                workflow=workflow,
+                headline=name in headline,
+            )
 
-    what = "scores"
-
-    def __init__(self, sink: ScoreSink) -> None:
-        self._sink = sink
+    # --- as the receiver of the outbox, on its thread -----------------------------------------------------------------
 
     @property
     def name(self) -> str:
         """Name of the backend."""
-        return self._sink.name
+        return self.sink.name
 
     @property
     def batch_size(self) -> int:
         """Number of scores that the backend takes at once."""
-        return self._sink.most_at_once
+        return self.sink.most_at_once
 
     def send(self, batch: Sequence[ScoreRecord], timeout: float) -> Mapping[int, Refusal]:
         """Post *batch*; a sink that raises, or returns anything but refusals, refuses all of it."""
         try:
-            refused = self._sink.post(batch, timeout)
+            refused = self.sink.post(batch, timeout)
             found = {position: refused[record.id] for position, record in enumerate(batch) if record.id in refused}
             if not all(isinstance(refusal, Refusal) for refusal in found.values()):  # a user's own sink
                 raise TypeError(f"post() of the score sink {self.name} must return a mapping of id to Refusal")
@@ -111,46 +135,6 @@ class _SinkReceiver:
             "loss is counted in ragtrace.stats().sinks",
             *(self.name, f"{reason}: {detail}" if detail else reason),
             count=count,
-        )
-
-
-def score_records(
-    call: RagCall, evaluations: Sequence[Evaluation], *, service: str = "", evidence: bool = False, time_ns: int
-) -> Iterator[ScoreRecord]:
-    """Yield one record for each scored metric; of two evaluators' scores, the judge's, as a backend averages by name.
-
-    An unscored metric gets no record: every number would be invented.
-
-    Args:
-        service: name of the application.
-        evidence: whether to quote the unsupported claims, which are the application's content.
-        time_ns: now, since the epoch.
-    """
-    span = call.span
-    if span is None:
-        return
-    shown = prevailing_results(evaluations)
-    scored = {name for name, (_, result) in shown.items() if isinstance(result, Score)}
-    headline = next((names for names in _HEADLINES if names & scored), scored)
-    for name, (evaluation, result) in shown.items():
-        if not isinstance(result, Score):
-            continue
-        yield ScoreRecord(
-            id=id_of(span, name, result, evaluation),
-            trace_id=span.trace_id,
-            span_id=span.span_id,
-            name=name,
-            value=float(result.value),
-            label=result.label,
-            explanation=result.explanation or _explanation(result, evidence=evidence),
-            annotator=ANNOTATORS.get(evaluation.type, "CODE"),
-            evaluator=f"{evaluation.evaluator}@{evaluation.version}",
-            metric_version=result.metric_version,
-            probability=evaluation.probability,
-            time_ns=time_ns,
-            service=service,
-            workflow=call.workflow,
-            headline=name in headline,
         )
 
 
