@@ -9,7 +9,6 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from types import MethodType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
@@ -77,7 +76,6 @@ _ROLES: Final[Mapping[str, Role]] = {
     **dict.fromkeys(("tool", "function"), "tool"),
 }
 _ROLE_NAMES: Final = frozenset(_ROLES)
-_NONE: Final = inspect.Parameter.empty
 
 
 def find_query(value: object) -> str | None:
@@ -120,7 +118,7 @@ def find_prompt(value: object) -> Prompt | None:
     are left out; of a long conversation, so are the earliest, which is logged once.
     """
     try:
-        if type(value) is str:
+        if type(value) is str or value is None:
             return None
         items = last_items(unwrap_proxies(value), _MAX_PROMPT_MESSAGES + 1)
         if items is None and (get := getter(unwrap_proxies(value))) is not None:
@@ -175,28 +173,36 @@ class ExtractedArguments(NamedTuple):
     prompt: Prompt | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """Parameter of a decorated function, and the position of its value among the arguments of a call."""
+class Parameter(NamedTuple):
+    """Parameter of a decorated function, and its position among the arguments of a call."""
 
     name: str
-    index: int | None
+    position: int | None
     """Among the positional arguments, self or cls included; None: by keyword only."""
-    default: object = _NONE
-
-    def value(self, args: Sequence[object], kwargs: Mapping[str, object], shift: int) -> object:
-        """Return the argument's value in a call, else the default; `_NONE` if there is neither."""
-        if self.index is not None and 0 <= self.index - shift < len(args):
-            return args[self.index - shift]
-        return kwargs.get(self.name, self.default)
+    default: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentSource:
+class CallArguments(NamedTuple):
+    """Arguments of one call, as they were given."""
+
+    args: Sequence[object]
+    kwargs: Mapping[str, object]
+    shift: int
+    """Number of parameters that `args` leaves out: 1 where self or cls is bound."""
+
+    def value(self, parameter: Parameter) -> object:
+        """Return the value given for *parameter*, else its default; None if there is neither."""
+        position = parameter.position
+        if position is not None and 0 <= position - self.shift < len(self.args):
+            return self.args[position - self.shift]
+        return self.kwargs.get(parameter.name, parameter.default)
+
+
+class ArgumentSource(NamedTuple):
     """Source of one value in the arguments of a call: a parameter, a path from it, or a function of the user's."""
 
     is_explicit: bool = False
-    """Named by the user: then it is worth a warning if nothing is there."""
+    """Named by the user, as opposed to found by a well-known name."""
     parameter: Parameter | None = None
     path: Sequence[str] = ()
     function: Callable[[Mapping[str, Any]], object] | None = None
@@ -244,7 +250,7 @@ class FunctionArguments:
         self.can_wait = all(source.function is None for source in sources)
         """Whether another thread may read the arguments: not where a user's function is to be called."""
         usual = [parameter for parameter in self._parameters.values() if parameter.name not in _NOT_A_QUERY]
-        self._candidates = [parameter for parameter in usual if parameter.index is not None]
+        self._candidates = [parameter for parameter in usual if parameter.position is not None]
         self._prompts = [] if kind == "retrieve" else usual
 
     def extract(
@@ -258,18 +264,18 @@ class FunctionArguments:
             bound: whether *args* leaves out the first parameter, self or cls.
             is_frozen: whether all arguments are texts, numbers and lists of texts: then none holds messages.
         """
-        shift = 1 if bound or self._always_bound else 0
+        call = CallArguments(args, kwargs, 1 if bound or self._always_bound else 0)
         try:
-            query = self._find_query(args, kwargs, shift)
+            query = self._find_query(call)
             # Most functions have few of these: what is nowhere is not looked for.
             return ExtractedArguments(
                 query,
-                None if self._contexts is _NOWHERE else self._find_documents(args, kwargs, shift),
-                None if self._top_k is _NOWHERE else whole_of(self._value(self._top_k, args, kwargs, shift)),
-                None if self._session is _NOWHERE else label_of(self._value(self._session, args, kwargs, shift)),
-                None if self._model is _NOWHERE else text_of(self._value(self._model, args, kwargs, shift)) or None,
-                None if self._user is _NOWHERE else label_of(self._value(self._user, args, kwargs, shift)),
-                None if is_frozen else self._find_prompt(args, kwargs, shift, query),
+                None if self._contexts is _NOWHERE else self._find_documents(call),
+                None if self._top_k is _NOWHERE else whole_of(self._value(self._top_k, call)),
+                None if self._session is _NOWHERE else label_of(self._value(self._session, call)),
+                None if self._model is _NOWHERE else text_of(self._value(self._model, call)) or None,
+                None if self._user is _NOWHERE else label_of(self._value(self._user, call)),
+                None if is_frozen else self._find_prompt(call, query),
             )
         except Exception as error:  # the application must not see it
             faults.record(f"capture of the arguments of {self.function_name}", error)
@@ -301,42 +307,30 @@ class FunctionArguments:
             f" {', '.join(names) or 'none'}"
         )
 
-    def _value(
-        self, source: ArgumentSource, args: Sequence[object], kwargs: Mapping[str, object], shift: int
-    ) -> object:
+    def _value(self, source: ArgumentSource, call: CallArguments) -> object:
         parameter = source.parameter
-        if parameter is not None and not source.path:
-            value = parameter.value(args, kwargs, shift)
-            return None if value is _NONE else value
+        value = None if parameter is None else call.value(parameter)
         try:
-            if parameter is None:
-                return None if source.function is None else source.function(self._by_name(args, kwargs, shift))
-            value = parameter.value(args, kwargs, shift)
-            return None if value is _NONE else follow(value, source.path)
+            if source.function is not None:  # gets all arguments by name, defaults included, self and cls left out
+                every = self._parameters.values()
+                unbound = (each for each in every if each.position is None or each.position >= call.shift)
+                return source.function({each.name: call.value(each) for each in unbound} | dict(call.kwargs))
+            return value if value is None or not source.path else follow(value, source.path)
         except Exception as error:  # of the user's function, or no such step on the path
             faults.record(f"a selector of {self.function_name}", error)
             return None
 
-    def _by_name(self, args: Sequence[object], kwargs: Mapping[str, object], shift: int) -> dict[str, object]:
-        """Return all arguments by name, defaults included, self and cls left out."""
-        bound = {
-            name: value
-            for name, parameter in self._parameters.items()
-            if (parameter.index is None or parameter.index >= shift)
-            and (value := parameter.value(args, kwargs, shift)) is not _NONE
-        }
-        return {**bound, **kwargs}
-
-    def _find_query(self, args: Sequence[object], kwargs: Mapping[str, object], shift: int) -> str | None:
-        seen = self._value(self._query, args, kwargs, shift)
+    def _find_query(self, call: CallArguments) -> str | None:
+        seen = self._value(self._query, call)
         found = find_query(seen)
         if found is not None:
             return found
         for parameter in () if self._query.is_explicit else self._candidates:
-            if parameter.index is None or parameter.index < shift:
-                continue
-            value = parameter.value(args, kwargs, shift)
-            if value is _NONE or value is None:
+            if (
+                parameter.position is None
+                or parameter.position < call.shift
+                or (value := call.value(parameter)) is None
+            ):
                 continue
             if (found := find_query(value)) is not None:
                 return found
@@ -345,17 +339,15 @@ class FunctionArguments:
             warn_not_found("query", self.function_name, seen)
         return None
 
-    def _find_prompt(
-        self, args: Sequence[object], kwargs: Mapping[str, object], shift: int, query: str | None
-    ) -> Prompt | None:
+    def _find_prompt(self, call: CallArguments, query: str | None) -> Prompt | None:
         """Return the messages among the arguments, the question included; None if their order cannot be known."""
         found: Prompt | None = None
         is_history = False
         for parameter in self._prompts:
-            if parameter.index is not None and parameter.index < shift:
+            if parameter.position is not None and parameter.position < call.shift:
                 continue
-            value = parameter.value(args, kwargs, shift)
-            if type(value) is str or value is None or value is _NONE or (prompt := find_prompt(value)) is None:
+            prompt = find_prompt(call.value(parameter))
+            if prompt is None:
                 continue
             if found is not None:
                 return None
@@ -367,10 +359,8 @@ class FunctionArguments:
             return found
         return found._replace(messages=(*found.messages, Message("user", query))) if is_history else None
 
-    def _find_documents(
-        self, args: Sequence[object], kwargs: Mapping[str, object], shift: int
-    ) -> tuple[Document, ...] | None:
-        seen = self._value(self._contexts, args, kwargs, shift)
+    def _find_documents(self, call: CallArguments) -> tuple[Document, ...] | None:
+        seen = self._value(self._contexts, call)
         found = None if seen is None else find_documents(seen)
         if found is None and seen is not None:
             warn_not_found("contexts", self.function_name, seen)
@@ -439,7 +429,8 @@ def _parameters(function: Any) -> tuple[dict[str, Parameter], bool]:
         takes_keywords = takes_keywords or parameter.kind is inspect.Parameter.VAR_KEYWORD
         if parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             index = None if parameter.kind is inspect.Parameter.KEYWORD_ONLY else position
-            parameters[parameter.name] = Parameter(parameter.name, index, parameter.default)
+            default: object = None if parameter.default is inspect.Parameter.empty else parameter.default
+            parameters[parameter.name] = Parameter(parameter.name, index, default)
     return parameters, takes_keywords
 
 
@@ -455,7 +446,7 @@ def _parameters_of_code(function: Any) -> list[inspect.Parameter]:
     values.update(getattr(function, "__kwdefaults__", None) or {})
     either, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     found = [
-        inspect.Parameter(name, either if position < count else keyword, default=values.get(name, _NONE))
+        inspect.Parameter(name, either if position < count else keyword, default=values.get(name))
         for position, name in enumerate(code.co_varnames[:total])
     ]
     if code.co_flags & inspect.CO_VARKEYWORDS:

@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar, cast
 
 from opentelemetry.context import attach, detach, set_value
 
@@ -21,21 +22,45 @@ def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     A notebook's thread has an event loop that is already running. If the caller is interrupted, the work is cancelled,
     and waited for.
     """
-    runner = _Runner(work)
-    # An empty context: what is asked here is no child of a span of the caller.
-    thread = threading.Thread(target=contextvars.Context().run, args=(runner.run,), name="ragtrace-score")
+    outcome: Future[T] = Future()
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = []
+    is_cancelled = threading.Event()
+
+    async def whole() -> T:
+        running.append((asyncio.get_running_loop(), cast("asyncio.Task[T]", asyncio.current_task())))
+        if is_cancelled.is_set():
+            raise asyncio.CancelledError
+        return await work()
+
+    def run() -> None:
+        try:
+            with unwatched():
+                outcome.set_result(asyncio.run(whole()))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    # An empty context: a judge's requests are no children of a span of the caller.
+    thread = threading.Thread(target=contextvars.Context().run, args=(run,), name="ragtrace-score")
     try:
         thread.start()
-        runner.wait()
+        _wait(outcome)
     except BaseException:
         if thread.ident is not None:  # it could be started
-            runner.cancel()
-            runner.wait()
+            is_cancelled.set()
+            for loop, task in running:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(task.cancel)
+            _wait(outcome)
         raise
     thread.join()
-    if runner.error is not None:
-        raise runner.error
-    return runner.results[0]
+    return outcome.result()
+
+
+def _wait(outcome: Future[T]) -> None:
+    # Not `Thread.join`, which takes the thread for ended when it is interrupted (Python 3.11); and not without a time
+    # limit, which cannot be interrupted on Windows.
+    while not outcome.done():
+        wait([outcome], _INTERRUPTIBLE_S)
 
 
 @contextmanager
@@ -46,40 +71,3 @@ def unwatched() -> Generator[None, None, None]:
         yield
     finally:
         detach(token)
-
-
-class _Runner(Generic[T]):
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self._work = work
-        self._task: asyncio.Task[T] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._cancelled = False
-        self.results: list[T] = []
-        self.error: BaseException | None = None
-        self._done = threading.Event()
-
-    def run(self) -> None:
-        try:
-            with unwatched():
-                self.results.append(asyncio.run(self._whole()))
-        except BaseException as error:
-            self.error = error
-        finally:
-            self._done.set()
-
-    def wait(self) -> None:
-        # Not `Thread.join`, which takes the thread for ended when it is interrupted (Python 3.11); and not without end,
-        # which cannot be interrupted on Windows.
-        while not self._done.wait(_INTERRUPTIBLE_S):
-            pass
-
-    async def _whole(self) -> T:
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        if self._cancelled:
-            raise asyncio.CancelledError
-        return await self._work()
-
-    def cancel(self) -> None:
-        self._cancelled = True
-        if self._loop is not None and self._task is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._task.cancel)
