@@ -20,20 +20,72 @@ _LABEL: Final = re.compile(rf"^({'|'.join((*SECTIONS, _LABELS))}): ", re.MULTILI
 _OPENING: Final = """\
 # Metrics
 
-A metric turns the labels that a judge gave one call into one number, or says why there is none: a `Score`, or an
-`Unscored` with a reason. It is never NaN, never a default. This page is made of the source by `python -m
+A metric turns the labels that a judge gave one call into one number: a `Score`. If there is no number, the result is an
+`Unscored` with a reason, never NaN and never a default. This page is generated from the source by `python -m
 docs.make_metrics`.
 
-*Main reply*: the one structured reply of a judge that serves all metrics which say so, at the price of one call.
-*Opt-in*: computed only where it is wanted by name (`metrics=[...]`), as it costs judge calls of its own;
-`suspicious` is computed by default by the screen of a configured process, which has a baseline.
-*Label*: on which side of its threshold a score is called `fail`, else `pass`; `dataclasses.replace(metric,
-threshold=...)` makes a metric with another one.
+*Main reply*: the judge's one structured reply to its first request about a call. All metrics marked "none beside the main
+reply" are computed from it and cost no further request.
+*Opt-in*: computed only if named in `metrics=[...]`, because it costs further judge requests. The exception is
+`suspicious`: on live traffic it is computed by default, because it needs a baseline but no request.
+*Label*: the scores that get the label `fail`; all other scores get `pass`. `dataclasses.replace(metric, threshold=...)`
+returns the metric with another threshold.
 
-Any metric that asks a judge can also be unscored for a reason of the judge (`unavailable`, `timeout`, `refused`,
-`content_filter`, `truncated`, `unparsable`, `ambiguous`, `coverage`, `control_failed`), any metric for one of policy
-(`not_sampled`, `budget`, `queue_full`, `disabled`, `shutdown`). A metric that can be `too_many_unjudged` takes another
-limit with `metric.tolerating(unjudged=...)`.
+A metric that can be `too_many_unjudged` takes another limit with `metric.tolerating(unjudged=...)`. At the end of this page
+are all [reasons for a missing score](#reasons-for-a-missing-score).
+"""
+
+
+_REASONS: Final = """\
+## Reasons for a missing score
+
+The reason is the attribute `ragtrace.eval.<metric>.reason` of a span, and `Unscored.reason`.
+
+The metric does not apply to the call (status `not_applicable`):
+
+| reason | meaning |
+|---|---|
+| `answer_not_captured` | the answer was not found in what the function returned: pass `answer=` to the decorator |
+| `empty_answer`, `empty_query` | the answer or the query is empty or blank |
+| `contexts_missing` | no retrieval was captured: decorate the function that retrieves, or pass `contexts=` |
+| `no_contexts` | retrieval returned nothing, or blank texts only |
+| `abstained` | the answer declines to answer and states nothing checkable |
+| `no_claims`, `no_statements`, `no_sentences` | the answer has no checkable claim, no statement, or no sentence with content |
+| `no_citations` | the answer cites nothing |
+| `no_nuggets`, `no_vital_nuggets` | the chunks contain no fact, or no vital fact, that answers the query |
+| `no_reference_claims` | the reference states no claim |
+| `no_intentions` | the user expressed no intention in the conversation, or withdrew all |
+| `needs_reference` | the call has no reference answer: `ragtrace.reference(text)` |
+| `needs_conversation` | the call has no earlier turns, or the conversation has more turns than are kept |
+| `needs_runs` | there are fewer than three runs of the query with a score |
+| `no_scorer`, `no_embedder`, `no_token_embedder` | the judge has no scorer for this value, or no (token) embedder was given |
+| `not_streamed` | the call has no timing: it was not streamed, or not traced |
+| `no_token_usage`, `too_few_tokens` | the number of output tokens is unknown, or less than two |
+| `zero_mean` | the mean of the runs is 0, so nothing can be relative to it |
+| `missing_component` | a metric that this one is computed from has no score |
+| `unscorable_script`, `language_mismatch` | answer and contexts are in different scripts or languages, and the judge compares words |
+| `no_baseline` | the workflow has no baseline yet |
+
+The judge failed (status `judge_error`):
+
+| reason | meaning |
+|---|---|
+| `unavailable` | the judge could not be reached, refused the request (key, model, rate limit), or its circuit breaker is open |
+| `timeout` | the judge did not answer before the call's deadline (`judge_timeout=`) |
+| `refused`, `content_filter` | the model refused to judge, or the server withheld the reply |
+| `truncated` | the reply was cut off: raise `max_tokens=`, or use a model with a larger context |
+| `unparsable`, `ambiguous` | the reply cannot be read, or holds several different answers |
+| `coverage` | more than 20 % of the answer's sentences are in no statement of the reply |
+| `too_many_unjudged`, `unjudged_rank` | more than 20 % of the items have no valid label, or one that decides the rank has none |
+| `no_questions` | the model wrote no question for the answer |
+| `zero_norm` | an embedding is a vector of zeros |
+| `non_finite`, `out_of_range` | a value is NaN or infinite, or outside the range of the metric |
+| `metric_error` | the function of the metric raised an exception, timed out, or returned no valid result |
+
+The judge labelled a control item wrongly, so that its judgement is discarded (status `judge_suspect`): `control_failed`.
+
+The call was not judged (status `skipped`): `not_sampled`, `budget`, `queue_full`, `disabled`, `shutdown`. They have the
+same meaning as the [reasons of outcomes](operations.md#statuses-outcomes-and-reasons); `disabled`: ragtrace is off.
 """
 
 
@@ -84,7 +136,7 @@ def render(families: Iterable[ModuleType]) -> str:
     lines = [_OPENING, *_table(formulas(families)), ""]
     for family in families:
         lines += _family(family)
-    return "\n".join(lines)
+    return "\n".join((*lines, _REASONS))
 
 
 def formulas(families: Iterable[ModuleType]) -> tuple[Formula, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from docs.make_metrics import SECTIONS, formulas, reference, render
 from ragtrace.core.types import Score
-from ragtrace.core.unscored_reasons import JUDGE_ERROR, NOT_APPLICABLE
+from ragtrace.core.unscored_reasons import JUDGE_ERROR, JUDGE_SUSPECT, NOT_APPLICABLE, SKIPPED
 from ragtrace.metrics import registry
 from ragtrace.metrics.formula import Formula
 from ragtrace.metrics.registry import FAMILIES
@@ -32,6 +32,12 @@ def test_the_page_can_be_written_from_the_command_line() -> None:
     argv = [sys.executable, "-m", "docs.make_metrics"]
     done = subprocess.run(argv, capture_output=True, timeout=60, check=True, cwd=PAGE.parents[1])
     assert done.stdout.decode("utf-8") == render(FAMILIES)
+
+
+def test_the_page_explains_every_reason() -> None:
+    """Each reason for a missing score is in the last section of the page."""
+    explained = set(re.findall(r"`([a-z_]+)`", render(FAMILIES).split("## Reasons for a missing score")[1]))
+    assert explained >= NOT_APPLICABLE | JUDGE_ERROR | JUDGE_SUSPECT | SKIPPED
 
 
 def test_every_metric_of_the_families_is_registered() -> None:
