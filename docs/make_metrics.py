@@ -24,15 +24,15 @@ A metric turns the labels that a judge gave one call into one number: a `Score`.
 `Unscored` with a reason, never NaN and never a default. This page is generated from the source by `python -m
 docs.make_metrics`.
 
-*Main reply*: the judge's one structured reply to its first request about a call. All metrics marked "none beside the main
-reply" are computed from it and cost no further request.
+*Main reply*: the judge's one structured reply to its first request about a call. All metrics marked "none beside the
+main reply" are computed from it and cost no further request.
 *Opt-in*: computed only if named in `metrics=[...]`, because it costs further judge requests. The exception is
 `suspicious`: on live traffic it is computed by default, because it needs a baseline but no request.
 *Label*: the scores that get the label `fail`; all other scores get `pass`. `dataclasses.replace(metric, threshold=...)`
 returns the metric with another threshold.
 
-A metric that can be `too_many_unjudged` takes another limit with `metric.tolerating(unjudged=...)`. At the end of this page
-are all [reasons for a missing score](#reasons-for-a-missing-score).
+A metric that can be `too_many_unjudged` takes another limit with `metric.tolerating(unjudged=...)`. At the end of this
+page are all [reasons for a missing score](#reasons-for-a-missing-score).
 """
 
 
@@ -50,7 +50,7 @@ The metric does not apply to the call (status `not_applicable`):
 | `contexts_missing` | no retrieval was captured: decorate the function that retrieves, or pass `contexts=` |
 | `no_contexts` | retrieval returned nothing, or blank texts only |
 | `abstained` | the answer declines to answer and states nothing checkable |
-| `no_claims`, `no_statements`, `no_sentences` | the answer has no checkable claim, no statement, or no sentence with content |
+| `no_claims`, `no_statements`, `no_sentences` | the answer has no checkable claim, statement or sentence |
 | `no_citations` | the answer cites nothing |
 | `no_nuggets`, `no_vital_nuggets` | the chunks contain no fact, or no vital fact, that answers the query |
 | `no_reference_claims` | the reference states no claim |
@@ -58,31 +58,31 @@ The metric does not apply to the call (status `not_applicable`):
 | `needs_reference` | the call has no reference answer: `ragtrace.reference(text)` |
 | `needs_conversation` | the call has no earlier turns, or the conversation has more turns than are kept |
 | `needs_runs` | there are fewer than three runs of the query with a score |
-| `no_scorer`, `no_embedder`, `no_token_embedder` | the judge has no scorer for this value, or no (token) embedder was given |
+| `no_scorer`, `no_embedder`, `no_token_embedder` | the judge has no scorer, or no (token) embedder was given |
 | `not_streamed` | the call has no timing: it was not streamed, or not traced |
 | `no_token_usage`, `too_few_tokens` | the number of output tokens is unknown, or less than two |
 | `zero_mean` | the mean of the runs is 0, so nothing can be relative to it |
 | `missing_component` | a metric that this one is computed from has no score |
-| `unscorable_script`, `language_mismatch` | answer and contexts are in different scripts or languages, and the judge compares words |
+| `unscorable_script`, `language_mismatch` | the judge compares words, and answer and contexts differ in language |
 | `no_baseline` | the workflow has no baseline yet |
 
 The judge failed (status `judge_error`):
 
 | reason | meaning |
 |---|---|
-| `unavailable` | the judge could not be reached, refused the request (key, model, rate limit), or its circuit breaker is open |
+| `unavailable` | the judge cannot be reached or refuses requests (key, model, rate limit), or its circuit is open |
 | `timeout` | the judge did not answer before the call's deadline (`judge_timeout=`) |
 | `refused`, `content_filter` | the model refused to judge, or the server withheld the reply |
 | `truncated` | the reply was cut off: raise `max_tokens=`, or use a model with a larger context |
 | `unparsable`, `ambiguous` | the reply cannot be read, or holds several different answers |
 | `coverage` | more than 20 % of the answer's sentences are in no statement of the reply |
-| `too_many_unjudged`, `unjudged_rank` | more than 20 % of the items have no valid label, or one that decides the rank has none |
+| `too_many_unjudged`, `unjudged_rank` | no valid label for over 20 % of the items, or for one that decides the rank |
 | `no_questions` | the model wrote no question for the answer |
 | `zero_norm` | an embedding is a vector of zeros |
 | `non_finite`, `out_of_range` | a value is NaN or infinite, or outside the range of the metric |
 | `metric_error` | the function of the metric raised an exception, timed out, or returned no valid result |
 
-The judge labelled a control item wrongly, so that its judgement is discarded (status `judge_suspect`): `control_failed`.
+The judge labelled a control item wrongly and its judgement is discarded (status `judge_suspect`): `control_failed`.
 
 The call was not judged (status `skipped`): `not_sampled`, `budget`, `queue_full`, `disabled`, `shutdown`. They have the
 same meaning as the [reasons of outcomes](operations.md#statuses-outcomes-and-reasons); `disabled`: ragtrace is off.
@@ -108,7 +108,10 @@ def reference(metric: Formula) -> Reference:
         ValueError: the docstring lacks a section, or has them in another order.
     """
     function: object = metric.compute
+    rouge = "ROUGE"
     while isinstance(function, partial):
+        if {"variant", "part"} <= function.keywords.keys():  # one function computes nine metrics
+            rouge = f"ROUGE-{function.keywords['variant'][-1]} {function.keywords['part'].replace('f1', 'F1')}"
         function = cast("partial[object]", function).func
     blocks = re.split(r"\n\s*\n", inspect.getdoc(function) or "")
     better = "higher" if metric.higher_is_better else "lower"
@@ -127,7 +130,9 @@ def reference(metric: Formula) -> Reference:
             f"the docstring of {metric.name!r} must have the sections {', '.join(SECTIONS)} in this order, "
             f"got {', '.join(labels) or 'none'}"
         )
-    return Reference(_joined(blocks[0]), {label: given[label] for label in expected}, tuple(notes))
+    return Reference(
+        _joined(blocks[0]).replace("ROUGE", rouge), {label: given[label] for label in expected}, tuple(notes)
+    )
 
 
 def render(families: Iterable[ModuleType]) -> str:

@@ -1,6 +1,7 @@
 """Relevance of the retrieved chunks to the query: means over their grades, and how early the relevant ones come.
 
-Grades: 0 unrelated, 1 related without an answer, 2 part of the answer or hidden in other text, 3 dedicated and exact.
+Grades of a chunk: 0, it is unrelated to the query; 1, on the topic without an answer; 2, it answers in part, or the
+answer is buried in other text; 3, it is dedicated to the query and contains the exact answer.
 The unit score of a chunk is grade / 3; a chunk is relevant from grade 2 on. The truth of the answer plays no part, nor
 does the answer itself. What was never retrieved is not seen: the metrics of ranks are like precision, not like recall.
 """
@@ -55,7 +56,7 @@ def context_relevance_weighted(
 
     Inputs: query and contexts.
     Formula: sum(u_i * d^i) / sum(d^i) over the ranks i from 0, with u = grade / 3 and decay d = 0.9. A chunk without a
-        valid label drops out with its weight and keeps its rank.
+        valid label is left out of both sums; the ranks of the other chunks do not change.
     Unscored: as `context_relevance`.
     Source: geometric discounting by rank, as in rank-biased precision (Moffat and Zobel 2008).
     """
@@ -242,9 +243,9 @@ def context_relevance_decaying(decay: float, *, name: str) -> Formula:
 
 
 def contextual_accuracy_from(grade: int) -> Formula:
-    """Return `contextual_accuracy` with another bar: a chunk counts from *grade* (1, 2 or 3) on; 1 asks for the topic.
+    """Return `contextual_accuracy` with another threshold: chunks of at least *grade* (1, 2 or 3) are relevant.
 
-    The metric is called `contextual_accuracy_from_<grade>`.
+    The metric is called `contextual_accuracy_from_<grade>`. With grade 1 it is enough that a chunk is on the topic.
 
     Raises:
         SettingsError: *grade* is not 1, 2 or 3.
@@ -278,7 +279,7 @@ def _at(k: object, metric: Formula, name: str, threshold: int) -> Formula:
 
 
 def reciprocal_rank_from(grade: int) -> Formula:
-    """Return `reciprocal_rank` with another bar: a chunk is relevant from *grade* (1, 2 or 3) on.
+    """Return `reciprocal_rank` with another threshold: chunks of at least *grade* (1, 2 or 3) are relevant.
 
     The metric is called `reciprocal_rank_from_<grade>`.
 

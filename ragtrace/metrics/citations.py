@@ -1,9 +1,10 @@
 """Citation precision and recall: whether the cited passages support the parts of the answer that cite them.
 
-A part is a sentence that is not filler, or what the application gives. A pair of a part and a passage counts once,
-however often it is cited: full support 1, partial 0.5, none 0. A passage that does not exist supports nothing, so an
-invented citation costs. What each citation supports is judged on its own; ALCE's metrics of the same names ask whether
-all citations of a sentence together support it, and are not comparable.
+A part is a sentence of the answer (courtesies and other filler excluded), or a part of the answer that the application
+gave. A pair of a part and a passage counts once, however often it is cited: full support 1, partial 0.5, none 0. A
+passage that does not exist supports nothing, so an invented citation costs. What each citation supports is judged on
+its own; ALCE's metrics of the same names ask whether all citations of a sentence together support it, and are not
+comparable.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def faithfulness_noncontradiction(call: RagCall, judgement: Judgement, *, max_un
     Unscored: as `faithfulness`; `no_contexts` (nothing was retrieved that could contradict).
     Source: the yes / no / undecided reading of faithfulness, as in the deepeval framework.
 
-    An invention on a foreign subject scores 1, so `faithfulness` is always computed beside it; its value and the
-    counts are attributes.
+    An invented statement about something that the chunks do not mention scores 1, so `faithfulness` is always computed
+    beside it; its value and the counts are attributes.
     """
     return _share(call, judgement, _NOT_CONTRADICTED, max_unjudged, held_against_chunks=True)
 

@@ -22,8 +22,8 @@ def completeness(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
     Judge calls: 1.
     Unscored: `needs_conversation` (no turn of a user is known); `no_intentions` (none, or all withdrawn);
         `too_many_unjudged` (over 20 % of the intentions have no valid state).
-    Source: the conversation completeness of the deepeval framework, without its 1 for no intentions and with states
-        where it has verdicts.
+    Source: the conversation completeness of the deepeval framework, with two differences: a conversation without
+        intentions is unscored instead of 1, and intentions have states instead of yes/no verdicts.
     """
     if not any(turn.role == "user" and not blank(turn.text) for turn in call.turns or ()):
         return Unscored("needs_conversation")

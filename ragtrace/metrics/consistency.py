@@ -15,11 +15,12 @@ _NEEDS: Final = frozenset({"consistency"})
 
 @formula(needs=_NEEDS)
 def consistency(call: RagCall, judgement: Judgement) -> Result:
-    """Support of the whole answer by the retrieved chunks, as one number of the judge.
+    """How well the retrieved chunks support the answer as a whole, as a single number from the judge.
 
     Inputs: answer and contexts.
-    Formula: the judge's own value. The attribute `method` tells how it came about: `whole` (the answer against all
-        chunks at once) or `windowed` (the mean over sentences of the best window of chunks).
+    Formula: the judge's own value. The attribute `method` says how it was computed: `whole` (the answer against all
+        chunks at once) or `windowed` (each sentence is scored against every window of consecutive chunks and keeps its
+        best score; the value is the mean over sentences).
     Judge calls: no chat call; a local judge or scorer gives it.
     Unscored: `empty_answer`; `contexts_missing`; `no_contexts` (none but blank ones); `abstained`, `no_claims` (nothing
         checkable was said); `language_mismatch`, `unscorable_script` (the answer is in another language or script than
@@ -69,9 +70,9 @@ def suspicious(call: RagCall, judgement: Judgement, *, baseline: Levels | None =
     """1 if the answer's consistency is below the 5 % quantile of the application's own baseline, else 0.
 
     Inputs: as `consistency`, and the baseline of the call's workflow.
-    Formula: 1 if the consistency is below the 5 % quantile of the baseline. Of the calls exactly at the quantile as
-        many count, by the hash of the trace id, as make the rate of the baseline itself 5 %. Attributes:
-        `baseline_quantile`, `baseline_calls`; where there is no baseline yet, `missing_calls`.
+    Formula: 1 if the consistency is below the 5 % quantile of the baseline. Calls exactly at the quantile are split by
+        the hash of their trace id, so that exactly 5 % of the baseline count as suspicious. Attributes:
+        `baseline_quantile`, `baseline_calls`; if there is no baseline yet, `missing_calls`.
     Range: {0, 1}, lower is better.
     Judge calls: none; it compares the consistency that the screen gives.
     Unscored: `no_baseline` (there are not enough calls yet, or none of this version of the evaluator); else as
@@ -79,7 +80,8 @@ def suspicious(call: RagCall, judgement: Judgement, *, baseline: Levels | None =
     Source: control charts: what happens now against the process in control (Shewhart 1931).
 
     On traffic like that of the baseline 5 % of the calls are suspicious, whatever the scale of the score. It says that
-    answers are less supported than they used to be, not that they hallucinate.
+    answers are less supported than they used to be, not that they hallucinate. `configure` computes it by default on
+    live traffic, where there is a baseline; elsewhere it is opt-in.
     """
     result = consistency.compute(call, judgement)
     if isinstance(result, Unscored):

@@ -34,7 +34,7 @@ def time_to_first_token_s(call: RagCall, _: Judgement) -> Result:
 
 @formula(higher_is_better=False, range=_SECONDS)
 def time_per_output_token_s(call: RagCall, _: Judgement) -> Result:
-    """Seconds a token after the first.
+    """Mean seconds per output token after the first one.
 
     Inputs: the call's timing and the number of output tokens, N, that the provider reports.
     Formula: (last piece - first piece - the reader's own time between them) / (N - 1).
@@ -64,7 +64,7 @@ def duration_s(call: RagCall, _: Judgement) -> Result:
     Formula: last piece - submit; of a call that was not streamed, its return - submit.
     Range: [0, inf) seconds, lower is better.
     Judge calls: none.
-    Unscored: `not_streamed` (the call has no timing: it was not traced).
+    Unscored: `not_streamed` (the call was not traced, so that it has no timing; the stream metrics share this reason).
     Source: the usual definition of end-to-end latency in LLM serving.
 
     The attribute `consumer_wait_s` is the reader's own time between the first piece and the last.

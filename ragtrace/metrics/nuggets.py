@@ -1,4 +1,4 @@
-"""`nugget_*`: how much of the retrieved information, broken into nuggets, the answer contains."""
+"""`nugget_*`: how much of the retrieved information, split into nuggets (atomic facts), the answer contains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def nugget_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: mean over the nuggets of 1 (support), 0.5 (partial support), 0 (not support).
-    Judge calls: 2 after the grades: one writes the nuggets without sight of the answer, one assigns them.
+    Judge calls: 2, after the request that grades the chunks: one writes the nuggets without seeing the answer, one says
+        which of them the answer supports.
     Unscored: `empty_answer`; `empty_query`; `contexts_missing`; `no_contexts` (none but blank ones); `no_nuggets` (no
         chunk is related to the query, or none holds a fact); `too_many_unjudged` (over 20 % without a valid label).
     Source: the nugget evaluation of Pradeep et al. 2024, "Initial Nugget Evaluation Results for the TREC 2024 RAG
@@ -39,7 +40,7 @@ def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: mean over the vital nuggets of 1 (support), 0.5 (partial support), 0 (not support).
-    Judge calls: 2 after the grades, shared by all nugget metrics.
+    Judge calls: 2, shared by all nugget metrics.
     Unscored: `no_vital_nuggets`, and as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (V).
     """
@@ -48,11 +49,11 @@ def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
 
 @formula(needs=_NEEDS, opt_in=True)
 def nugget_weighted(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Mean support of all nuggets by the answer, those that are merely okay with half the weight.
+    """Mean support of all nuggets by the answer; "okay" nuggets (useful, not vital) have half the weight.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: (sum over vital + 0.5 * sum over okay) / (number of vital + 0.5 * number of okay).
-    Judge calls: 2 after the grades, shared by all nugget metrics.
+    Judge calls: 2, shared by all nugget metrics.
     Unscored: as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (W).
     """
@@ -65,7 +66,7 @@ def nugget_strict_all(call: RagCall, judgement: Judgement, *, max_unjudged: floa
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: supported / nuggets; partial support counts nothing.
-    Judge calls: 2 after the grades, shared by all nugget metrics.
+    Judge calls: 2, shared by all nugget metrics.
     Unscored: as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (A strict).
     """
@@ -78,7 +79,7 @@ def nugget_strict_vital(call: RagCall, judgement: Judgement, *, max_unjudged: fl
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: supported vital nuggets / vital nuggets; partial support counts nothing.
-    Judge calls: 2 after the grades, shared by all nugget metrics.
+    Judge calls: 2, shared by all nugget metrics.
     Unscored: `no_vital_nuggets`, and as for nugget_all.
     Source: Pradeep et al. 2024, arXiv:2411.09607 (V strict).
     """
@@ -90,7 +91,7 @@ def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, str
 
     Args:
         limit: share of nuggets that may be unjudged.
-        okay: weight of a nugget that is merely okay; 0: the vital ones alone count.
+        okay: weight of an "okay" nugget (useful, not vital); 0: the vital ones alone count.
         strict: partial support counts nothing.
     """
     if reason := unmet(call, judgement, "empty_answer", "empty_query", "contexts_missing", "no_contexts"):

@@ -1,8 +1,7 @@
 """Claims of answer and reference compared: noise that the answer takes from the chunks, and factual correctness.
 
-Each claim of the one text is held against the other text and, for noise, against the chunks. A label that the judge did
-not give is unknown, and what follows from it is worked out with three truth values: a claim is left out only where the
-unknown would decide.
+Each claim of the one text is compared with the other text and, for noise, with the chunks. A missing label counts as
+unknown (three-valued logic): a claim is left out only if its result depends on the unknown label.
 """
 
 from __future__ import annotations
@@ -61,7 +60,8 @@ def factual_correctness_precision(call: RagCall, judgement: Judgement, *, max_un
     Judge calls: 2 (the claims of both texts, then their labels), shared with recall, f1 and noise sensitivity.
     Unscored: `empty_answer`; `needs_reference`; `no_claims` (the answer states none); `too_many_unjudged` (over 20 %
         of the claims have no valid label).
-    Source: the factual correctness of the ragas framework, unrounded; without its small number in the denominators.
+    Source: the factual correctness of the ragas framework, not rounded, and without the epsilon that
+        ragas adds to the denominators.
     """
     reason = unmet(call, judgement, "empty_answer", "needs_reference")
     return Unscored(reason) if reason else _entailed(judgement, "answer_facts", max_unjudged)

@@ -113,7 +113,8 @@ def answered_without_context(call: RagCall, judgement: Judgement) -> Result:
     Unscored: `empty_answer`; `contexts_missing` (retrieval was not captured); `abstained`.
     Source: ragtrace.
 
-    The plainest sign of an ungrounded answer and of a broken retriever; it reads no label of support.
+    It is the plainest sign of an ungrounded answer and of a broken retriever, and does not depend on the judge's labels
+    of support.
     """
     if reason := unmet(call, judgement, "empty_answer", "contexts_missing"):
         return Unscored(reason)

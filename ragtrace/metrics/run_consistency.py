@@ -28,12 +28,12 @@ def _rouge(
     part: Part = "f1",
     tokens: Tokens = "unicode",
 ) -> Result:
-    """Mean ROUGE over all pairs of runs of one query, the earlier run of a pair as the reference.
+    """Mean ROUGE over all pairs of runs of one query; the earlier run of each pair is the reference.
 
     Inputs: the answers of at least three runs of one query, in order.
     Formula: ROUGE-1, ROUGE-2: common n-grams as multisets / those of the candidate (precision) or reference (recall);
-        ROUGE-L: the longest common subsequence of tokens / tokens; f1 is their harmonic mean. Mean over the pairs; a
-        pair without a token on either side is left out, without one on one side it is 0.
+        ROUGE-L: the longest common subsequence of tokens / tokens; f1 is their harmonic mean. Mean over the pairs:
+        pairs in which both answers have no token are left out, pairs in which one answer has no token score 0.
     Range: [0, 1], higher is better; only f1 does not depend on the order of the runs.
     Judge calls: none.
     Unscored: `needs_runs` (fewer than three); `empty_answer` (no pair has a token).
@@ -57,17 +57,17 @@ def _rouge(
 def _bert_score(
     call: RagCall, _: Judgement, *, token_embedder: TokenEmbedder | None = None, baseline: float | None = None
 ) -> Result:
-    """Mean BERTScore F1 over all pairs of runs of one query, the earlier run of a pair as the reference.
+    """Mean BERTScore F1 over all pairs of runs of one query; the earlier run of each pair is the reference.
 
     Inputs: the answers of at least three runs of one query, in order, and an embedder of tokens.
     Formula: P is the mean over the candidate's tokens of the highest cosine with a token of the reference, R the same
-        the other way round, F1 = 2 P R / (P + R); with a baseline b, (F1 - b) / (1 - b). Mean over the pairs; a pair
-        without a token on either side is left out, without one on one side it is 0.
+        the other way round, F1 = 2 P R / (P + R); with a baseline b, (F1 - b) / (1 - b). Mean over the pairs:
+        pairs in which both answers have no token are left out, pairs in which one answer has no token score 0.
     Range: at most 1, may be negative; higher is better.
     Judge calls: none; each run is embedded once.
     Unscored: `needs_runs` (fewer than three); `no_token_embedder`; `empty_answer` (no run has a token); `zero_norm`
-        and `non_finite` (an embedding without direction); `unparsable` (matrices that do not fit).
-    Source: Zhang et al. 2020, "BERTScore", arXiv:1904.09675, section 3, without weights by rarity.
+        (an embedding of zeros); `non_finite` (an embedding with NaN or infinity); `unparsable` (shapes do not fit).
+    Source: Zhang et al. 2020, "BERTScore", arXiv:1904.09675, section 3, without idf weighting.
 
     The cosine of embeddings of whole answers is something else and does not carry this name. The attributes
     `precision` and `recall` are the means over the pairs, not rescaled.

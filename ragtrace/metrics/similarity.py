@@ -1,4 +1,4 @@
-"""`answer_relevancy_similarity` and `semantic_similarity`: means of cosines that the judge took of embeddings."""
+"""`answer_relevancy_similarity` and `semantic_similarity`: cosine similarity of embeddings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def answer_relevancy_similarity(call: RagCall, judgement: Judgement) -> Result:
     """Mean cosine of the query and the questions that a model guessed from the answer alone.
 
     Inputs: query, answer and an embedder; the questions are guessed without sight of the query.
-    Formula: sum of cos(query, question) / distinct questions, three of which are asked for; 0 if the answer declines
-        or is non-committal.
+    Formula: mean of cos(query, question) over the distinct guessed questions (the model is asked for three); 0 if the
+        answer declines or is non-committal.
     Range: [-1, 1], higher is better; negative values stay.
     Judge calls: 1 and an embedding call.
-    Unscored: `empty_answer`; `empty_query`; `no_embedder`; `no_questions` (the model gave none); `zero_norm` and
-        `non_finite` (an embedding without direction).
+    Unscored: `empty_answer`; `empty_query`; `no_embedder`; `no_questions` (the model gave none); `zero_norm` (an
+        embedding of zeros); `non_finite` (an embedding with NaN or infinity).
     Source: Es et al. 2023, "RAGAS", arXiv:2309.15217, section 3 (answer relevance).
 
     It measures embeddings, not words: unrelated texts score well above 0, and levels differ from embedder to embedder,
@@ -51,8 +51,8 @@ def semantic_similarity(call: RagCall, judgement: Judgement) -> Result:
     Inputs: answer, reference and an embedder.
     Formula: cos(answer, reference).
     Judge calls: an embedding call.
-    Unscored: `empty_answer`; `needs_reference`; `no_embedder`; `zero_norm` and `non_finite` (an embedding without
-        direction).
+    Unscored: `empty_answer`; `needs_reference`; `no_embedder`; `zero_norm` (an embedding of zeros); `non_finite`
+        (an embedding with NaN or infinity).
     Source: the semantic similarity of the open-rag-eval framework, without its default of 0.
     """
     if reason := unmet(call, judgement, "empty_answer", "needs_reference"):
