@@ -189,6 +189,11 @@ class JudgeSession:
         """Name of the model that is asked."""
         return self._chat.model
 
+    @property
+    def habits(self) -> ServerHabits:
+        """Which requests the model's server accepts, and what the model was seen to write."""
+        return self._chat.habits
+
     async def ask(self, prompt: Prompt[R]) -> Answer[R]:
         """Return the model's answer to *prompt*; raises a `JudgeError` if there is none that can be read."""
         async with self._slots:

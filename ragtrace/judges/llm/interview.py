@@ -64,13 +64,6 @@ class Labels:
     """Share of items on which the rounds were not unanimous; None: there was one round."""
 
 
-@dataclass(slots=True)
-class JsonHabit:
-    """Whether a model was seen to write JSON; None: neither seen to, nor seen to fail."""
-
-    writes_json: bool | None = None
-
-
 class Interview:
     """Interview of a model about one call: the requests that its mode makes, and the labels in their replies.
 
@@ -110,31 +103,30 @@ class Interview:
         self._planned: dict[Hashable, tuple[GoldCheck, ...]] = {}
         self._failures: dict[Hashable, list[bool]] = {}
 
-    async def labels(self, habit: JsonHabit | None = None) -> Labels:
+    async def labels(self, *, in_words: bool) -> Labels:
         """Return the labels of the call.
 
         Args:
-            habit: for a model that may write no JSON, which is then asked in words; None: JSON is required.
+            in_words: whether a model that writes no JSON is asked for one word about each statement.
 
         Raises:
             JudgeError: asking again may help, or no label was found at all.
         """
         if not (self._asks_answer or self._asks_chunks):
             return Labels(self._mode)
-        if not (self._asks_answer and self._asks_chunks):
-            habit = None
-        if habit and habit.writes_json is False:
+        habits = self._session.habits if in_words and self._asks_answer and self._asks_chunks else None
+        if habits and habits.writes_json is False:
             return await self._ask_one_by_one()
         try:
             labels = await (self._ask_in_steps() if self._in_steps else self._ask_at_once())
         except JudgeError as error:
-            if habit is None or error.reason not in _UNREADABLE:
+            if habits is None or error.reason not in _UNREADABLE:
                 raise
             labels = await self._ask_one_by_one()
-            habit.writes_json = bool(habit.writes_json)
+            habits.writes_json = bool(habits.writes_json)
         else:
-            if habit:
-                habit.writes_json = True
+            if habits:
+                habits.writes_json = True
         return labels
 
     async def _ask(self, task: LabelTask) -> LabelReply:

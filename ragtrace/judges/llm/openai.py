@@ -14,7 +14,7 @@ from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_ju
 from ragtrace.judges.llm.chat import Chat, JudgeSession, ask_in_halves
 from ragtrace.judges.llm.families import FIELDS as EXTRA_FIELDS
 from ragtrace.judges.llm.families import add_extra_labels
-from ragtrace.judges.llm.interview import Interview, JsonHabit, Mode
+from ragtrace.judges.llm.interview import Interview, Mode
 from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, label_prompt
 from ragtrace.judges.llm.prompt import packed
 from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, Chunk, prepare, reference_chunks
@@ -122,7 +122,7 @@ class OpenAIJudge:
             max_tokens=max_tokens,
             extra_body=extra_body,
         )
-        self._habit = JsonHabit() if lowest_rung > _JSON_LEVELS else None
+        self._in_words = lowest_rung > _JSON_LEVELS
         self._chance = chance or random.SystemRandom()
         self._metrics: tuple[Metric, ...] | None = None
 
@@ -199,7 +199,7 @@ class OpenAIJudge:
             controls=self._controls,
             chance=self._chance,
         )
-        return build_judgement(source, await interview.labels(self._habit), self._max_uncovered)
+        return build_judgement(source, await interview.labels(in_words=self._in_words), self._max_uncovered)
 
     async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
         """Return *judgement* with the label of each reference context: whether the answer contradicts it."""

@@ -58,6 +58,8 @@ class ServerHabits:
     """The server answers streaming requests only."""
     reasons: bool = False
     """The model spends tokens on reasoning before it replies: no limit is derived from what the reply needs."""
+    writes_json: bool | None = None
+    """Whether the model was seen to write JSON; None: neither seen to, nor seen to fail."""
     cuts_input: bool = False
     """The server was seen to read only a part of a request, and a warning said so."""
 
