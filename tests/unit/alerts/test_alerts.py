@@ -61,14 +61,14 @@ CALM = (0.0,) * 100
     ],
 )
 def test_a_wrong_value_says_what_to_write(settings: dict[str, Any], says: str) -> None:
-    """What was wrong, what was seen, what to do."""
+    """The message says what was wrong, what was given and what to write instead."""
     with pytest.raises(SettingsError) as caught:
         Alert(METRIC, **settings)
     assert says in str(caught.value)
 
 
 def test_an_unknown_metric_is_named() -> None:
-    """With those that there are."""
+    """The message names the metrics that exist."""
     with pytest.raises(UnknownMetricError, match=r"'halucination' in \[0, 1\]; known: consistency, faithfulness, hall"):
         check_alerts([Alert("halucination", above=0.1)], PLAN)
 
@@ -98,7 +98,7 @@ def test_a_secret_is_not_shown() -> None:
     ],
 )
 def test_a_rare_fault_needs_more_calls_to_be_over(settings: dict[str, Any], calls: int) -> None:
-    """Of a hundred calls at one per cent hardly one would be bad."""
+    """With a bound of one per cent, a hundred calls would hold hardly one bad call."""
     alert = Alert(METRIC, **settings)
     assert alert.calls_to_recover(settings.get("above") or 1 - settings["below"]) == calls
 
@@ -107,7 +107,7 @@ def test_a_rare_fault_needs_more_calls_to_be_over(settings: dict[str, Any], call
 
 
 def test_before_the_first_call_there_is_no_data_and_nothing_to_tell() -> None:
-    """A process that has just started does not know, and misses nothing."""
+    """A process that has just started is in no_data, and sends no notice."""
     board = Board()
     board.alerting.tick()
     assert (board.state, board.notified()) == ("no_data", [])
@@ -139,7 +139,7 @@ def test_a_relapse_is_the_same_spike() -> None:
 
 
 def test_a_new_spike_is_notified_again() -> None:
-    """With another id, but the key of the first: receivers join them."""
+    """The notice has another id, but the key of the first: receivers join them."""
     board = Board()
     board.score(*CALM, *SPIKE, *CALM, *CALM, *SPIKE)
     assert board.notified() == [("spiking", "firing"), ("spiking", "resolved"), ("spiking", "firing")]
@@ -157,7 +157,7 @@ def test_below_is_the_other_way_round() -> None:
 
 
 def test_too_few_calls_raise_no_alarm() -> None:
-    """However bad they are."""
+    """There is no alarm before min_calls, however bad the scores are."""
     board = Board(above=0.05, min_calls=70)
     board.score(*[1.0] * 69)
     assert board.state == "ok"
@@ -166,7 +166,7 @@ def test_too_few_calls_raise_no_alarm() -> None:
 
 
 def test_no_calls_are_no_data() -> None:
-    """Told once after the window, and again when there are scores."""
+    """There is one notice after the window, and one when there are scores again."""
     board = Board(above=0.05, window=60.0)
     board.score(*CALM)
     board.clock.advance(59.0)
@@ -193,7 +193,7 @@ def test_no_data_does_not_end_a_spike() -> None:
 
 
 def test_a_judge_that_fails_is_not_ok() -> None:
-    """Nor is it a lack of data; when the evaluator works again, there is a notice."""
+    """A failing judge is no lack of data; when the evaluator works again, there is a notice."""
     board = Board()
     board.score(*CALM)
     board.fail(4)
@@ -206,7 +206,7 @@ def test_a_judge_that_fails_is_not_ok() -> None:
 
 
 def test_a_judge_that_fails_more_often_than_not_is_failing() -> None:
-    """Though it never fails five times in a row."""
+    """The state is judge_failing, though the judge never fails five times in a row."""
     board = Board()
     for _ in range(10):
         board.fail(2)
@@ -215,7 +215,7 @@ def test_a_judge_that_fails_more_often_than_not_is_failing() -> None:
 
 
 def test_a_failing_judge_does_not_end_a_spike() -> None:
-    """Nor does a judge that fails until there are no calls any more."""
+    """The spike goes on, also when the judge fails until there are no calls any more."""
     board = Board(above=0.05, window=60.0)
     board.score(*CALM, *SPIKE)
     board.fail(30)
@@ -284,7 +284,7 @@ def test_sampled_calls_bet_by_the_smallest_probability() -> None:
 
 
 def test_nothing_is_left_in_a_forked_child() -> None:
-    """What was seen is the parent's."""
+    """Calls, states and waiting notices are the parent's, and the child starts without them."""
     board = Board()
     board.score(*CALM)
     assert board.alerting.close(1)  # a fork copies no thread
@@ -386,7 +386,7 @@ def test_without_a_baseline_there_is_no_alarm_and_the_state_says_so() -> None:
 
 
 def test_a_fall_below_the_baseline_is_notified() -> None:
-    """From which level, of which release's calls, to which; and its end."""
+    """The notice holds both levels and the release of the baseline; the end is notified, too."""
     board = board_with({"guide": usual()})
     board.consistency(*[0.95, 0.65] * 200)
     assert (board.on(), board.notified()) == ({"ok"}, [])
@@ -405,7 +405,7 @@ def test_a_fall_below_the_baseline_is_notified() -> None:
 
 
 def test_each_workflow_has_its_own_baseline() -> None:
-    """What is usual in one is a fall in the other."""
+    """Scores that are usual in one workflow are a fall in the other."""
     board = board_with({"guide": usual(), "chat": usual(0.5)})
     for workflow in ("guide", "chat"):
         board.consistency(*[0.65, 0.35] * 100, workflow=workflow)
@@ -415,7 +415,7 @@ def test_each_workflow_has_its_own_baseline() -> None:
 
 
 def test_a_baseline_that_is_learned_later_is_used_from_then_on() -> None:
-    """The calls before it say nothing."""
+    """Calls scored before the baseline was known are no evidence."""
     known: dict[str, Distribution] = {}
     board = board_with(known)
     board.consistency(*[0.2] * 100)
@@ -499,7 +499,7 @@ def test_a_question_that_is_asked_again_and_again_counts_once_a_batch() -> None:
 
 
 def test_the_end_of_a_spike_has_the_mean_that_ended_it() -> None:
-    """Over the calls that are judged by; no examples."""
+    """The estimate is over the calls that decide about the end; there are no examples."""
     board = Board()
     board.score(*CALM, *SPIKE, *CALM, *CALM)
     assert board.notified()[-1] == ("spiking", "resolved")
@@ -511,7 +511,7 @@ def test_the_end_of_a_spike_has_the_mean_that_ended_it() -> None:
 
 
 def test_words_stay_where_content_is_not_captured() -> None:
-    """The trace is named all the same."""
+    """A notice then has no texts of the call, but names its trace."""
     board = Board(capture_content="NO_CONTENT")
     board.score(*SPIKE)
     assert board.notified() == [("spiking", "firing")]

@@ -63,7 +63,7 @@ def test_a_webhook_gets_the_notice_signed(outbox: Make) -> None:
 
 
 def test_a_webhook_that_fails_is_tried_again(outbox: Make) -> None:
-    """With the same id, in the same order, until it takes the notice."""
+    """Notices keep their id and their order until the webhook takes them."""
     with Hook((503, {}), (500, {}), (429, {"Retry-After": "0"})) as hook:
         box = outbox(Webhook(hook.url, SECRET))
         box.offer(notice(id="first"))
@@ -90,7 +90,7 @@ def test_a_refusal_for_good_is_counted_and_logged_once(
 
 
 def test_a_server_that_is_away_is_waited_for_until_patience_ends(outbox: Make) -> None:
-    """Then the notice is counted as lost."""
+    """After that time the notice is counted as lost."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         box = outbox(Webhook(f"http://127.0.0.1:{free.getsockname()[1]}"), patience=0.0)
@@ -100,7 +100,7 @@ def test_a_server_that_is_away_is_waited_for_until_patience_ends(outbox: Make) -
 
 
 def test_a_server_that_never_answers_is_given_up(outbox: Make) -> None:
-    """Within the time limit of one delivery."""
+    """A delivery ends at its time limit."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         box = outbox(Webhook(f"http://127.0.0.1:{deaf.getsockname()[1]}"), patience=0.0, send_seconds=0.1)
         box.offer(notice())
@@ -111,13 +111,13 @@ def test_a_server_that_never_answers_is_given_up(outbox: Make) -> None:
 @pytest.mark.parametrize("url", ["example.com/hook", "ftp://example.com", "http://", "http://a:b", 3, "http://a b"])
 @pytest.mark.parametrize("kind", [Webhook, Slack, Alertmanager])
 def test_what_is_no_url_is_said_at_once(kind: type[Webhook], url: str) -> None:
-    """When it is configured, not at the first alert."""
+    """The error is raised when the notifier is made, not at the first alert."""
     with pytest.raises(SettingsError, match="needs an http or https URL"):
         kind(url)
 
 
 def test_a_secret_that_is_cut_off_is_said_at_once() -> None:
-    """And not shown."""
+    """The error does not show the secret."""
     with pytest.raises(SettingsError, match="goes on in base64") as caught:
         Webhook("https://example.com", "whsec_abc")
     assert "abc" not in str(caught.value)
@@ -139,7 +139,7 @@ def test_slack_gets_text_and_a_block(outbox: Make) -> None:
 
 
 def test_slack_gets_no_more_than_it_takes(outbox: Make) -> None:
-    """A block has at most 3,000 characters."""
+    """A block has at most 3,000 characters, and a longer text is cut."""
     with Hook() as hook:
         box = outbox(Slack(hook.url))
         box.offer(notice(workflow="w" * 5_000))
@@ -167,7 +167,7 @@ def test_alertmanager_gets_beginning_and_end_of_one_alert(outbox: Make) -> None:
 
 
 def test_labels_of_alertmanager_are_checked() -> None:
-    """It refuses the whole alert for one that is no label."""
+    """Alertmanager would refuse the whole alert for one wrong label."""
     with pytest.raises(SettingsError, match="labels must be texts by name, got 'my-team'"):
         Alertmanager("http://localhost:9093", {"my-team": "x"})
 
@@ -176,7 +176,7 @@ def test_labels_of_alertmanager_are_checked() -> None:
 
 
 def test_a_function_is_called_with_the_notice(outbox: Make) -> None:
-    """On a thread of its own."""
+    """The function is called on a thread of its own."""
     got: list[tuple[str, str]] = []
     box = outbox(FunctionNotifier(lambda sent: got.append((sent.id, threading.current_thread().name))))
     box.offer(notice())
@@ -185,7 +185,7 @@ def test_a_function_is_called_with_the_notice(outbox: Make) -> None:
 
 
 def test_an_async_function_is_awaited(outbox: Make) -> None:
-    """On an event loop of its own."""
+    """The function runs on an event loop of its own."""
     got: list[str] = []
 
     async def page(sent: Notice) -> None:
@@ -223,7 +223,7 @@ def test_a_function_that_fails_is_counted_and_called_again_next_time(
 
 
 def test_a_function_that_hangs_is_left_alone(outbox: Make) -> None:
-    """Its thread cannot be stopped; after three it is not called any more, until one of them comes back."""
+    """A hanging thread cannot be stopped; while three hang, the function is not called."""
     gate, called = threading.Event(), 0
 
     def hang(sent: Notice) -> None:
@@ -240,7 +240,7 @@ def test_a_function_that_hangs_is_left_alone(outbox: Make) -> None:
 
 
 def test_an_async_function_that_hangs_is_cancelled(outbox: Make) -> None:
-    """Unlike a plain one it can be."""
+    """A coroutine, unlike a plain function, can be cancelled at the time limit."""
     ended = threading.Event()
 
     async def hang(sent: Notice) -> None:
@@ -259,7 +259,7 @@ def test_an_async_function_that_hangs_is_cancelled(outbox: Make) -> None:
 
 
 def test_what_does_not_fit_is_counted(outbox: Make) -> None:
-    """A hundred wait; more are dropped, and the account adds up."""
+    """A hundred notices wait; more are dropped and counted, and the counts add up."""
     gate = threading.Event()
     notified = Notified(lambda number: bool(gate.wait(WAIT_S)))
     box = outbox(notified)
@@ -272,7 +272,7 @@ def test_what_does_not_fit_is_counted(outbox: Make) -> None:
 
 
 def test_closing_says_what_was_lost(outbox: Make, caplog: pytest.LogCaptureFixture) -> None:
-    """What could not be delivered in time is counted, and what comes later, too."""
+    """Notices not delivered in time are counted as lost, and so are those offered after the close."""
 
     def away(number: int) -> None:
         raise UndeliveredError("unavailable", again=True)
@@ -286,7 +286,7 @@ def test_closing_says_what_was_lost(outbox: Make, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_notifier_of_ones_own_is_taken_as_it_is(outbox: Make) -> None:
-    """Anything with a name and `send`."""
+    """Any object with a name and `send` is a notifier."""
     notified = Notified()
     assert Alert("hallucination", above=0.1, notify=notified).notifiers == (notified,)
     box = outbox(notified)

@@ -117,7 +117,7 @@ def test_a_notice_says_only_of_a_labelled_statement_that_it_has_no_support(extra
 
 
 def test_words_are_not_sent_where_content_is_not_captured() -> None:
-    """What stays off the spans stays out of messages."""
+    """Texts that stay off the spans stay out of notices."""
     receiver = Receiver()
     alert = ragtrace.Alert("hallucination", above=0.05, notify=receiver)
     watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert], capture_content="NO_CONTENT")
@@ -159,7 +159,7 @@ def test_the_baseline_that_is_being_learned_is_the_one_compared_with() -> None:
 
 
 def test_doctor_says_that_there_is_no_baseline_yet() -> None:
-    """And what is watched, in words."""
+    """The diagnosis also shows the rule of the alert in words."""
     watch(screen=FakeJudge(GOOD, name="screen"), alerts=[ragtrace.Alert("consistency", below="baseline")])
     ask_all(3)
     [alert] = ragtrace.doctor().alerts
@@ -167,7 +167,7 @@ def test_doctor_says_that_there_is_no_baseline_yet() -> None:
 
 
 def test_answers_without_any_context_can_be_watched() -> None:
-    """The plainest sign of a broken retriever."""
+    """Answers given without any context are the plainest sign of a broken retriever."""
     receiver = Receiver()
     watch(alerts=[ragtrace.Alert("answered_without_context", above=0.05, notify=receiver)])
     for number in range(60):
@@ -224,7 +224,7 @@ def test_a_webhook_gets_the_notice_after_failures() -> None:
 
 
 def test_what_waits_at_the_shutdown_is_delivered() -> None:
-    """Without a flush before."""
+    """A shutdown delivers waiting notices without a flush before it."""
     receiver = Receiver()
     alert = ragtrace.Alert("hallucination", above=0.05, notify=receiver)
     watch(screen=FakeJudge(HALF, name="screen"), alerts=[alert])
@@ -235,7 +235,7 @@ def test_what_waits_at_the_shutdown_is_delivered() -> None:
 
 
 def test_a_notifier_that_fails_costs_the_application_nothing() -> None:
-    """It is counted; scores, spans and other notifiers go on."""
+    """The failure is counted; scores, spans and other notifiers go on."""
 
     def broken(notice: Notice) -> None:
         raise LookupError("no such channel")
@@ -261,7 +261,7 @@ def test_a_notifier_that_fails_costs_the_application_nothing() -> None:
     ],
 )
 def test_a_wrong_alert_stops_configure(alerts: Any, says: str) -> None:
-    """Before anything is started."""
+    """`configure` raises before anything is started."""
     with pytest.raises(ragtrace.SettingsError) as caught:
         watch(alerts=alerts)
     assert says in str(caught.value)
@@ -269,7 +269,7 @@ def test_a_wrong_alert_stops_configure(alerts: Any, says: str) -> None:
 
 
 def test_without_alerts_there_is_no_thread_and_no_gauge() -> None:
-    """Who asks for none pays for none."""
+    """An application without alerts has no thread and no metric for them."""
     captured = watch()
     ask_all(3)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("ragtrace-alert")]

@@ -84,13 +84,13 @@ def test_without_configure_it_says_so() -> None:
 
 
 def test_switched_off_is_no_fault() -> None:
-    """Somebody wanted it so."""
+    """The user has switched ragtrace off, so nothing is wrong."""
     ragtrace.configure(enabled=False)
     assert (ragtrace.doctor().state, ragtrace.doctor().ok) == ("switched off", True)
 
 
 def test_after_shutdown_it_tells_what_was_lost() -> None:
-    """From the closed accounts."""
+    """The counts are those of the final statistics."""
     judge = WaitingJudge(name="judge")
     watch(screen=None, judge=judge, sampling=EVERY)
     watched.ask("where?")
@@ -105,7 +105,7 @@ def test_after_shutdown_it_tells_what_was_lost() -> None:
 
 
 def test_a_call_that_was_sampled_out_says_at_what_probability() -> None:
-    """And which trace it was."""
+    """The outcome also names the trace."""
     captured = watch(screen=None, judge=FakeJudge(GOOD, name="judge"), sampling=ragtrace.Sampling(rate=0.0))
     watched.ask("where?")
     assert ragtrace.flush()
@@ -134,7 +134,7 @@ def test_a_judge_that_is_rate_limited_says_for_how_long() -> None:
 
 
 def test_a_full_queue_says_so() -> None:
-    """And what to do."""
+    """The problem says what to do."""
     judge = WaitingJudge(name="judge")
     watch(screen=None, judge=judge, sampling=EVERY, capacity=1)
     watched.ask("where?")
@@ -212,7 +212,7 @@ def test_the_same_over_grpc(grpc_receiver: GrpcReceiver) -> None:
 
 
 def test_a_closed_port_is_named(closed: int) -> None:
-    """In the words that one searches for."""
+    """The words are those that a user would search for."""
     answer = probe_endpoint(endpoint(f"http://127.0.0.1:{closed}/v1/traces"), 5.0)
     assert (answer.ok, answer.seen) == (False, "connection refused")
     answer = probe_endpoint(endpoint(f"http://127.0.0.1:{closed}", "grpc", insecure=True), 5.0)
@@ -239,7 +239,7 @@ def test_an_unknown_host_name_is_reported() -> None:
     ],
 )
 def test_a_refusal_is_explained(http_receiver: HttpReceiver, status: int, ok: bool, seen: str, advice: str) -> None:
-    """What was seen, and what to do."""
+    """The check holds what was seen and what to do."""
     http_receiver.answer_with(status)
     answer = probe_endpoint(endpoint(f"{http_receiver.endpoint}/v1/traces"), 5.0)
     assert answer.ok is ok
@@ -250,7 +250,7 @@ def test_a_refusal_is_explained(http_receiver: HttpReceiver, status: int, ok: bo
 
 @pytest.mark.parametrize(("code", "advice"), [(16, "OTEL_EXPORTER_OTLP_HEADERS"), (12, "the OTLP port"), (14, "up")])
 def test_a_refusal_over_grpc_is_explained(grpc_receiver: GrpcReceiver, code: int, advice: str) -> None:
-    """By the code of its status."""
+    """The explanation depends on the gRPC status code."""
     grpc_receiver.answer_with(code)
     answer = probe_endpoint(endpoint(grpc_receiver.endpoint, "grpc", insecure=True), 5.0)
     assert not answer.ok
@@ -267,7 +267,7 @@ def test_tls_where_there_is_none_is_explained(http_receiver: HttpReceiver) -> No
 
 
 def test_a_backend_that_does_not_answer_is_given_up(http_receiver: HttpReceiver) -> None:
-    """In the time allowed, all signals together."""
+    """All signals together take no longer than the time limit."""
     with http_receiver.hanging():
         began = perf_counter()
         diagnosis = of_environment(http_receiver.environ, timeout=0.3)
@@ -388,7 +388,7 @@ def test_a_judge_is_asked_how_it_is(probe: Callable[[], Any], ok: bool, seen: st
 
 
 def test_a_judge_that_blocks_the_background_is_found() -> None:
-    """Which is why nothing else is scored."""
+    """A blocked event loop is why nothing else is scored."""
     blocking = WaitingJudge(name="screen", blocking=True)
     watch(screen=blocking, judge=Probeable(lambda: "well"), sampling=EVERY)
     watched.ask("where?")
@@ -451,7 +451,7 @@ def test_files_that_are_not_there_yet_are_not_made(tmp_path: Path) -> None:
 
 
 def test_a_file_in_no_directory_is_a_problem(tmp_path: Path) -> None:
-    """With the variable to change."""
+    """The problem names the variable to change."""
     diagnosis = of_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_SPOOL": str(tmp_path / "gone" / "spool.db")})
     [problem] = diagnosis.problems
     assert problem.startswith("spool: there is no such directory at ")
@@ -459,7 +459,7 @@ def test_a_file_in_no_directory_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_another_programs_file_is_a_problem(tmp_path: Path) -> None:
-    """And is left as it is."""
+    """The file is left as it is."""
     path = tmp_path / "history.db"
     path.write_text("dear diary, " * 100)
     [problem] = of_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(path)}).problems
@@ -536,7 +536,7 @@ def test_a_backends_own_api_is_asked_and_given_nothing(make: Callable[[JsonClien
     ],
 )
 def test_a_backends_own_api_that_refuses_is_a_problem(status: int, seen: str, advice: str) -> None:
-    """With what to do."""
+    """The problem says what to do."""
     with api(status) as (url, _):
         [problem] = scored_by(PhoenixScores(JsonClient(url, {}))).problems
     assert seen in problem
@@ -679,7 +679,7 @@ def test_before_the_application_runs_its_page_is_not_served(page: int) -> None:
 
 
 def test_the_report_is_json() -> None:
-    """All of it, with the reasons in words."""
+    """The JSON holds the whole diagnosis, with the reasons in words."""
     watch(
         screen=FakeJudge(HALF, name="screen"), judge=FakeJudge(GOOD, name="judge"), sampling=ragtrace.Sampling(rate=0)
     )
@@ -696,7 +696,7 @@ def test_the_report_is_json() -> None:
 
 
 def test_the_columns_are_aligned() -> None:
-    """Nothing but text, and no trailing blanks."""
+    """The report is plain text without trailing blanks."""
     watch(service="shop")
     lines = str(ragtrace.doctor(probe=False)).splitlines()
     settings = lines[lines.index("Settings") + 1 : lines.index("Evaluators") - 1]
@@ -725,7 +725,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
 def test_the_command_looks_at_the_environment(
     http_receiver: HttpReceiver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All well is 0."""
+    """The exit status is 0 when all is well."""
     for name, value in http_receiver.environ.items():
         monkeypatch.setenv(name, value)
     assert main(["doctor"]) == OK
@@ -737,7 +737,7 @@ def test_the_command_looks_at_the_environment(
 def test_the_command_fails_if_something_is_wrong(
     closed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With 1, and the same in JSON."""
+    """The exit status is 1, and the JSON has the same problems."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{closed}")
     assert main(["doctor"]) == FAILURE
     assert "connection refused" in capsys.readouterr().out
@@ -763,7 +763,7 @@ def test_the_command_looks_at_an_application(
 def test_an_application_that_does_not_configure_is_a_problem(
     app: Callable[[str], str],
 ) -> None:
-    """Then nothing of it is watched."""
+    """An application that never calls configure is not watched."""
     command = [sys.executable, "-m", "ragtrace", "doctor", "--app", app("x = 1")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == FAILURE
@@ -862,7 +862,7 @@ class _Lazy:
 
 
 def test_unread_values_are_reported_with_what_to_do() -> None:
-    """In a line of their own: no failure of ragtrace."""
+    """The line says where to name the text; it counts no failure of ragtrace."""
     watch()
 
     @ragtrace.generate

@@ -52,7 +52,7 @@ def test_of_tied_scores_the_matching_share_belongs_to_the_five_percent() -> None
 
 
 def test_a_weighted_call_stands_for_as_many_calls() -> None:
-    """As if each were there that often."""
+    """A call with weight 2 counts like two calls with the same score."""
     weighted = Distribution.of([0.1, 0.5, 0.9], weights=[1.0, 2.0, 97.0])
     full = Distribution.of([0.1] + [0.5] * 2 + [0.9] * 97)
     assert (weighted.mean, weighted.quantile) == (pytest.approx(full.mean), full.quantile)
@@ -67,7 +67,7 @@ def test_a_weighted_call_stands_for_as_many_calls() -> None:
 def test_what_is_no_distribution_is_refused(
     scores: list[float], weights: list[float] | None, questions: list[object] | None
 ) -> None:
-    """With what is wrong."""
+    """The message says what is wrong."""
     with pytest.raises(ValueError, match=r"scores|weights"):
         Distribution.of(scores, weights=weights, questions=questions)
 
@@ -83,7 +83,7 @@ def test_different_questions_count_in_full() -> None:
 
 
 def test_repeated_questions_say_nothing_new_about_the_mean() -> None:
-    """50 questions asked ten times each, always answered alike, tell the mean as 50 calls do."""
+    """50 questions asked ten times each, always answered alike, give the mean as precisely as 50 calls."""
     rng = random.Random(2)
     scores = [rng.random() for _ in range(50)]
     found = Distribution.of(scores * 10, questions=list(range(50)) * 10)
@@ -93,7 +93,7 @@ def test_repeated_questions_say_nothing_new_about_the_mean() -> None:
 
 @given(st.lists(UNIT, min_size=1, max_size=30), st.floats(0.1, 3.0))
 def test_the_limits_lie_around_the_mean_and_within_the_scale(scores: list[float], z: float) -> None:
-    """However few or extreme the scores."""
+    """The order holds however few or extreme the scores are."""
     found = Distribution.of(scores)
     low, high = found.mean_bound(z, "lower"), found.mean_bound(z, "upper")
     assert 0.0 <= low <= found.mean + 1e-9
@@ -150,7 +150,7 @@ def test_on_unchanged_traffic_five_percent_are_suspicious(draw: Callable[[random
 
 @given(st.lists(UNIT, min_size=1, max_size=60))
 def test_the_baselines_own_rate_is_five_percent(scores: list[float]) -> None:
-    """Exactly, in the mean over the hashes: those below the quantile, and the share of those at it."""
+    """The scores below the quantile and the tied share at it make up exactly 5 %."""
     found = Distribution.of(scores)
     below = sum(score < found.quantile - 1e-9 for score in scores)
     at = sum(abs(score - found.quantile) <= 1e-9 for score in scores)
@@ -166,7 +166,7 @@ def test_a_call_is_suspicious_or_not_in_every_process_alike() -> None:
 
 
 def test_whether_a_tied_call_is_suspicious_says_nothing_of_whether_it_is_judged() -> None:
-    """Else the tied calls would be judged with another probability than is stored with their scores."""
+    """Otherwise tied calls would be judged with another probability than is stored with their scores."""
     from ragtrace.evaluation.sampling import included
 
     found = Distribution.of([1.0] * 500)
@@ -191,7 +191,7 @@ def kept() -> Baseline:
 
 
 def test_a_baseline_survives_its_file(tmp_path: Path) -> None:
-    """To the last bit, with what is not complete yet; and the file is its owner's alone."""
+    """Everything is read back to the last bit, unfinished parts too, and only the owner can read the file."""
     path = tmp_path / "baseline.json"
     kept().save(path)
     assert ragtrace.Baseline.load(path) == kept()
@@ -200,7 +200,7 @@ def test_a_baseline_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_it_tells_when_and_of_which_release_it_was_learned() -> None:
-    """Times of the first and the last call, and the versions that answered them."""
+    """A distribution holds the times of the first and last call, and the versions that answered."""
     found = kept().find(*KEY)
     assert found is not None
     assert (found.since, found.until, found.versions) == (1000.0, 1029.0, ("1.4.0",))
@@ -220,7 +220,7 @@ def test_no_question_can_be_read_from_the_file() -> None:
 
 
 def test_calls_without_a_known_question_are_not_taken_for_one_question() -> None:
-    """As where no texts are kept."""
+    """Each such call counts as a question of its own, as where no texts are kept."""
     assert len({Calls.of(0.5, 1.0, None, 0.0, "").questions for _ in range(20)}) > 15
 
 
@@ -260,7 +260,7 @@ CALLS_RECORD = (
     ],
 )
 def test_a_file_without_a_baseline_is_refused_with_the_reason(tmp_path: Path, text: str, wrong: str) -> None:
-    """Foreign, damaged, or of a later version."""
+    """The file is foreign, damaged, or of a later version."""
     path = tmp_path / "baseline.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError, match=wrong):
@@ -275,13 +275,13 @@ def test_a_good_record_is_read() -> None:
 
 
 def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
-    """With its name and what to do."""
+    """The message holds the name of the file and what to do."""
     with pytest.raises(SettingsError, match=r"No such file.*nowhere\.json.*ragtrace baseline"):
         Baseline.load(tmp_path / "nowhere.json")
 
 
 def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path: Path) -> None:
-    """Nothing half written is ever there, and nothing is left beside it."""
+    """No half-written file replaces it, and none is left beside it."""
     path = tmp_path / "baseline.json"
     kept().save(path)
     before = path.read_bytes()
@@ -293,7 +293,7 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path: Path) -> None
 
 
 def test_a_baseline_can_be_given_as_scores() -> None:
-    """Known from elsewhere."""
+    """Scores that are known from elsewhere make a baseline."""
     baseline = ragtrace.Baseline.of([0.8, 0.9, 1.0], evaluator="embedded@1", workflow="ask", versions=["1.4.0"])
     found = baseline.find("ask", "consistency", "embedded@1")
     assert found is not None

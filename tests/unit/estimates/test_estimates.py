@@ -88,7 +88,7 @@ def test_alike_weights_give_the_wilson_interval_nearly() -> None:
 
 
 def test_the_effective_number_of_alike_calls_is_their_number() -> None:
-    """However small p is."""
+    """This holds however small the common probability is."""
     assert from_moments(judged(*[0.0, 1.0] * 20, p=0.01)).effective_n == pytest.approx(40)
 
 
@@ -147,7 +147,7 @@ def test_nothing_judged_is_no_estimate(method: Method) -> None:
 
 @pytest.mark.parametrize("y", [0.0, 0.5, 1.0])
 def test_one_judged_call_says_little(y: float) -> None:
-    """The interval is most of what there is."""
+    """The interval of a single judged call covers most of the scale."""
     low, value, high = ends(from_moments(judged(y)))
     assert value == y
     assert high - low > 0.6
@@ -188,7 +188,7 @@ def test_an_interval_is_within_0_and_1_around_its_value(
 
 @given(found=calls)
 def test_tuning_never_widens_the_interval(found: list[tuple[float, float, float, bool]]) -> None:
-    """Neither for the rate nor for the traffic."""
+    """This holds for the rate and for the traffic."""
     moments = moments_of(found)
     for target in TARGETS:
         tuned, plain = from_moments(moments, of=target), from_moments(moments, method="weighted", of=target)
@@ -258,14 +258,14 @@ def test_an_unknown_method_is_refused() -> None:
 
 
 def test_a_score_outside_its_range_has_no_moments() -> None:
-    """Nor has a probability of 0."""
+    """A probability of 0 has none, either."""
     for y, p in ((1.5, 1.0), (0.5, 0.0), (math.nan, 1.0)):
         with pytest.raises(ValueError, match="in \\[0, 1\\]"):
             of_judged(y, p)
 
 
 def test_sums_by_name_are_moments() -> None:
-    """As a backend returns them; a name that is none is refused."""
+    """They are read as a backend returns them; an unknown name is refused."""
     total = judged(1.0, 0.25, p=0.5, f=0.75)
     assert Moments.of(dict(zip(NAMES, total.values(), strict=True))) == total
     with pytest.raises(ValueError, match="no moment is called wwww"):
@@ -273,7 +273,7 @@ def test_sums_by_name_are_moments() -> None:
 
 
 def test_an_estimate_reads_as_text() -> None:
-    """Value and interval, or the reason."""
+    """The text is value and interval, or the reason why there is none."""
     assert str(from_moments(judged(0.0, 1.0), metric="hallucination")).startswith("hallucination 0.5 [")
     assert str(from_moments(Moments(), metric="hallucination")) == "hallucination unknown (nothing_judged)"
 
@@ -292,7 +292,7 @@ def test_a_difference_has_an_interval_of_its_own() -> None:
 
 
 def test_what_is_unknown_has_no_difference() -> None:
-    """On either side."""
+    """This holds for an unknown estimate on either side."""
     known, unknown = from_moments(judged(1.0)), from_moments(Moments())
     assert difference(known, unknown) is None
     assert difference(unknown, known) is None
@@ -346,7 +346,7 @@ def test_a_window_forgets() -> None:
 
 @pytest.mark.parametrize("window", [0, -1, 3601, math.nan])
 def test_a_window_that_is_not_kept_is_refused(window: float) -> None:
-    """With the longest that is."""
+    """The message names the longest window."""
     with pytest.raises(SettingsError, match="3600"):
         RunningMoments().sum("hallucination", window=window)
 
@@ -372,7 +372,7 @@ def test_the_exported_sums_are_by_metric_evaluator_and_workflow() -> None:
 
 
 def test_too_many_workflows_are_counted_together() -> None:
-    """None is lost, and it is said once."""
+    """No call is lost, and one warning is logged."""
     faults.clear()
     running = RunningMoments()
     for number in range(MOST_SERIES + 5):
@@ -575,5 +575,5 @@ def test_a_failed_judgement_is_no_score() -> None:
 
 
 def test_a_score_that_oversteps_its_range_by_rounding_counts() -> None:
-    """As the end of the range."""
+    """The score counts as the end of the range."""
     assert observed(([evaluation("judge", 1.0 + 1e-12)], "sampled")).wy == 1.0

@@ -129,7 +129,7 @@ def test_every_rule_stands_on_those_before_it() -> None:
 
 
 def test_a_selector_is_in_every_sum() -> None:
-    """And only there."""
+    """It is in the sums and in no other rule."""
     rules = recording_rules("bot", "10m", selector='service_name="bot"')
     found = [rule.expr.count('service_name="bot"') for rule in rules]
     assert found == [1] * len(NAMES) + [0] * (len(rules) - len(NAMES))
