@@ -228,7 +228,11 @@ def exclusive(path: str | os.PathLike[str]) -> Generator[None, None, None]:
         try:
             # Not flock: a forked child would go on holding it.
             fcntl.lockf(handle, fcntl.LOCK_EX)
-            if _is_at(handle, lock):  # else it was removed while we waited for it
+            try:
+                held = os.path.samestat(os.fstat(handle), os.stat(lock))
+            except FileNotFoundError:  # it was removed while we waited for it
+                held = False
+            if held:
                 try:
                     yield
                 finally:
@@ -237,13 +241,6 @@ def exclusive(path: str | os.PathLike[str]) -> Generator[None, None, None]:
                 return
         finally:
             os.close(handle)
-
-
-def _is_at(handle: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _key(record: Mapping[str, Any]) -> Key:

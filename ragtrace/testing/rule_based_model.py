@@ -45,7 +45,8 @@ class _RuleBasedModel:
 
     def __init__(self, data: Record) -> None:
         self._data = data
-        self._texts = {entry["id"]: str(entry.get("text", "")) for entry in self._all_entries()}
+        entries = [entry for name in data for entry in self._listed(name)]
+        self._texts = {entry["id"]: str(entry.get("text", "")) for entry in entries}
         self._words = {id_: _words(text) for id_, text in self._texts.items()}
         self._chunks = [entry["id"] for entry in self._listed("chunks")]
         self._said = {id_: TextTerms(self._texts[id_]) for id_ in self._chunks}
@@ -84,10 +85,6 @@ class _RuleBasedModel:
         bad = [label for label in ("none", "not_support", "not_found", "no", "neutral") if label in allowed]
         found = scale if good else bad
         return found[0] if found else allowed[-1 if good else 0]
-
-    def _all_entries(self) -> list[Record]:
-        lists = [self._listed(name) for name in self._data]
-        return [entry for found in lists for entry in found]
 
     def _listed(self, name: str) -> list[Record]:
         found = self._data.get(name)
