@@ -230,7 +230,7 @@ def _with_interval(
 
 
 def workflow_panels() -> list[Panel]:
-    """Return the four panels of a workflow; each axis is as long as its data, from its good end."""
+    """Return the four panels of a workflow; each axis begins at the good end of the metric and fits its data."""
     hallucinated = _with_interval(
         "hallucinated",
         "Hallucination rate in $workflow",
@@ -336,7 +336,7 @@ def alert_states(timing: rules.Timing) -> Panel:
 
 
 def _rule(alert: str, state: str, looked: str, where: str) -> str:
-    """Return the query for the number of a rule's state: ok only while *looked* finds data for the rule."""
+    """Return the query for the number of a rule's state; the state is ok only where the query *looked* has data."""
     found = f'max(ALERTS{{alertname=~"{alert}", alertstate="{{}}", {where}}})'
     firing, pending = found.replace("{}", "firing"), found.replace("{}", "pending")
     return f"{firing} * {_CODE[state]} or {pending} * {_CODE['pending']} or {looked}"

@@ -16,7 +16,7 @@ _MINUTES: Final = {_TIMING.spike: 30, _TIMING.slow: 360}
 
 
 class _Steps(Floats):
-    """Arithmetic that remembers every named step: what the rule of that name must give."""
+    """Arithmetic that records the value of every named step, which the rule of that name must give."""
 
     def __init__(self) -> None:
         self.named: dict[str, float] = {}
@@ -27,12 +27,12 @@ class _Steps(Floats):
 
 
 def of(metric: str = "hallucinated", workflow: str = "ask", job: str = "bot") -> str:
-    """Return the labels of a series of moments."""
+    """Return the Prometheus labels of the moment counters of one metric, workflow and service."""
     return f'{rules.JOB}="{job}", {rules.METRIC}="{metric}", {rules.WORKFLOW}="{workflow}", {rules.EVALUATOR}="judge"'
 
 
 def rate(bad: float, judged: float = 10.0) -> Moments:
-    """Return the moments of *judged* judged calls, of which the share *bad* has the score 1."""
+    """Return the moments of *judged* calls, of which the share *bad* has the score 1 and the rest 0."""
     calls = {1.0: judged * bad, 0.0: judged * (1 - bad)}
     one = {score: (of_seen() + of_judged(score, 1.0)).values() for score in calls}
     return sum((Moments(*(count * value for value in one[score])) for score, count in calls.items()), Moments())
@@ -47,7 +47,7 @@ def _sampled() -> Moments:
 
 
 def recorded() -> Test:
-    """Return the test of every step of every estimate against the library; without judged calls there is none."""
+    """Return the test that each recording rule gives what the library computes, and nothing without judged calls."""
     expected: list[tuple[str, str, float | None]] = []
     for window, minutes in _MINUTES.items():
         for workflow, moments in (("ask", _sampled()), ("guide", rate(0.1))):
@@ -82,7 +82,7 @@ def _asked(record: str, workflow: str, value: float | None) -> Test:
 
 
 def _is(record: str, labels: str, **there: bool) -> list[Test]:
-    """Return checks that one series is there, or none, at minutes: a keyword is `m` and the minute."""
+    """Return checks that one series exists, or none, at the minutes given as keywords: `m30` is minute 30."""
     selector = f"{record}{{{labels}}}"
     return [_check(f"count({selector})", minute.removeprefix("m"), wanted) for minute, wanted in there.items()]
 
@@ -92,7 +92,7 @@ def _fires(name: str, **firing: bool) -> list[Test]:
 
 
 def _phases(labels: str, *phases: tuple[Moments | None, int]) -> list[dict[str, str]]:
-    """Return counters through phases of so many minutes; None: the process is gone."""
+    """Return counters that rise by the moments of each phase in each of its minutes; None: the process is down."""
     lines: list[dict[str, str]] = []
     for index, name in enumerate(NAMES):
         parts, at = list[str](), 0.0

@@ -62,7 +62,7 @@ _SPREAD: Final = 0.0025
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The durations in the rules, as PromQL has them. A test shortens them."""
+    """Durations in the rules, in the notation of PromQL; tests shorten them."""
 
     interval: str = "30s"
     spike: str = "30m"
@@ -106,7 +106,7 @@ def estimates(timing: Timing) -> list[Rule]:
 
 
 def week(timing: Timing) -> Rule:
-    """Return the group that compares `consistency` with the same hours of the past week, by moments."""
+    """Return the rules that compare mean `consistency` with the same hours of the past week."""
     rules: list[Rule] = []
     for name in _SUMS:
         counter = f'{MOMENTS}{{{MOMENT}="{name}", {_LOWER}}}'
@@ -141,7 +141,7 @@ def week(timing: Timing) -> Rule:
 
 
 def _squared_error(of: dict[str, str]) -> str:
-    """Return the variance of a weighted mean, from its moments."""
+    """Return the PromQL expression of the squared standard error of a weighted mean, from its moments."""
     w, ww, wy, wyy = of.values()
     variance = f"clamp_min({wyy} / ({w} > 0) - ({wy} / {w}) * ({wy} / {w}), {_SPREAD})"
     return f"{variance} * {ww} / ({w} * {w})"
@@ -164,7 +164,7 @@ def _fell(timing: Timing) -> Rule:
 
 
 def alerts(timing: Timing) -> Rule:
-    """Return the group of the alerts, with the records of their state."""
+    """Return the rule group of the alerts, with the recording rules of their states."""
     return {
         "name": "ragtrace-alerts",
         "interval": timing.interval,
@@ -207,7 +207,7 @@ _WHO: Final = f"{{{{ $labels.{EVALUATOR} }}}}"
 
 
 def _looked_up(record: str, form: str = "humanizePercentage") -> str:
-    """Return a template that gives the value of *record* for the series of the alert, to three places or as *form*."""
+    """Return an alert template that shows the value of *record* for the series of the alert, formatted as *form*."""
     matchers = ",".join(f"{label}=%q" for label in SERIES)
     values = " ".join(f"$labels.{label}" for label in SERIES)
     asked = f'{{{{ with printf "{record}{{{matchers}}}" {values} | query }}}}'
@@ -272,7 +272,7 @@ def _judge_failing(timing: Timing) -> Rule:
 
 
 def _risen(series: str, window: str) -> str:
-    """Return the query for counters that rose; new ones, whose first value `increase` misses, are included."""
+    """Return the query for counters that rose within *window*, new ones included, whose first value `increase` misses."""
     return f"increase({series}[{window}]) > 0 or ({series} > 0 unless {series} offset {window})"
 
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace_exporters.preset import Backend, Environ, client, preset, required, text
 from ragtrace_exporters.score_api import JsonClient, ScoreApi, all_of
-
-_LABEL_CHARS: Final = 200
 
 
 @preset("DD_SITE")
@@ -81,6 +79,6 @@ class DatadogScores(ScoreApi):
 
 
 def label_of(name: str) -> str:
-    """Return *name* in the characters that a label may have."""
+    """Return *name* as a label of Datadog: ASCII letters, digits and underscores, at most 200."""
     label = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return (label if label[:1].isalpha() else f"m_{label}")[:_LABEL_CHARS]
+    return (label if label[:1].isalpha() else f"m_{label}")[:200]

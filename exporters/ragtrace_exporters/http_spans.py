@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 _PASSING: Final = frozenset({429, 502, 503, 504})
 """Statuses after which OTLP/HTTP asks clients to try again."""
 _MOST_TRIES: Final = 6
-_JITTER: Final = 0.2
-_DEFAULT_TIMEOUT_S: Final = 10.0
 _QUIET_SECONDS: Final = 60.0
 """Between two log lines about the same outage."""
 _COMPRESS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"gzip": gzip.compress, "deflate": zlib.compress}
@@ -132,7 +130,7 @@ class HttpSpanExporter(SpanExporter):
         import requests
 
         preload.load(_SDK_ENCODER)
-        self._timeout = timeout or _DEFAULT_TIMEOUT_S
+        self._timeout = timeout or 10.0
         self._compress = _COMPRESS.get(compression)
         self._closing = threading.Event()
         self._session: Any = new_session()
@@ -180,7 +178,7 @@ class HttpSpanExporter(SpanExporter):
             passing = answer is None or answer.status_code in _PASSING
             # As long as the server asks for, else twice as long each time.
             wanted = None if answer is None else seconds_until_retry(answer.headers.get("Retry-After"))
-            pause = 2 ** (tries - 1) * random.uniform(1 - _JITTER, 1 + _JITTER) if wanted is None else wanted
+            pause = 2 ** (tries - 1) * random.uniform(0.8, 1.2) if wanted is None else wanted
             if not passing or tries == _MOST_TRIES or monotonic() + pause > deadline or self._closing.is_set():
                 self._failures.failed(f"a batch for {self._shown_endpoint} was given up: {why}")
                 return False
@@ -239,7 +237,7 @@ def encode(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def _group(spans: Sequence[ReadableSpan]) -> bytes:
-    """Return `ResourceSpans` of spans with one resource and scope, which the encoder of the SDK describes."""
+    """Encode spans of one resource and scope as `ResourceSpans`; OpenTelemetry's encoder writes all but the spans."""
     around = _by_sdk(spans[0])
     scope = around.scope_spans[0]
     del scope.spans[:]
@@ -251,7 +249,7 @@ def _group(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def _without_schema(message: Any) -> tuple[bytes, bytes]:
-    """Return *message* without its schema URL, and the schema URL, which follows the spans on the wire."""
+    """Encode *message* in two parts: all but its schema URL, and that URL, which follows the spans on the wire."""
     schema = message.schema_url
     message.ClearField("schema_url")
     return message.SerializePartialToString(), _THIRD + _sized(schema.encode()) if schema else b""
@@ -300,7 +298,7 @@ def _plain_span(span: ReadableSpan) -> bytes:
 
 
 def _text(parts: list[bytes], key: str, value: str) -> None:
-    """Append a `KeyValue` to *parts*, without copying its text."""
+    """Append the encoded attribute *key* to *parts*, without copying its text *value*."""
     name = _keys.get(key) or _key(key)
     text = value.encode()
     length = _varint(len(text))

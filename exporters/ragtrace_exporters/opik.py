@@ -85,7 +85,7 @@ class OpikScores(ScoreApi):
         return refusals
 
     def _time_of(self, trace_id: int, deadline: float) -> int | Refusal:
-        """Return the milliseconds that Opik's ids of this trace begin with, or why they are not known."""
+        """Return the time, in milliseconds, with which Opik's ids of this trace begin, or why it is unknown."""
         known = self._times.get(trace_id)
         if known is not None:
             return known

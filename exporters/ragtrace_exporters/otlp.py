@@ -54,7 +54,7 @@ def otlp(environ: Mapping[str, str]) -> Signals:
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Return where each signal that is sent goes to.
+    """Return the endpoint of each signal that is sent.
 
     Raises:
         SettingsError: a variable has a value that cannot be used.
@@ -65,7 +65,7 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
 
 
 def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
-    """Return where *signal* goes; None if it is switched off or has no endpoint."""
+    """Return the endpoint of *signal*; None if the signal is switched off or has none."""
     protocol, (variable, url) = _protocol(environ, signal), _first(environ, signal, "ENDPOINT")
     if protocol is None or not url:
         return None
@@ -118,7 +118,7 @@ def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
 
 
 class _RefusalAware:
-    """Wraps an exporter of metrics or events over HTTP, so that a backend that does not take the signal fills no log.
+    """Exporter around one of metrics or events over HTTP, which logs only once that the backend refuses the signal.
 
     OpenTelemetry's exporter logs an error for each batch, for ever. A filter on its logger would hide the errors of the
     application's own exporters, too; so the exporter sees such a refusal as an acceptance, and this class returns the
@@ -230,7 +230,7 @@ def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol)
 
 
 def _first(environ: Mapping[str, str], signal: Signal, part: str) -> tuple[str, str]:
-    """Return name and value of the variable that decides: the signal's own, else the common one."""
+    """Return name and value of the variable that applies to *signal*: the signal's own, else the common one."""
     own, common = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{part}", f"OTEL_EXPORTER_OTLP_{part}"
     value = _text(environ, own)
     return (own, value) if value else (common, _text(environ, common))

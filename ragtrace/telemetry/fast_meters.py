@@ -189,7 +189,7 @@ class FastInstrument(Generic[PointT]):
 
 
 class MetricStore:
-    """Everything that the fast instruments of one meter have recorded."""
+    """Store of everything that the fast instruments of one meter have recorded."""
 
     def __init__(self) -> None:
         self.instruments: list[FastInstrument[Any]] = []

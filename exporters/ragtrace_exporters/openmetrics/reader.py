@@ -34,7 +34,6 @@ PUBLISH_SECONDS: Final = 2.0
 _FIRST_SECONDS: Final = 0.25
 """Time after which the meter provider has registered the reader."""
 _PATHS: Final = ("/", "/metrics")
-_OPENMETRICS: Final = "application/openmetrics-text"
 _TIMEOUT_HEADER: Final = "X-Prometheus-Scrape-Timeout-Seconds"
 
 
@@ -99,7 +98,7 @@ class PageReader(InMemoryMetricReader):
                 if not folder.serves:
                     return None
                 together = folder.total_with(own)
-                if content_type.startswith(_OPENMETRICS):
+                if content_type.startswith("application/openmetrics-text"):
                     together, new = with_zero_starts(together, folder.read_shown())
             common = {key: value for key, value in self._resource.items() if key != semconv.SERVICE_INSTANCE}
             registry = CollectorRegistry()

@@ -55,7 +55,7 @@ def label_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
-    """Trace of a call that fell into a bucket of a histogram, or was counted."""
+    """Example of a measurement in a bucket or a counter, with the ids of its trace and span."""
 
     value: float
     at: float
@@ -105,7 +105,7 @@ Snapshot: TypeAlias = "dict[str, Family]"
 
 
 def total(snapshots: Iterable[Snapshot]) -> Snapshot:
-    """Return the sum of *snapshots*; of families that do not match, the first in order."""
+    """Return the sum of *snapshots*; of families whose buckets differ, only the first is kept."""
     found: Snapshot = {}
     for snapshot in snapshots:
         for name, family in snapshot.items():
@@ -250,7 +250,7 @@ def _locked(path: Path) -> IO[bytes] | None:
 
 
 class Folder:
-    """Metrics of all processes of the application *service*."""
+    """Folder in which all processes of the application *service* share their metrics."""
 
     def __init__(self, path: Path, service: str) -> None:
         self._path = path
@@ -280,7 +280,7 @@ class Folder:
             file.close()
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Write *snapshot* for the process that serves the page."""
+        """Write this process's metrics to the folder, for the process that serves the page."""
         self._write(self._file(self._id, "metrics"), to_json(snapshot))
 
     def total_with(self, own: Snapshot) -> Snapshot:
@@ -300,7 +300,7 @@ class Folder:
         self._write(self._file("page", "shown"), sorted(series))
 
     def close(self) -> None:
-        """Release the locks: this process counts nothing more."""
+        """Release the locks, so that another process adds the counts of this process to the past."""
         self.stop_serving()
         if self._alive is not None:
             self._alive.close()

@@ -358,7 +358,7 @@ class Telemetry:
         return sum(exporter.queue.losses.total() for exporter in self.exporters.values())
 
     def room(self, held: int) -> int:
-        """Return how many steps and calls may be processed before this method must be called again.
+        """Return how many steps and calls may be processed before `room` must be called again.
 
         Args:
             held: number of held spans, whose places in the export queue are taken.
@@ -418,7 +418,7 @@ class Telemetry:
         return done and all(stored)
 
     def after_fork(self) -> None:
-        """Drop what the parent had under way, in a forked child."""
+        """Empty the parent's queues in a forked child, whose exporters are renewed when it first needs them."""
         for exporter in self.exporters.values():
             exporter.queue.reset()
         for history in self.histories:

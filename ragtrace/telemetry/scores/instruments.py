@@ -130,7 +130,7 @@ class Instruments:
             gauge(s.METRIC_ALERT_STATE, observe(_alert_states, self._alerts), "1", about)
 
     def after_fork(self) -> None:
-        """Observe this process's own figures from now on, in a forked child."""
+        """Report the figures of this process, a forked child, from now on."""
         self._pid = os.getpid()
 
     def _observe(

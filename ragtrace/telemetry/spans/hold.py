@@ -184,7 +184,7 @@ class HoldProcessor(SpanProcessor):
 
 @contextmanager
 def keeping_held() -> Generator[None, None, None]:
-    """Have flushes on this thread export the spans that were passed on, and leave held spans held."""
+    """Make flushes on this thread export released spans alone; held spans stay held."""
     _flushing.keeps_held = True
     try:
         yield
@@ -244,7 +244,7 @@ def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
 
 
 def span_bytes(span: ReadableSpan) -> int:
-    """Return about how many bytes *span* takes: its texts exactly, everything else by a round figure."""
+    """Return the approximate memory of *span* in bytes: the exact size of its texts, and a fixed size for the rest."""
     total = _SPAN_BYTES
     for value in (span.attributes or {}).values():
         if type(value) is str:

@@ -63,7 +63,7 @@ class OwnTracerProvider(TracerProvider):
 
 
 class UserProvider:
-    """A user's tracer provider of which everything that fast spans need is known.
+    """Tracer provider of the user, with all that fast spans must know of it.
 
     Args:
         tracer: one of its tracers.
@@ -103,7 +103,7 @@ class UserProvider:
 
 
 def user_provider(tracer: object) -> UserProvider | None:
-    """Return the provider behind *tracer*; None if it is not the SDK's or anything about it is not as expected."""
+    """Return the user's provider behind *tracer*; None if it is not the SDK's, or not built as this module expects."""
     if type(tracer) is not Tracer or os.environ.get(_SDK_COUNTS_SPANS, "").strip().lower() == "true":
         return None
     if type(tracer.span_processor) is not SynchronousMultiSpanProcessor:
@@ -116,7 +116,7 @@ def user_provider(tracer: object) -> UserProvider | None:
 
 
 def sees_ends_only(processor: object) -> bool:
-    """Return whether *processor* looks at ended spans only: it says so itself, or does nothing earlier."""
+    """Return whether *processor* uses ended spans only: it says so itself, or its other methods do nothing."""
     said = getattr(processor, "sees_ends_only", None)
     if said is not None:
         return said is True
