@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from ragtrace.metrics.bert_score import BertScoreTokens
     from ragtrace.metrics.custom_metric import metric
     from ragtrace.metrics.g_eval import g_eval
-    from ragtrace.metrics.run_consistency import run_consistency
-    from ragtrace.metrics.run_statistics import run_statistics
+    from ragtrace.metrics.run_consistency import run_consistency, run_statistics
     from ragtrace.offline import Evaluations, ascore, evaluate, score
     from ragtrace.offline.assertions import assert_scores
     from ragtrace.propagation import carry
@@ -121,8 +120,7 @@ _HOMES = {
     "ragtrace.metrics.bert_score": ("BertScoreTokens",),
     "ragtrace.metrics.custom_metric": ("metric",),
     "ragtrace.metrics.g_eval": ("g_eval",),
-    "ragtrace.metrics.run_statistics": ("run_statistics",),
-    "ragtrace.metrics.run_consistency": ("run_consistency",),
+    "ragtrace.metrics.run_consistency": ("run_consistency", "run_statistics"),
     "ragtrace.offline": ("Evaluations", "ascore", "evaluate", "score"),
     "ragtrace.offline.assertions": ("assert_scores",),
     "ragtrace.propagation": ("carry",),

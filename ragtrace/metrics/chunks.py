@@ -13,8 +13,17 @@ from typing import Final
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, Formula, formula
-from ragtrace.metrics.preconditions import any_text, blank, declined, too_many, unmet, why_missing
+from ragtrace.metrics.formula import (
+    MAX_UNJUDGED,
+    Formula,
+    any_text,
+    blank,
+    declined,
+    formula,
+    too_many,
+    unmet,
+    why_missing,
+)
 
 RELEVANT_GRADE: Final = 2
 """From this grade on a chunk is relevant: it holds at least part of the answer."""
@@ -170,7 +179,10 @@ def _mean(
 def _ranked(
     call: RagCall, judgement: Judgement, value: Callable[[Sequence[bool]], float], threshold: int, k: int | None
 ) -> Result:
-    """Return the *value* of whether each of the first *k* chunks is relevant; None: up to the first relevant one."""
+    """Return the score that *value* computes from the relevance of the first *k* chunks, one boolean a chunk.
+
+    With *k* None these are the chunks up to the first relevant one.
+    """
     graded = _grades(call, judgement)
     if isinstance(graded, Unscored):
         return graded
@@ -214,7 +226,7 @@ def _grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unsco
 def _about_chunks(
     call: RagCall, judgement: Judgement, graded: Sequence[int | None], threshold: int
 ) -> dict[str, Plain]:
-    """Return the attributes of every metric over chunks: the grades, counts, and what they make noticeable."""
+    """Return the attributes of every metric over chunks: grades, counts, and whether the answer misses a good chunk."""
     judged = [grade for grade in graded if grade is not None]
     attributes: dict[str, Plain] = {
         "chunks": len(judged),

@@ -14,8 +14,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Final, NamedTuple
 
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, formula
-from ragtrace.metrics.preconditions import any_text, blank, f1, too_many, unmet, why_missing
+from ragtrace.metrics.formula import MAX_UNJUDGED, any_text, blank, f1, formula, too_many, unmet, why_missing
 
 _NEEDS: Final = frozenset({"citations", "parts", "claims", "answer_label"})
 _WORTH: Final = {"full": 1.0, "partial": 0.5, "none": 0.0}
@@ -84,7 +83,7 @@ class _Citations(NamedTuple):
 
     @property
     def uncited(self) -> int:
-        """How many parts cite nothing."""
+        """Number of parts that cite nothing."""
         return self.parts - len({part for part, _ in self.worth})
 
 
@@ -133,7 +132,7 @@ def _citations(call: RagCall, judgement: Judgement, parts: int) -> _Citations:
 
 
 def _means(pairs: Iterable[tuple[Hashable, float | None]]) -> list[float]:
-    """Return the mean worth of the judged citations under each key."""
+    """Return for each distinct key of *pairs* the mean worth of its citations; those not judged (None) are left out."""
     grouped: defaultdict[Hashable, list[float]] = defaultdict(list)
     for key, worth in pairs:
         if worth is not None:

@@ -6,8 +6,7 @@ from collections import Counter
 from typing import Final
 
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, formula
-from ragtrace.metrics.preconditions import blank, too_many, why_missing
+from ragtrace.metrics.formula import MAX_UNJUDGED, blank, formula, too_many, why_missing
 
 _COUNTED: Final = ("satisfied", "unsatisfied", "pending", "blocked")
 _STATES: Final = (*_COUNTED, "withdrawn")

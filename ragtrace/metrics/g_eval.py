@@ -7,14 +7,13 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, get_args
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import RatingMethod
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import SLACK
-from ragtrace.metrics.preconditions import unmet, why_missing
+from ragtrace.metrics.formula import SLACK, Formula, unmet, why_missing
 
 _METHODS: Final[tuple[str, ...]] = get_args(RatingMethod)
 _REQUIRED: Final = {
@@ -67,18 +66,8 @@ class GEval:
         return frozenset({"ratings"})
 
     def __call__(self, call: RagCall, judgement: Judgement) -> Result:
-        result = self._rated(call, judgement)
-        return replace(
-            result,
-            metric=self.name,
-            metric_version=self.version,
-            higher_is_better=self.higher_is_better,
-            mode=judgement.mode,
-            n_calls=judgement.n_calls,
-            input_tokens=judgement.input_tokens,
-            output_tokens=judgement.output_tokens,
-            attributes={**judgement.attributes, **result.attributes},
-        )
+        up, threshold = self.higher_is_better, self.threshold
+        return Formula(self.name, self.version, self._rated, self.needs, up, threshold=threshold)(call, judgement)
 
     def lacks(self, call: RagCall) -> str:
         """Return the reason of the first declared field that *call* lacks, so that it cannot be rated; "" if none."""
@@ -104,12 +93,10 @@ class GEval:
         attributes: dict[str, Plain] = {"method": rating.method, "rating": rating.value, "samples": rating.samples}
         if missing := self.named_but_absent():
             attributes["fields_missing"] = missing
-        if self.threshold is None:
-            return Score(value, explanation=rating.reason or None, attributes=attributes)
-        worse = self.threshold - value if self.higher_is_better else value - self.threshold
-        attributes["passes_threshold"] = passes = worse <= SLACK
-        label = "pass" if passes else "fail"
-        return Score(value, label=label, explanation=rating.reason or None, attributes=attributes)
+        if self.threshold is not None:
+            worse = self.threshold - value if self.higher_is_better else value - self.threshold
+            attributes["passes_threshold"] = worse <= SLACK
+        return Score(value, explanation=rating.reason or None, attributes=attributes)
 
 
 def g_eval(

@@ -9,8 +9,7 @@ from typing import Final
 
 from ragtrace.core.labels import Nugget
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, formula
-from ragtrace.metrics.preconditions import declined, too_many, unmet, why_missing
+from ragtrace.metrics.formula import MAX_UNJUDGED, declined, formula, too_many, unmet, why_missing
 
 _NEEDS: Final = frozenset({"chunks", "nuggets"})
 _VALUES: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
@@ -121,7 +120,7 @@ def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, str
 
 
 def _weighted(nuggets: Sequence[Nugget], okay: float, *, strict: bool) -> float:
-    """Return the weighted mean support of at least one nugget of a weight above 0; see `_mean`."""
+    """Return the mean support of *nuggets*, each weighted by its importance; one must have a weight above 0."""
     weights = [1.0 if nugget.importance == "vital" else okay for nugget in nuggets]
     values = [_VALUES[nugget.support or "not_support"] for nugget in nuggets]
     values = [float(value == 1) for value in values] if strict else values

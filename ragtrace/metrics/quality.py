@@ -15,9 +15,9 @@ from typing import Final, Literal
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.chunks import context_relevance
-from ragtrace.metrics.claims import faithfulness
 from ragtrace.metrics.formula import SLACK, Formula, formula
 from ragtrace.metrics.relevancy import answer_relevancy
+from ragtrace.metrics.support import faithfulness
 
 WEIGHTS: Final = (0.3, 0.4, 0.3)
 """Of context relevance, faithfulness and answer relevancy."""

@@ -12,8 +12,7 @@ from typing import Final, NamedTuple, TypeAlias, get_args
 
 from ragtrace.core.labels import Entailments, Fact, FactLabel
 from ragtrace.core.types import Document, Judgement, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, formula
-from ragtrace.metrics.preconditions import f1, share, too_many, unmet, why_missing
+from ragtrace.metrics.formula import MAX_UNJUDGED, f1, formula, share, too_many, unmet, why_missing
 
 _LABELS: Final[tuple[FactLabel, ...]] = get_args(FactLabel)
 _FACTS: Final = frozenset({"answer_facts", "reference_facts"})
@@ -178,7 +177,7 @@ def _noise(call: RagCall, judgement: Judgement, max_unjudged: float, *, relevant
 
 
 def _distinct_ranks(contexts: Sequence[Document]) -> list[int]:
-    """Return the ranks of the chunks that are not blank and the first of their text, white space folded."""
+    """Return the ranks of the chunks that are neither blank nor a duplicate of an earlier one but for white space."""
     seen: dict[str, int] = {}
     for rank, document in enumerate(contexts):
         if text := " ".join(document.text.split()):
@@ -206,7 +205,7 @@ def _any(values: Iterable[Truth]) -> Truth:
 def _about_claims(
     ranks: Sequence[int], rows: Entailments, relevant: Sequence[Truth], known: Sequence[_Origin], claims: int
 ) -> dict[str, Plain]:
-    """Return the counts, and RAGChecker's other quantities, which the same labels give."""
+    """Return the attributes of noise sensitivity: counts of claims, and recall, precision and self-knowledge."""
     recalled = [_any(column) for column in zip(*rows.reference, strict=True)]
     own = [_and(one.correct, _and(_not(one.in_relevant), _not(one.in_irrelevant))) for one in known]
     counts: dict[str, Plain] = {

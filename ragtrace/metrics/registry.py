@@ -12,9 +12,7 @@ from ragtrace.core.types import Metric
 from ragtrace.metrics import (
     chunks,
     citations,
-    claims,
     completeness,
-    consistency,
     g_eval,
     latency,
     nuggets,
@@ -22,8 +20,8 @@ from ragtrace.metrics import (
     reference_claims,
     relevancy,
     run_consistency,
-    run_statistics,
     similarity,
+    support,
 )
 from ragtrace.system.faults import faults
 
@@ -32,8 +30,7 @@ if TYPE_CHECKING:
 
 # One module a family, each with a tuple METRICS; the order here is the order of every list of metrics.
 FAMILIES: Final[tuple[ModuleType, ...]] = (
-    claims,
-    consistency,
+    support,
     relevancy,
     chunks,
     quality,
@@ -45,7 +42,6 @@ FAMILIES: Final[tuple[ModuleType, ...]] = (
     completeness,
     reference_claims,
     run_consistency,
-    run_statistics,
 )
 
 USUAL: Final = frozenset({

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import MAX_UNJUDGED, formula
-from ragtrace.metrics.preconditions import any_text, blank, share, unmet, why_missing
+from ragtrace.metrics.formula import MAX_UNJUDGED, any_text, blank, formula, share, unmet, why_missing
 
 _NEEDS: Final = frozenset({"claims", "answer_label"})
 _BEST_RATING: Final = 3

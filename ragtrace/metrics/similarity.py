@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.formula import SLACK, formula
-from ragtrace.metrics.preconditions import declined, unmet, why_missing
+from ragtrace.metrics.formula import SLACK, declined, formula, unmet, why_missing
 
 
 @formula(needs=frozenset({"questions", "question_cosines", "noncommittal"}), range=(-1.0, 1.0), opt_in=True)

@@ -29,7 +29,7 @@ from ragtrace.evaluation.metric_selection import (
 from ragtrace.evaluation.sampling import Sampling, sampling_metrics, warn_of_missing_metrics
 from ragtrace.evaluation.scoring import Evaluator, Evaluators, Stopwatch
 from ragtrace.metrics import registry
-from ragtrace.metrics.consistency import consistency, suspicious, suspicious_against
+from ragtrace.metrics.support import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import current, final_stats, install
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system import preload

@@ -16,8 +16,15 @@ from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judgement, RagCall, Result, Score, Unscored
 from ragtrace.metrics import Formula, registry
 from ragtrace.metrics.rouge import VARIANTS, Variant, rouge, tokens_of
-from ragtrace.metrics.run_consistency import PARTS, run_consistency, run_consistency_bert_score, run_consistency_rouge
-from ragtrace.metrics.run_statistics import STATISTICS, run_statistic, run_statistics
+from ragtrace.metrics.run_consistency import (
+    PARTS,
+    STATISTICS,
+    run_consistency,
+    run_consistency_bert_score,
+    run_consistency_rouge,
+    run_statistic,
+    run_statistics,
+)
 
 RUNS = ("the cat sat on the mat", "the cat sat", "a cat on the mat")
 
