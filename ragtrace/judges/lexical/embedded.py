@@ -121,23 +121,14 @@ class EmbeddedJudge:
             for an application whose answers quote their sources: elsewhere a true paraphrase counts as unsupported.
     """
 
+    id = "embedded"
+    version = "2"
+    type: EvaluatorType = "deterministic"
     computes = True  # never waits, so it needs no thread; gives way to other tasks by itself
 
     def __init__(self, *, extractive: bool = False) -> None:
         self._offered = _OFFERED_EXTRACTIVE if extractive else _OFFERED
         self._lexicons: dict[str, Lexicon] = {}
-
-    @property
-    def id(self) -> str:
-        return "embedded"
-
-    @property
-    def version(self) -> str:
-        return "2"
-
-    @property
-    def type(self) -> EvaluatorType:
-        return "deterministic"
 
     def offers(self, metric: Metric) -> bool:
         """Return whether this judge gives the labels that *metric* reads."""
@@ -207,7 +198,7 @@ class _ParsedCall:
     statements: list[Statement] = field(default_factory=list[Statement])
     numbers: dict[str, int] = field(default_factory=lambda: defaultdict[str, int](count().__next__))
     """A number for each stem of the answer, in order of appearance: looking up a new stem gives it the next one."""
-    followers: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    followers: dict[int, set[int]] = field(default_factory=lambda: defaultdict[int, set[int]](set))
     """For each stem of the checkable statements, the stems that stand right behind it there, or next but one."""
     chunks: dict[int, str] = field(default_factory=dict[int, str])
     """Distinct chunks that are not blank, by their first rank."""
@@ -236,12 +227,9 @@ class _ParsedCall:
             stems = statement.stems = [numbers[word.stem] for _, _, word in statement.words]
             if statement.checkable:
                 for one, second, third in zip(stems, stems[1:], stems[2:], strict=False):
-                    if one in followers:
-                        followers[one].update((second, third))
-                    else:
-                        followers[one] = {second, third}
+                    followers[one].update((second, third))
                 if len(stems) > 1:
-                    followers.setdefault(stems[-2], set()).add(stems[-1])
+                    followers[stems[-2]].add(stems[-1])
             self.statements.append(statement)
             yield statement.end - statement.start
         if len(self.answer) > end:
@@ -301,22 +289,17 @@ class _ParsedCall:
         closest = _closest(wanted, evidence)
         # Quoting costs as much as everything else done for a claim; a supported one needs no defence.
         quoted = bool(closest) and finding.support != "supported"
-        return Claim(
-            text=self.answer[statement.start : statement.end],
-            start=statement.start,
-            end=statement.end,
-            support=finding.support,
-            evidence=closest,
-            quote=evidence.quote(closest[0], self.chunks[closest[0]], wanted) if quoted else None,
-            score=1 - finding.deficit,
-            unsupported=finding.unsupported,
-        )
+        quote = evidence.quote(closest[0], self.chunks[closest[0]], wanted) if quoted else None
+        start, end, support = statement.start, statement.end, finding.support
+        score, unsupported = 1 - finding.deficit, finding.unsupported
+        text = self.answer[start:end]
+        return Claim(text, start, end, support, evidence=closest, quote=quote, score=score, unsupported=unsupported)
 
     def plain_claim(self, statement: Statement) -> Claim:
         """Return *statement* as a claim that is not compared: it states no fact, or there is no chunk to support it."""
         start, end = statement.start, statement.end
         if not statement.checkable:
-            return Claim(self.answer[start:end], start, end, support=None, checkable=False)
+            return Claim(self.answer[start:end], start, end, None, checkable=False)
         return Claim(self.answer[start:end], start, end, "not_found", score=0.0, unsupported=((start, end),))
 
     def unjudged(self, reason: str) -> Judgement:

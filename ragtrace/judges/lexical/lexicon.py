@@ -84,6 +84,7 @@ _SUFFIXES: Final = {
     for last in {ending[0][-2:] for ending in _ENDINGS}
 }
 _LEAST_STEM: Final = 3
+_LEAST_ARABIC_STEM: Final = 2
 _CLEARLY_ENGLISH: Final = 0.25  # no other language here shares nearly so many function words with it
 # First code points of blocks; a letter belongs to the last block that starts at or before it.
 _SCRIPTS: Final = (
@@ -333,33 +334,24 @@ def stem(word: str) -> str:
 
 
 def light_stem(word: str, language: str) -> str:
-    """Return a folded *word* of another language than English without one ending of its inflection."""
+    """Return a folded *word* of another language than English without one ending of its inflection.
+
+    An Arabic word loses its article and conjunction, too (as with Larkey's light stemmer).
+    """
+    endings, least = INFLECTION.get(language, ()), _LEAST_STEM
     if "\u0600" <= word[:1] <= "\u06ff":
-        return _arabic_stem(word)
-    if "\u0400" <= word[:1] <= "\u04ff":
-        language = "ru"  # a short text may say its alphabet alone
-    for ending in INFLECTION.get(language, ()):
-        if word.endswith(ending) and len(word) - len(ending) >= _LEAST_STEM:
-            word = word[: -len(ending)]
-            break
+        endings, least = ARABIC_ENDINGS, _LEAST_ARABIC_STEM
+        word = word.replace("\u0649", "\u064a")
+        if word[0] == _ARABIC_AND and len(word) > 3:
+            word = word[1:]
+        fits = (each for each in ARABIC_PREFIXES if word.startswith(each) and len(word) - len(each) >= least)
+        word = word.removeprefix(next(fits, ""))
+    elif "\u0400" <= word[:1] <= "\u04ff":
+        endings = INFLECTION["ru"]  # a short text may say its alphabet alone
+    fits = (each for each in endings if word.endswith(each) and len(word) - len(each) >= least)
+    word = word.removesuffix(next(fits, ""))
     if language == "de" and word.startswith("ge") and word.endswith("t") and len(word) > 6:
         word = word[2:-1]  # a participle
-    return word
-
-
-def _arabic_stem(word: str) -> str:
-    """Return an Arabic *word* without article, conjunction and the commonest endings (as Larkey's light stemmer)."""
-    word = word.replace("\u0649", "\u064a")
-    if word[0] == "\u0648" and len(word) > 3:
-        word = word[1:]
-    for prefix in ARABIC_PREFIXES:
-        if word.startswith(prefix) and len(word) - len(prefix) >= 2:
-            word = word[len(prefix) :]
-            break
-    for ending in ARABIC_ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 2:
-            word = word[: -len(ending)]
-            break
     return word
 
 

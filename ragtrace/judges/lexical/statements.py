@@ -298,13 +298,12 @@ def prose_and_code(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
         return
     begin = at = 0
     while at < end:
-        fence = _fenced_code(text, at, end)
-        stop = fence[1] if fence else _end_of_layout(text, at, end)
+        code, stop = _layout(text, at, end)
         if stop > at:
             if at > begin:
                 yield begin, at, False
-            if fence:
-                yield _next_line(text, at, end), fence[0], True
+            if code:
+                yield *code, True
             begin = at = stop
         else:
             at = _next_line(text, at, end)
@@ -317,32 +316,24 @@ def _next_line(text: str, at: int, end: int) -> int:
     return end if stop < 0 else stop + 1
 
 
-def _fenced_code(text: str, at: int, end: int) -> tuple[int, int] | None:
-    """Return where the code behind the fence in the line at *at* ends, and where its closing fence ends.
+def _layout(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
+    """Return the end of the code block, table, heading or list of sources that begins with the line at *at*.
 
-    None if the line is no such fence: text that is fenced as text is no code, nor is that behind a fence without end.
+    It is *at* if the line is none of these. Before it the range of the code; None: text that is fenced as text is no
+    code, nor is that behind a fence without end.
     """
     stop = _next_line(text, at, end)
     line = text[at:stop].strip()
-    if not line.startswith(("```", "~~~")) or line[3:].strip().lower() in _TEXT_FENCES:
-        return None
-    closed = text.find(line[:3], stop, end)
-    return None if closed < 0 else (closed, _next_line(text, closed, end))
-
-
-def _end_of_layout(text: str, at: int, end: int) -> int:
-    """Return where the table, heading or list of sources ends that begins with the line at *at*; *at* if it is none."""
-    stop = _next_line(text, at, end)
-    line = text[at:stop].strip()
     if line.startswith(("```", "~~~")):
-        return stop
+        closed = -1 if line[3:].strip().lower() in _TEXT_FENCES else text.find(line[:3], stop, end)
+        return (None, stop) if closed < 0 else ((stop, closed), _next_line(text, closed, end))
     if (line.startswith("|") and line.count("|") > 1) or _HEADING.fullmatch(line):
-        return stop
+        return None, stop
     if not SOURCES.match(line):
-        return at
+        return None, at
     while stop < end and (_LIST_ITEM.match(text, stop, end) or text[stop] == "\n"):
         stop = _next_line(text, stop, end)
-    return stop
+    return None, stop
 
 
 def sentences(text: str, end: int | None = None, begin: int = 0) -> Iterator[tuple[int, int]]:
