@@ -5,7 +5,6 @@ Where they are is worked out once, when the function is decorated; a call then c
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -300,6 +299,8 @@ class FunctionArguments:
         if self._takes_keywords:
             return ArgumentSource(True, Parameter(name, None), path)
         names = [each for each in known if each not in ("self", "cls")]
+        import difflib  # only a typo needs it
+
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ";"
         raise SettingsError(

@@ -31,8 +31,6 @@ from types import (
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast
 from uuid import UUID
 
-from wrapt import ObjectProxy
-
 from ragtrace.capture import field_names
 from ragtrace.system.faults import faults
 
@@ -220,8 +218,8 @@ def _kind_of(cls: type[Any]) -> Kind:
     for base, kind in _BUILT_IN:
         if issubclass(cls, base):
             return "object" if kind == "tuple" and _has(cls, "_fields") else kind
-    if _derives(cls, ObjectProxy):
-        eager = all(static_attribute(cls, name) is static_attribute(ObjectProxy, name) for name in _PROXY_HOOKS)
+    if (proxy := _object_proxy()) and _derives(cls, proxy):
+        eager = all(static_attribute(cls, name) is static_attribute(proxy, name) for name in _PROXY_HOOKS)
         return "proxy" if eager else "closed"
     if _has(cls, "__wrapped__"):  # a proxy that makes its object when it is read
         return "closed"
@@ -308,7 +306,12 @@ def _returned_path(found: property) -> tuple[str, ...] | None:
     return tuple(path) if ended and len(path) <= MAX_DEPTH else None
 
 
-_WRAPPED: Any = static_attribute(ObjectProxy, "__wrapped__")
+def _object_proxy() -> Any:
+    """Return wrapt's `ObjectProxy`; None where wrapt, which the decorators import, has not been imported.
+
+    Importing wrapt here would take 20 ms of `configure`, and without it no object is one of its proxies.
+    """
+    return getattr(sys.modules.get("wrapt"), "ObjectProxy", None)
 
 
 # --- Fields of an instance --------------------------------------------------------------------------------------------
@@ -435,7 +438,7 @@ def unwrap_proxies(value: object) -> object:
     for _ in range(MAX_DEPTH):
         if shape_of(type(value)).kind != "proxy":
             break
-        value = _WRAPPED.__get__(value)
+        value = static_attribute(_object_proxy(), "__wrapped__").__get__(value)
     return value
 
 

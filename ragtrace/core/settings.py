@@ -6,7 +6,6 @@ the environment afterwards.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 import os
@@ -297,6 +296,8 @@ def choose(value: str, known: Sequence[str], what: str, origin: str) -> str:
     """
     if value in known:
         return value
+    import difflib  # only a typo needs it
+
     near = difflib.get_close_matches(value, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise SettingsError(f"no {what} named {value!r} (from {origin}); {hint}known: {', '.join(known)}")
@@ -321,6 +322,8 @@ def _warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {f"RAGTRACE_{name.upper()}" for name in names} | _OTHER_VARIABLES
     for variable in environ:
         if variable.startswith("RAGTRACE_") and variable not in known:
+            import difflib  # only a typo needs it
+
             near = difflib.get_close_matches(variable, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             log.warning("environment variable %s means nothing to ragtrace%s", variable, hint)

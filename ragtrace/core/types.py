@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ragtrace.core.labels import (
@@ -22,13 +21,14 @@ from ragtrace.core.labels import (
     Sentence,
     Turn,
 )
-from ragtrace.core.score_sink import ScoreSink
 from ragtrace.core.unscored_reasons import Status, status_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import SpanContext
+
+    from ragtrace.core.score_sink import ScoreSink
 
 EvaluatorType: TypeAlias = Literal["llm_judge", "deterministic", "model", "human"]
 Plain: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
@@ -181,6 +181,7 @@ def _start(text: str | None) -> str:
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table for a notebook; all texts are escaped, and cut where they are long."""
+    from html import escape  # notebooks alone need it
 
     def cells(tag: str, texts: Sequence[str]) -> str:
         shown = (text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..." for text in texts)

@@ -12,6 +12,7 @@ from typing import Final, get_args
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import RatingMethod
+from ragtrace.core.text import LazyPattern
 from ragtrace.core.types import Judgement, Plain, RagCall, Result, Score, Unscored
 from ragtrace.metrics.formula import SLACK, Formula, unmet, why_missing
 
@@ -33,7 +34,7 @@ _FIELD_NAMES: Final = {
     "reference": r"expected[ _](?:output|answer)|ground[ _]truth|reference[ _]answer",
     "turns": r"conversation[ _]history|previous[ _]turns",
 }
-_NAMES: Final = {field: re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for field, pattern in _FIELD_NAMES.items()}
+_NAMES: Final = {field: LazyPattern(rf"\b(?:{names})\b", re.IGNORECASE) for field, names in _FIELD_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)

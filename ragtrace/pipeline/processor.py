@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from sys import maxsize
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry.trace import NonRecordingSpan
 
@@ -23,7 +23,6 @@ from ragtrace.core.step import CallBuilder, Step
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
 from ragtrace.evaluation.sampling import Sampler
 from ragtrace.evaluation.scoring import Evaluators, evaluate
-from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall
 from ragtrace.instrument.conversations import Conversations, needs_turns
 from ragtrace.pipeline.health import MOST, RecentOutcomes, failure_detail, unscored_metrics
 from ragtrace.pipeline.shutdown import AT_LEAST_SECONDS, ShutdownBudget
@@ -36,6 +35,9 @@ from ragtrace.telemetry.scores.attacher import Attacher
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.writer import SpanWriter
+
+if TYPE_CHECKING:
+    from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall
 
 _AN_INSTANT = 0.001
 _STORED_AT_ONCE: Final = 128
