@@ -30,7 +30,6 @@ from ragtrace.telemetry.export.after_fork import (
     SharedMeters,
     with_new_identity,
 )
-from ragtrace.telemetry.export.score_poster import ScorePoster
 from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueue, RetryingExporter, Telemetry
 from ragtrace.telemetry.spans.fast import FastTracer, fast_tracer
 from ragtrace.telemetry.spans.hold import HoldProcessor
@@ -111,6 +110,8 @@ def build(
         resource=current,
     )
     if signals.scores is not None:
+        from ragtrace.telemetry.export.score_poster import ScorePoster
+
         service = str(resource.attributes.get(semconv.SERVICE_NAME, ""))
         telemetry.posters.append(ScorePoster(signals.scores, service=service, evidence=settings.evidence))
     if own_meters is not None:
@@ -180,10 +181,10 @@ def _own_hold(
     provider: OwnTracerProvider, signals: Signals, settings: Settings, renewal: ChildRenewal, limit: int
 ) -> HoldProcessor | None:
     """Have *provider* hold and export spans; return the hold, None if no spans are exported."""
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
-
     if signals.spans is None:
         return None
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
+
     if signals.immediate:
         export: SpanProcessor = SimpleSpanProcessor(signals.spans)
     else:

@@ -24,7 +24,6 @@ from ragtrace.core.types import Observer
 from ragtrace.system.faults import faults, say
 from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.export.after_fork import SPANS, ChildRenewal
-from ragtrace.telemetry.export.score_poster import ScorePoster
 from ragtrace.telemetry.spans.hold import keeping_held, span_bytes
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Span
     from opentelemetry.trace import Tracer
 
+    from ragtrace.telemetry.export.score_poster import ScorePoster
     from ragtrace.telemetry.fast_meters import FastMeter
     from ragtrace.telemetry.spans.fast import FastTracer
 
@@ -317,7 +317,7 @@ class ScoreStore(Observer, Protocol):
     def settled_until(self, moment: float) -> bool: ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Telemetry:
     """Tracer, meter and logger that ragtrace writes to, and what of their providers it flushes and shuts down."""
 
@@ -342,7 +342,7 @@ class Telemetry:
     """Gives a forked child its own exporters and metrics."""
     resource: Callable[[], Resource] | None = None
     """Returns the resource of our own providers, which the SDK may renew after a fork; None: there are none."""
-    posters: list[ScorePoster] = field(default_factory=list[ScorePoster])
+    posters: list[ScorePoster] = field(default_factory=list["ScorePoster"])
     """Observers that post scores to backends which do not read them from spans, events or metrics."""
     histories: list[ScoreStore] = field(default_factory=list["ScoreStore"])
     """Observers that store every call in a file."""
