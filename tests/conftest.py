@@ -33,9 +33,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect by `--timing`; keep the tests of an integration file on one worker, since they share a server."""
+    """Deselect by `--timing`; keep the tests of a file whose set-up they share, such as a server, on one worker."""
     for item in items:
-        if item.get_closest_marker("integration") is not None:
+        if item.get_closest_marker("integration") is not None or item.get_closest_marker("shared") is not None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     choice = config.getoption("--timing")
     if choice == "with":

@@ -11,8 +11,11 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from ragtrace.core import semconv
 
+pytestmark = pytest.mark.shared
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "ragtrace"
 EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"

@@ -34,6 +34,7 @@ from tests.benchmarks.demo_picture import svg
 if TYPE_CHECKING:
     from tests.support.otlp import HttpReceiver
 
+pytestmark = pytest.mark.shared
 NAME = re.compile(r"[A-Za-z]\w*(?:\.\w+)+")
 Altered = list[tuple[str, str, Invention, str]]
 
