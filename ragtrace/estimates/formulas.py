@@ -1,5 +1,14 @@
 """Formulas of the estimates and their intervals, written once for floats and for expressions of PromQL.
 
+**Symbols.** A judged call has its inclusion probability p, weight 1/p, the judge's score y and the screen's score f,
+both scores in [0, 1]. The inputs are sums over calls, named for the products that they sum (see `Moments`):
+    w, ww, www     sums of the weights, of their squares and of their cubes, over the judged calls
+    wy, wwf ...    sums of products of weights and scores, over the judged calls
+    c, cy, cf ...  sums without weights over the judged calls: their number, their scores ...
+    n, f, ff       sums over all calls, judged or not: their number, the screen's scores and the squares of these
+    r, ry, rf ...  sums over the calls that an `always` rule had judged
+"Traffic" is the calls that happened; "rate" is the long-run rate behind them, of which the traffic itself is a sample.
+
 **Mean.** t = wy / w, the weighted (Hajek) mean.
 
 **Spread.** With m = (wy + kW) / (w + 2kW) and W = ww / w (the mean weight of a call of the traffic), the sum over the
@@ -8,50 +17,50 @@ W and counted k times:
     S2 = wwyy - 2m wwy + m^2 ww + k W^2 ((1 - m)^2 + m^2),  S1 the same with w for w^2 and W for W^2.
 They stand for the bad (or good) call of full weight that the sample happens to lack: with unequal weights the plain
 variance is far too small exactly then. How likely such a call is depends on how well the screen tells bad from good.
-The heavy calls must not be asked for that: where their bad call is missing, they make any screen look perfect. So it is
-read from the calls that were judged more often than others; a judged call counts
+That must not be estimated from the calls of large weight: a sample that lacks their bad call makes any screen look
+perfect. So it is estimated from the calls that were more likely to be judged; a judged call counts
     u = (1 - w/H)^2 + w/W ALIKE / (ALIKE + sum of (1 - w/H)^2),  H = www / ww (about the heaviest weight),
-which is next to nothing for the heavy ones, but alike for all where all weights are. With IMAGINED calls each of y = 1
-and y = 0 in the middle of the screen's scores, lest few look separate by chance or because all of them are bad, the
-separation is the squared distance, in standard deviations, of the screen's scores of bad and of good calls:
+which is almost 0 for calls of large weight, and equal for all calls where all weights are equal. IMAGINED calls of y =
+1 and as many of y = 0 are added at the mean of the screen's scores, so that a few calls do not look separated by chance
+or because all of them are bad. The separation is the squared distance, in standard deviations, of the screen's scores
+of bad and of good calls:
     d2 = b^2 / (v_y (v_y v_f - b^2)), v_y, v_f, b the variances and covariance of y and f, each call counting u,
     k = max(FLOOR, PSEUDO / (1 + (d2 / SEPARATED)^2)), and PSEUDO where nothing varies.
-Sums without c and www, as of a version that did not record them, are taken with u = w/W and SEPARATED_BLIND, and the
-calls that happened with UNSEEN.
+Older versions did not record c and www: without them u = w/W, SEPARATED_BLIND takes the place of SEPARATED, and the
+estimate for the traffic takes UNSEEN for k.
 
 **Plain interval.** A Wilson score interval with continuity correction on the effective number of judged calls
     e = m (1 - m) w (w + 2kW) / S2  (the number itself where all weights are equal and y is 0 or 1)
-and z = 1.96 (1 + SMALL / e). It gives two arms, t - low and high - t.
+and z = 1.96 (1 + SMALL / e). It has two arms (half-widths), t - low and high - t.
 
-**Prediction-powered mean.** g = t + L (f/n - wf/w), all traffic seen by the screen, corrected by the judged sample.
-The part of S2 that is due to sampling is S2 - S1; L f takes 2 L C - L^2 F off it, where
+**Prediction-powered mean.** g = t + L (f/n - wf/w), all traffic seen by the screen, corrected by the judged sample. The
+part of S2 that is due to sampling is S2 - S1; L f takes 2 L C - L^2 F off it, where
     C = sum of (w^2 - w)(y - t)(f - f'), F = sum of (w^2 - w)(f - f')^2, f' = wf / w.
-L = C / F is the best; few judged calls do not tell it well: it is drawn towards 0, L = C / F x^2 / (x^2 + SHRINK), and
-what it leaves is rated higher, A = (S2 - S1 - (2 L C - L^2 F)) (1 + PENALTY / x^2), both by the number x of judged
-calls of the rarer kind that C and F stand on: x = min(e, q) m (1 - m) sqrt(q / c), q the effective number of judged
-calls of which each counts w^2 - w,
+L = C / F is the best, but few judged calls estimate it badly. So it is shrunk towards 0, L = C / F x^2 / (x^2 +
+SHRINK), and the remaining variance is increased, A = (S2 - S1 - (2 L C - L^2 F)) (1 + PENALTY / x^2). Both depend on x,
+the number of judged calls of the rarer kind (good or bad) that C and F are computed from: x = min(e, q) m (1 - m)
+sqrt(q / c), with q the effective number of judged calls where each has the weight w^2 - w,
     q = (ww - w)^3 / ((www - ww) (www - 2 ww + w))  (c itself where all weights are equal, w/W if c is not known).
 
 **Its interval** has the arms of the plain one, scaled by the root of V / S2, with V = A + S1 for the rate behind the
-traffic and V = A for the mean of the very calls that happened (nothing is left to chance where all were judged); A is
-what sampling leaves, at most S2 - S1 with the tuned L: so it is never wider than the plain interval. A fixed L = 1 may
-be; there both arms are the longer one, because its errors do not end at t = 0. For the calls that happened the imagined
-ones count more, max(FLOOR, UNSEEN / (1 + (d2 / SEPARATED_UNSEEN)^2)), as there the unseen is all of the error; and
-while n > w, V is at least S2 SPARSE W / w.
+traffic and V = A for the mean of the traffic itself (which has no error where all calls were judged). A is the variance
+that sampling leaves, at most S2 - S1 with the tuned L: so the interval is never wider than the plain one. With a fixed
+L = 1 it may be wider; there both arms have the length of the longer one, because its errors do not end at t = 0. For
+the traffic the imagined calls count more, k = max(FLOOR, UNSEEN / (1 + (d2 / SEPARATED_UNSEEN)^2)), because calls that
+were not judged are its only error; and while n > w, V is at least S2 SPARSE W / w.
 
-**Calls that a rule always has judged** (r of them, each of weight 1) are a stratum of their own: they say nothing of
-what the sampled calls hide, so everything above is of the sums without theirs, t' and g' in the end. With a = ry / r,
-their share h = r / w, and a Wilson interval for a as above (W = k = 1; no error at all for the calls that happened),
-    mean h a + (1 - h) g',  arms^2 = (h arm_a)^2 + ((1 - h) arm_g')^2 + Z^2 (a - t')^2 H,
-square-and-add, where H is the variance of h: (h (1 - h))^2 (ww' - w') / w'^2 by the sample, and h (1 - h) / w for the
-rate behind the traffic. Where nothing else was judged there is one stratum.
+**Calls that an `always` rule had judged** (r of them, each of weight 1) are a stratum of their own, because they say
+nothing about calls that were sampled. Everything above is computed from the sums without theirs, which gives t' and g'.
+With a = ry / r, their share h = r / w, and a Wilson interval for a as above (W = k = 1; no error for the traffic),
+    mean h a + (1 - h) g',  arms^2 = (h arm_a)^2 + ((1 - h) arm_g')^2 + Z^2 (a - t')^2 var(h)
+(square-and-add), where var(h) = (h (1 - h))^2 (ww' - w') / w'^2 by sampling, plus h (1 - h) / w for the rate behind the
+traffic. Where no other call was judged there is one stratum.
 
-**Sources.** Hajek 1971 (weighted mean); Wilson 1927 and Newcombe 1998 (score interval with continuity correction);
-Fay and Feuer 1997, Statistics in Medicine 16:791 (an added observation of high weight in intervals for weighted sums);
+**Sources.** Hajek 1971 (weighted mean); Wilson 1927 and Newcombe 1998 (score interval with continuity correction); Fay
+and Feuer 1997, Statistics in Medicine 16:791 (an added observation of high weight in intervals for weighted sums);
 Angelopoulos et al. 2023, arXiv:2301.09633, and Angelopoulos, Duchi and Zrnic 2023, arXiv:2311.01453 (prediction-powered
 mean, tuned weight); Newcombe 1998, Statistics in Medicine 17:873, and Zou and Donner 2008, 27:1693 (square-and-add).
-The constants were chosen by simulation, and confirmed on other seeds and populations:
-`tests/benchmarks/coverage.py`.
+The constants were chosen by simulation, and confirmed on other seeds and populations: `tests/benchmarks/coverage.py`.
 """
 
 from __future__ import annotations
@@ -67,7 +76,7 @@ Target: TypeAlias = Literal["rate", "traffic"]
 Z: Final = 1.959963984540054
 """Two-sided 95 %."""
 CONTINUITY: Final = 0.5
-"""In judged calls."""
+"""Continuity correction, in judged calls."""
 SMALL: Final = 1.0
 """How much wider few judged calls make the interval, as a quantile of Student's t would."""
 PSEUDO: Final = 1.0
@@ -81,16 +90,16 @@ ALIKE: Final = 0.005
 SHRINK: Final = 3.0
 PENALTY: Final = 0.7
 SPARSE: Final = 3.0
-"""In judged calls: of so few, those with p = 1 may hide all others."""
+"""Judged calls: a sample as small may consist of calls with p = 1 alone, whose spread says nothing about the others."""
 _NOTHING: Final = 1e-9
-"""Below this a variance, relative to what it is part of, is the rounding of one that is 0."""
+"""A variance smaller than this, relative to the variance it is part of, is the rounding error of 0."""
 _WHOLE: Final = 1.001
-"""A sum that has less than a thousandth too little is there."""
+"""Tolerance of the inequalities that tell whether a sum was recorded."""
 _RULED_ONLY: Final = 1e-6
-"""Below this share of the weight nothing but the calls of a rule was judged: the rest of the weight is rounding."""
+"""Smallest share of the weight that sampled calls have; a smaller one is rounding, and an `always` rule judged all."""
 _PRODUCTS: Final = ("", "y", "f", "yy", "yf", "ff")
 _ROUNDING: Final = 1e-30
-"""The fourth power of the products of variances below this is rounding."""
+"""A fourth power of variances smaller than this is rounding."""
 
 
 class Quantity(Protocol):
@@ -167,7 +176,7 @@ class _Sample(Generic[Q]):
     pseudo: Q
     """k"""
     unseen: Q
-    """k for the calls that happened."""
+    """k for the traffic."""
     centre: Q
     """m"""
     effective: Q

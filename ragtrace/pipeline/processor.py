@@ -345,6 +345,78 @@ class CallProcessor:
         self.interrupted.append(work)
         return semconv.STATUS_DEFERRED
 
+    def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
+        """Return outcome and reason of a call that is not to be scored; None if it is to be scored."""
+        texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
+        if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
+            return "failed", "redaction"
+        skip = self._skip(call)
+        return ("sampled_out", skip) if skip else None
+
+    async def _evaluate(
+        self, work: WorkItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
+    ) -> SamplingDecision | None:
+        """Append the evaluations of *call* to *evaluations*; return the sampler's decision, None if it made none."""
+        end = self._end_without_scores(call)
+        if end is not None:
+            self.settle_open(work, *end)
+            return None
+        begun = None
+        if self._spooling is not None and work.spooled is not None:
+            begun = partial(self._spooling.begin, work.spooled)
+        screened: Evaluation | None = None
+        for evaluator in (self._measure, self._screen):
+            if evaluator is not None and evaluator.id in work.open:
+                evaluation = await evaluate(evaluator, call, begun=begun)
+                self._enter(work, evaluation, evaluations)
+                screened = evaluation if evaluator is self._screen else None
+        if self._judge is None or self._judge.id not in work.open:
+            return None
+        if work.probability is None:
+            decision = self._sampler.decide(call, screened)
+        else:  # decided before the call went into the spool
+            decision = SamplingDecision(True, work.probability, "sampled")
+        if not decision.included:
+            odds = decision.probability
+            self.settle(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
+            return decision
+        # A call out of the spool keeps its place: it was claimed because there was room enough.
+        if work.spooled is None and not self._worker.wait_for_judge():
+            self._turn_away(work, self._judge.id, decision)
+            return decision
+        work.probability = decision.probability
+        if work.spooled is None:
+            work.announced = self._attacher.attach_screened(work.step, call, evaluations, holding, decision)
+        judged = await evaluate(self._judge, call, decision.probability, begun)
+        self._sampler.spent(judged.cost_usd)
+        self._enter(work, judged, evaluations)
+        return decision
+
+    def _turn_away(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
+        """Count a sampled call as dropped because too many calls wait for the judge already."""
+        work.dropped = "queue_full"
+        self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
+        faults.warn_once(
+            "dropped: the judge's queue is full",
+            "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "
+            "screen only, and are counted as dropped (queue_full) in ragtrace.stats(). Lower Sampling(rate=), or raise "
+            "judge_concurrency=, capacity= or queue_bytes=",
+            judge,
+        )
+
+    def _skip(self, call: RagCall) -> str:
+        """Return the reason why *call* is not to be scored; empty if it is to be scored."""
+        if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
+            return "head_dropped"
+        # The application failed before there was an answer: that is on its span, and says nothing about the answer.
+        return "call_failed" if call.error is not None and not call.answer else ""
+
+    def _call(self, builder: CallBuilder) -> RagCall:
+        call = builder.build()
+        if self._conversations is not None:
+            call = self._conversations.follow(call)
+        return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
+
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
     def settle_unscored(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
@@ -419,79 +491,6 @@ class CallProcessor:
         except Exception as error:
             faults.record("spool", error)
             return None, ("dropped", "not_spooled")
-
-    def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
-        """Return outcome and reason of a call that is not to be scored; None if it is to be scored."""
-        texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
-        if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
-            return "failed", "redaction"
-        skip = self._skip(call)
-        return ("sampled_out", skip) if skip else None
-
-    async def _evaluate(
-        self, work: WorkItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
-    ) -> SamplingDecision | None:
-        """Append the evaluations of *call* to *evaluations*; return the sampler's decision, None if it made none."""
-        end = self._end_without_scores(call)
-        if end is not None:
-            self.settle_open(work, *end)
-            return None
-        begun = None
-        if self._spooling is not None and work.spooled is not None:
-            begun = partial(self._spooling.begin, work.spooled)
-        screened: Evaluation | None = None
-        for evaluator in (self._measure, self._screen):
-            if evaluator is not None and evaluator.id in work.open:
-                screened = await evaluate(evaluator, call, begun=begun)
-                self._enter(work, screened, evaluations)
-        if self._judge is None or self._judge.id not in work.open:
-            return None
-        if work.probability is None:
-            decision = self._sampler.decide(call, None if self._screen is None else screened)
-        else:
-            decision = SamplingDecision(
-                True, work.probability, "sampled"
-            )  # decided before the call went into the spool
-        if not decision.included:
-            odds = decision.probability
-            self.settle(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
-            return decision
-        # A call out of the spool keeps its place: it was claimed because there was room enough.
-        if work.spooled is None and not self._worker.wait_for_judge():
-            self._turn_away(work, self._judge.id, decision)
-            return decision
-        work.probability = decision.probability
-        if work.spooled is None:
-            work.announced = self._attacher.attach_screened(work.step, call, evaluations, holding, decision)
-        judged = await evaluate(self._judge, call, decision.probability, begun)
-        self._sampler.spent(judged.cost_usd)
-        self._enter(work, judged, evaluations)
-        return decision
-
-    def _turn_away(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
-        """Count a sampled call as dropped because too many calls wait for the judge already."""
-        work.dropped = "queue_full"
-        self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
-        faults.warn_once(
-            "dropped: the judge's queue is full",
-            "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "
-            "screen only, and are counted as dropped (queue_full) in ragtrace.stats(). Lower Sampling(rate=), or raise "
-            "judge_concurrency=, capacity= or queue_bytes=",
-            judge,
-        )
-
-    def _skip(self, call: RagCall) -> str:
-        """Return the reason why *call* is not to be scored; empty if it is to be scored."""
-        if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
-            return "head_dropped"
-        # The application failed before there was an answer: that is on its span, and says nothing about the answer.
-        return "call_failed" if call.error is not None and not call.answer else ""
-
-    def _call(self, builder: CallBuilder) -> RagCall:
-        call = builder.build()
-        if self._conversations is not None:
-            call = self._conversations.follow(call)
-        return call if call.contexts is None else replace(call, contexts=mark_duplicates(call.contexts))
 
 
 def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:
