@@ -42,7 +42,7 @@ def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add what is known when *step* starts, which is what a sampler sees."""
+    """Add the attributes that are known when *step* starts; a sampler sees these."""
     attributes[semconv.OPERATION_NAME] = OPERATIONS[step.kind]
     if step.kind == "trace" and step.name:
         attributes[semconv.WORKFLOW_NAME] = step.name
@@ -55,7 +55,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add what is known when *step* has ended, except its content."""
+    """Add the attributes that are known when *step* has ended, except its content."""
     if step.conversation_id:
         attributes[semconv.CONVERSATION_ID] = step.conversation_id
     if step.kind == "retrieve" and step.top_k is not None:

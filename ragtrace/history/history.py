@@ -177,7 +177,7 @@ class History:
                 faults.record("history: closing", error)
 
     def _today(self) -> float:
-        """Return the current time, by which the age of calls is measured, in seconds since the epoch.
+        """Return the time by which the age of calls is measured, in seconds since the epoch.
 
         It is the clock's, unless that is more than a day ahead of its last value, or of the newest call at the start:
         a clock that is set forward by mistake would have all calls deleted. A jump is believed after a day.

@@ -30,7 +30,7 @@ _EVALUATIONS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A metric in one version, scored by one evaluator."""
+    """Series of scores: one metric in one version, scored by one evaluator."""
 
     metric: str
     version: str
@@ -41,7 +41,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The calls of a time as columns, oldest first; a row of `results` and `evaluations` knows its call by position."""
+    """Columns of the calls of a period, oldest first; results and evaluations refer to a call by its position."""
 
     number: Ints
     at: Floats
@@ -248,7 +248,7 @@ class Reader:
 
 
 def _chosen(start: float, end: float, workflow: str | None) -> tuple[str, list[object]]:
-    """Return the SQL condition for the calls of that time and workflow, and its values."""
+    """Return the SQL condition for calls of a period and a workflow, and the values of its parameters."""
     where, values = "at >= ? AND at < ?", [start, end]
     return (where, [*values]) if workflow is None else (f"{where} AND workflow = ?", [*values, workflow])
 

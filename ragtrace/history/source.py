@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A service in one release, with the evaluators that score its calls and their metrics.
+    """Source of calls: a service in one release, with the evaluators that score its calls and their metrics.
 
     Without it a score says too little: how many calls could have been judged but were not, and whose scores are the
     ones to be estimated, is known only from the configuration of that time.
@@ -43,7 +43,7 @@ class Source:
 
     @classmethod
     def decode(cls, text: str) -> Source:
-        """Return the source that `encode` made *text* of; fields that this release does not know are left out."""
+        """Return the source from *text*, the output of `encode`; fields unknown to this release are left out."""
         given: dict[str, Any] = json.loads(text)
         read = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         for name in {"screened", "judged"} & set(read):

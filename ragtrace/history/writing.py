@@ -36,7 +36,7 @@ _CALL_BYTES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """A call as the writer's queue holds it."""
+    """Call with its evaluations in the queue of the history's writer."""
 
     call: RagCall
     evaluations: tuple[Evaluation, ...]
@@ -47,7 +47,7 @@ class Offered:
 
     @property
     def weight(self) -> int:
-        """Bytes that the call keeps alive, about."""
+        """Approximate memory of the call, in bytes."""
         call = self.call
         texts = [call.query or "", call.answer or "", *(document.text for document in call.contexts or ())]
         return _CALL_BYTES + sum(map(len, texts))
@@ -227,7 +227,7 @@ class Writer:
 
     @property
     def size(self) -> int:
-        """Bytes that are in use; the file itself never shrinks, what is free in it is used again."""
+        """Size of the used part of the file in bytes; the file never shrinks, and its free part is used again."""
         with self._kept.use() as database:
             pages, free, each = (
                 database.execute(f"PRAGMA {name}").fetchone()[0]
@@ -310,7 +310,7 @@ def _claim(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
 
 
 def _text_of(value: str | None) -> str | None:
-    """Return *value* without lone surrogates, which SQLite refuses."""
+    """Return the text *value* without lone surrogates, which SQLite refuses; None stays None."""
     return None if value is None else encodable(value)
 
 

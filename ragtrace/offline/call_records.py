@@ -56,7 +56,7 @@ def build_call(
     workflow: object = None,
     model: object = None,
 ) -> RagCall:
-    """Return a call with these parts; see `ragtrace.score`.
+    """Return a `RagCall` with the given parts, which `ragtrace.score` describes.
 
     Raises:
         SettingsError: a part cannot be understood; the message says which, what was seen and what to pass.
@@ -90,7 +90,7 @@ def call_from_record(record: Mapping[str, object]) -> RagCall:
 
 
 def rename_aliases(record: Mapping[str, object]) -> dict[str, object]:
-    """Return *record* with the `ALIASES` in it replaced by the keys that they mean.
+    """Return *record* with each key of `ALIASES` renamed to the key of `KEYS` that it means.
 
     Raises:
         SettingsError: two keys mean the same.
@@ -210,7 +210,7 @@ class BadLine:
 
 
 class CallFile:
-    """Lines of a file of calls, read while they are iterated, once. Blank lines are skipped."""
+    """Lines of a file of calls, which can be iterated once and are read meanwhile; blank lines are skipped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

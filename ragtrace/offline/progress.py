@@ -54,7 +54,7 @@ class Progress:
 
 @contextmanager
 def show_progress(total: int | None, *, quiet: bool = False) -> Generator[Progress, None, None]:
-    """Yield a `Progress` that is shown as fits where standard error goes."""
+    """Yield a `Progress`, shown as a bar on a terminal with rich, and else as lines on standard error."""
     if quiet or sys.stderr is None or (total is not None and total < 2):
         yield Progress(None, total, _LINE_EVERY_S)
     elif sys.stderr.isatty() and has_rich():

@@ -101,7 +101,7 @@ def _claim_fields(claim: Claim) -> ScoreRow:
 
 
 def evaluation_from_row(row: Mapping[str, Any]) -> Evaluation:
-    """Return the evaluation that `score_row` made *row* of, except for what a row does not keep."""
+    """Return the evaluation that *row* was made from by `score_row`, without the fields that a row does not keep."""
     name, _, version = str(row["judge"]).partition("@")
     claims = tuple(map(_claim_of, row.get("unsupported") or ()))
     results = {metric: _result_of(metric, result, claims) for metric, result in row["results"].items()}

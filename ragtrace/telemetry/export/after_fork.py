@@ -36,7 +36,7 @@ COLLECT_MS: Final = 60_000.0
 
 
 class ChildRenewal:
-    """Gives a forked child its own exporters and metrics when it first needs them, which most children never do.
+    """Renewal of exporters and metrics in a forked child when the child first needs them, which most never do.
 
     Args:
         make: makes the exporters as they were made in the parent; None: they are the user's own objects, which a child
@@ -59,7 +59,7 @@ class ChildRenewal:
         self._when_done.append(action)
 
     def after_fork(self) -> None:
-        """Note that this process is a forked child."""
+        """Note that this process is a forked child, whose exporters and metrics must be renewed."""
         self._lock = threading.RLock()
         self.due = True
         with guarded("connections of a forked process"):
@@ -89,7 +89,7 @@ class ChildRenewal:
 
 
 def _keep_parents_connections_open() -> None:
-    """Have urllib3 leave the parent's idle connections alone in a forked child, at the end of the child too.
+    """Keep urllib3 from closing the parent's idle connections when a forked child ends.
 
     urllib3 closes its pools at exit, and waits for the lock of each: a thread of the parent may have held it at the
     fork, as our exporters' do at each request, and then the child would never end.

@@ -157,7 +157,7 @@ class ExportQueue:
             self.lose(counted, why)
 
     def close(self) -> None:
-        """Count all items as lost, even if they should still be delivered, and refuse further ones."""
+        """Count all undelivered items as lost, and refuse further ones."""
         with self._lock:
             left, self._queued, self._in_hand, self._closed = self.size, 0, 0, True
         self.lose(left)
@@ -177,7 +177,7 @@ class ExportQueue:
 
 
 class RetryingExporter:
-    """Exporter around the one of a batch processor: retries a batch while the backend is away, counts lost items.
+    """Exporter around that of a batch processor, which retries a batch while the backend is away and counts losses.
 
     A batch whose answer did not come in time may have been stored all the same, and then arrives twice: OTLP promises
     "at least once", and backends tell spans by their ids.
@@ -260,7 +260,7 @@ class RetryingExporter:
 
 
 def _succeeded(result: object) -> bool:
-    """Return whether *result*, for which spans and log records have an enumeration each, is a success."""
+    """Return whether the export *result* is a success; spans and log records have an enumeration of results each."""
     return getattr(result, "name", None) == "SUCCESS"
 
 
@@ -275,7 +275,7 @@ class BoundedProcessor(SpanProcessor):
         self._inner, self._queue = inner, queue
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Pass the start of a span on."""
+        """Pass the start of a span on to the batch processor."""
         self._inner.on_start(span, parent_context=parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
@@ -285,7 +285,7 @@ class BoundedProcessor(SpanProcessor):
             self._inner.on_end(span)
 
     def on_emit(self, log_record: Any) -> None:
-        """Pass a log record on if there is room."""
+        """Pass a log record on to the batch processor if its queue has room."""
         if self._queue.enter():
             self._inner.on_emit(log_record)
 
@@ -319,7 +319,7 @@ class ScoreStore(Observer, Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Telemetry:
-    """Tracer, meter and logger that ragtrace writes to, and what of their providers it flushes and shuts down."""
+    """Tracer, meter and logger of ragtrace, with the providers, sinks and stores that are flushed and shut down."""
 
     tracer: Tracer
     meter: Meter | FastMeter

@@ -41,7 +41,7 @@ _ROOT: Final = Context({"ragtrace-carrier": True})
 
 
 class Attacher:
-    """Attaches the scores of a call to its telemetry; the failure of one form (span, event, metric) leaves the others.
+    """Sender of a call's scores to its span, events, metrics and observers; the failure of one leaves the others.
 
     Args:
         carriers: makes carrier spans; None: there are none.
@@ -70,7 +70,7 @@ class Attacher:
         self._early = frozenset(map(id, early))
 
     def expect(self, root: Step) -> list[HoldProcessor]:
-        """Have the hold processors hold the span of *root*, which is about to end; return these processors."""
+        """Tell the hold processors to hold the span of *root*, which is about to end; return these processors."""
         context = root.span_context
         expecting = holds() if context is not None and context.trace_flags.sampled else []
         for hold in expecting:

@@ -29,7 +29,7 @@ _DIALECTS = {"otel": otel, "openinference": openinference, "langfuse": langfuse}
 
 
 class SpanWriter:
-    """Writes steps as spans in the given dialects, with content where the content-capture mode allows it.
+    """Writer of steps as spans in the given dialects, with content where the content-capture mode allows it.
 
     Args:
         tracer: makes the spans where *fast* cannot.
