@@ -71,7 +71,7 @@ class Cost:
         return {name: getattr(self, name) for name in ("n_calls", "input_tokens", "output_tokens", "cost_usd")}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CostMeter:
     """Running sum of the costs recorded in one context; dollars that are not known are left out."""
 

@@ -18,7 +18,7 @@ _LOST: Final = 8_192
 """Conversations remembered to be incomplete."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Conversation:
     turns: list[Turn] = field(default_factory=list[Turn])
     chars: int = 0

@@ -190,7 +190,7 @@ class EmbeddedJudge:
         return parsed.judgement(tuple(claims), consistency(list(findings.values())), {})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _ParsedCall:
     """One call as the embedded judge has read it so far: the statements of its answer, and its distinct chunks."""
 

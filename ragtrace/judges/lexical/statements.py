@@ -155,7 +155,7 @@ _QUESTION_ENDS: Final = ("?", "\uff1f", "\u061f")
 _HEADING_WORDS: Final = 6
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Statement:
     """Sentence of the answer, and whether it states a fact."""
 

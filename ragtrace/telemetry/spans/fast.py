@@ -57,7 +57,7 @@ _SAMPLED = int(TraceFlags.SAMPLED)
 _NEED_NO_CLEANING = frozenset({str, bool, int, float})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class SpanRecord:
     """Name, attributes, events, links and status of a span, within the limits of the SDK."""
 
