@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 
@@ -169,6 +170,7 @@ def test_the_score_of_a_held_span_needs_no_carrier() -> None:
 @pytest.fixture
 def plain_provider() -> Iterator[tuple[TracerProvider, InMemorySpanExporter]]:
     """A user's provider without `HoldProcessor`."""
+    gc.collect()  # a hold of an earlier test that still exists could belong to any provider
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
