@@ -203,7 +203,8 @@ def _examine(cls: type[Any]) -> Shape:
         is_plain = has_dict and not computed and not _overrides_attributes(cls)
         is_late = _has(cls, "response_gen") and _has(cls, "async_response_gen") and _can_be_proxied(cls)
         return Shape(kind, computed, has_dict, is_plain, is_number, is_passage, is_foreign, "", is_late)
-    is_foreign = kind == "closed" and _has_method(cls, "__getitem__") and not issubclass(cls, _SCALARS)
+    scalars: Any = _SCALARS  # narrowing the class to these types would leave it partially unknown
+    is_foreign = kind == "closed" and _has_method(cls, "__getitem__") and not issubclass(cls, scalars)
     is_stream = _has(cls, "__next__", "__anext__") and not _has(cls, "read", "execute", "fetchone")
     if kind != "proxy":
         is_stream = is_stream and not _has(cls, "__wrapped__") and _can_be_proxied(cls)
@@ -596,7 +597,8 @@ def describe(value: object) -> str:
     """Return the type name of *value*, with that of its first item if it is a list or a tuple."""
     kind = type(value)
     items: Any = value if kind is list or kind is tuple else ()
-    return f"{type_name_of(kind)} of {type_name_of(type(items[0]))}" if items else type_name_of(kind)
+    first: object = items[0] if items else None
+    return f"{type_name_of(kind)} of {type_name_of(type(first))}" if items else type_name_of(kind)
 
 
 def unreadable_class(value: object) -> str | None:

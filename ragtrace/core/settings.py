@@ -189,7 +189,7 @@ def _path(value: _Value) -> str:
 
 def _trace_url(value: _Value) -> str:
     url = value.raw
-    if url == "" or (isinstance(url, str) and url.startswith(("http://", "https://")) and "{trace_id}" in url):
+    if isinstance(url, str) and (not url or (url.startswith(("http://", "https://")) and "{trace_id}" in url)):
         return url
     raise value.error(
         "expected an http or https URL with {trace_id} in it",

@@ -240,7 +240,8 @@ def _is_exported(item: WorkItem) -> bool:
         return False
     # The context of a fast span is not built for this: the collector of cycles would go through thousands of them.
     trace: Any = getattr(span, "trace", None)
-    flags: TraceFlags = trace[1] if isinstance(trace, tuple) else span.get_span_context().trace_flags
+    pair: Any = tuple  # narrowing to it would leave the items unknown
+    flags: TraceFlags = trace[1] if isinstance(trace, pair) else span.get_span_context().trace_flags
     return flags.sampled
 
 

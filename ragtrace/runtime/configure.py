@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
 
 from opentelemetry.trace import get_tracer_provider
@@ -268,7 +269,7 @@ def _history(settings: Settings, source: Source | None = None) -> History:
 
 def _require_sqlite(settings: Settings, name: str) -> None:
     try:
-        import sqlite3  # noqa: F401  # there are builds of Python without it
+        import_module("sqlite3")  # there are builds of Python without it
     except ImportError as error:
         raise SettingsError(
             f"{name}= needs Python's module sqlite3, got {error} (for {settings.origins[name]}); leave it out, or use "
