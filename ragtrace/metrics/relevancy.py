@@ -128,13 +128,7 @@ _REQUIRED: Final = ("empty_answer", "empty_query", "abstained")
 
 
 def _relevant_share(items: str, labels: Sequence[str | None], limit: float, counts: Mapping[str, int]) -> Result:
-    """Return the relevant share of the items that have a valid label.
-
-    Args:
-        items: name of the attribute with the number of judged items.
-        limit: share of items that may be unjudged.
-        counts: further attributes.
-    """
+    """Return the relevant share of the items that have a valid label; *items* names the attribute with their number."""
     relevant = labels.count("yes") + labels.count("background")
     judged = relevant + labels.count("no")
     unjudged = len(labels) - judged

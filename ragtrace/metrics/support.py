@@ -155,9 +155,7 @@ def _share(
 ) -> Result:
     """Return the share of the checkable claims whose label is one of *counted*.
 
-    Args:
-        limit: share of claims that may be unjudged.
-        held_against_chunks: without any retrieved text there is nothing to hold the claims against, and no score.
+    With *held_against_chunks* there is no score without any retrieved text to compare the claims with.
     """
     if reason := unmet(call, judgement, "empty_answer", "contexts_missing"):
         return Unscored(reason)
