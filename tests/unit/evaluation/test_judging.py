@@ -753,7 +753,7 @@ def test_a_thread_that_hangs_is_left_to_itself_and_counted() -> None:
         release.wait(WAIT_S)
         return GOOD
 
-    judge_client = JudgeClient(Plain(give), timeout=0.05, concurrency=2)
+    judge_client = JudgeClient(Plain(give), timeout=0.5, concurrency=2)  # time for the threads to begin
 
     async def main() -> None:
         hung = await asyncio.gather(*(judge_client.ask(other(n)) for n in range(2)), return_exceptions=True)
