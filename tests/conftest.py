@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from tests.support.otlp import GrpcReceiver, HttpReceiver, Receiver
@@ -27,7 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Undo that a shell has its background jobs, and so the processes of the tests, ignore Ctrl-C."""
+    """Let processes of the tests take Ctrl-C, which a shell's background jobs ignore; configure hypothesis."""
+    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy machine")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

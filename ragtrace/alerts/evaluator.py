@@ -234,8 +234,9 @@ class AlertEvaluator:
         problems: list[Problem] = ["spiking"] if self._condition in ("spiking", "recovering") else []
         if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
             problems.append(data_problem)
+        ended: list[Problem] = [problem for problem in self._open if problem not in problems]
         due: list[Notice] = []
-        for problem in [each for each in self._open if each not in problems]:
+        for problem in ended:
             calls = self._spike.recovery if self._spike is not None and problem == "spiking" else 0
             due.append(self._notice(problem, self._open.pop(problem), now, calls, resolved=True, trace=trace))
         for problem in problems:
