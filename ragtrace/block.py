@@ -137,7 +137,11 @@ def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, 
         while step is not None and step.kind == "retrieve":
             step = step.parent
         if step is None:
-            faults.warn_once("usage", "ragtrace.usage(...) was called outside a call; put it below a @generate")
+            faults.warn_once(
+                "usage",
+                "ragtrace.usage(...) was called outside a traced call and was ignored; call it inside a function "
+                "decorated with @ragtrace.generate",
+            )
             return
         known, given = step.usage, (whole_of(input_tokens), whole_of(output_tokens))
         step.usage = Usage(_sum(known.input_tokens, given[0]), _sum(known.output_tokens, given[1]))
@@ -165,6 +169,10 @@ def reference(text: str) -> None:
             return
         recorder = current_recorder(get_current())
         if recorder is None or recorder.call_builder is None:
-            faults.warn_once("reference", "ragtrace.reference(...) was called outside a call; put it below a @trace")
+            faults.warn_once(
+                "reference",
+                "ragtrace.reference(...) was called outside a traced call and was ignored; call it inside a function "
+                "decorated with @ragtrace.trace",
+            )
         else:
             recorder.call_builder.root.reference = str(text)

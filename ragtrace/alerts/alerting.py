@@ -228,8 +228,8 @@ class Alerting:
         if alert.group_by and sum(known[0] == name for known in self._evaluators) >= MOST_GROUPS:
             faults.warn_once(
                 "too many groups of an alert",
-                "alert %r met more than %d different values of %s: further ones are watched together as %r. Are "
-                "these names unique to a call? Give @trace a name=",
+                "alert %r has seen more than %d different values of %s; further ones are watched together as %r. If "
+                "@trace gets a different name in each call, give it a fixed name=",
                 name,
                 MOST_GROUPS,
                 alert.group_by,

@@ -151,7 +151,10 @@ def _prompt(items: list[object]) -> Prompt | None:
     is_cut = len(items) > _MAX_PROMPT_MESSAGES or sum(len(message.text) for message in found) > _MAX_PROMPT_CHARS
     if is_cut:
         faults.warn_once(
-            "capture.messages.cut", "a prompt has more messages than ragtrace records; the last of them were kept"
+            "capture.messages.cut",
+            "a prompt has more than %d messages or %d characters; ragtrace recorded only its last messages",
+            _MAX_PROMPT_MESSAGES,
+            _MAX_PROMPT_CHARS,
         )
         del found[_MAX_PROMPT_MESSAGES:]
         while len(found) > 1 and sum(len(message.text) for message in found) > _MAX_PROMPT_CHARS:

@@ -429,8 +429,8 @@ class _Search:
         if self.is_cut:
             faults.warn_once(
                 "capture.documents.cut",
-                "more documents than ragtrace reads at a time (%d, or what takes %g ms): %d were kept, the rest of them"
-                " goes unjudged; return fewer, or pick them with documents=",
+                "a retrieval returned more documents than ragtrace reads (limit: %d documents or %g ms): %d were kept, "
+                "the others are not judged; return fewer, or choose them with documents=",
                 MAX_DOCUMENTS,
                 MAX_SECONDS * 1e3,
                 len(self.found),

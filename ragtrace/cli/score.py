@@ -156,11 +156,14 @@ def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> Non
     for side, name, bound in _bounds(options):
         given = f"--fail-{side} {name}={bound:g}"
         if name not in computed:
-            raise SettingsError(f"{given}: computed are {', '.join(computed)}; see --metrics")
+            raise SettingsError(
+                f"{given}: this run does not compute that metric; add it with --metrics, or name one of "
+                f"{', '.join(computed)}"
+            )
         higher_is_better = computed[name].higher_is_better
         if higher_is_better is not (side == "under"):
-            more, other = ("more", "under") if higher_is_better else ("less", "over")
-            raise SettingsError(f"{given}: of {name} {more} is better; write --fail-{other} {name}={bound:g}")
+            more, other = ("higher", "under") if higher_is_better else ("lower", "over")
+            raise SettingsError(f"{given}: for {name} {more} is better, so write --fail-{other} {name}={bound:g}")
 
 
 def _score(options: argparse.Namespace) -> FileOutcome:

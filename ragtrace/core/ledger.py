@@ -189,7 +189,9 @@ class Ledger:
         with self._lock:
             account = self._accounts.get((evaluator, workflow))
             if account is None or account.pending < calls:
-                raise ValueError(f"evaluator {evaluator!r} has no pending call to settle as {outcome!r}")
+                raise ValueError(
+                    f"evaluator {evaluator!r} has no pending call to count as {outcome!r}; please report this"
+                )
             account.pending -= calls
             account.settled[outcome, reason] += calls
 

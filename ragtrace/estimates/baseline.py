@@ -246,7 +246,7 @@ def exclusive(path: str | os.PathLike[str]) -> Generator[None, None, None]:
 def _key(record: Mapping[str, Any]) -> Key:
     names = record["workflow"], record["metric"], record["evaluator"]
     if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"names must be strings, got {names!r}")
+        raise TypeError(f"workflow, metric and evaluator must be strings, got {names!r}")
     return Key(*names)
 
 
@@ -254,7 +254,7 @@ def _distribution(record: Mapping[str, Any]) -> Distribution:
     numbers = {name: _number(record[name], *limits) for name, limits in _RANGES.items()}
     found = Distribution(n=int(record["n"]), versions=tuple(map(str, record["versions"])), **numbers)
     if found.n < 1:
-        raise ValueError(f"it is damaged (learned from {found.n} calls)")
+        raise ValueError(f"it is damaged (learned from {found.n} calls, expected at least 1)")
     return found
 
 
@@ -268,7 +268,9 @@ def _calls(record: Mapping[str, Any]) -> Calls:
         tuple(map(str, record["versions"])),
     )
     if not 0 < len(found.scores) == len(found.weights) == len(found.questions):
-        raise ValueError("it is damaged (calls are incomplete)")
+        raise ValueError(
+            "it is damaged (the calls are incomplete: scores, weights and questions differ in number, or are none)"
+        )
     return found
 
 
@@ -376,7 +378,7 @@ class Learner:
                     faults.warn_once(
                         "too many baselines",
                         "more than %d combinations of workflow, metric and evaluator: no baseline is learned for "
-                        "further ones. Are workflow names unique to a call? Give @trace a name=",
+                        "further ones. If @trace gets a different name in each call, give it a fixed name=",
                         MOST_KEYS,
                     )
                     return

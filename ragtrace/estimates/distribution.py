@@ -71,11 +71,14 @@ class Distribution:
         weights = [1.0] * len(scores) if weights is None else [float(weight) for weight in weights]
         questions = range(len(scores)) if questions is None else questions
         if not scores or not len(scores) == len(weights) == len(questions):
-            raise ValueError(f"got {len(scores)} scores, {len(weights)} weights, {len(questions)} questions; give all")
+            raise ValueError(
+                "scores, weights and questions must have the same length, at least 1, got "
+                f"{len(scores)}, {len(weights)} and {len(questions)}"
+            )
         if not all(0.0 <= score <= 1.0 for score in scores):
-            raise ValueError("the scores of a baseline must be in [0, 1]")
+            raise ValueError(f"the scores of a baseline must be in [0, 1], got {min(scores):g} to {max(scores):g}")
         if not all(0.0 < weight < math.inf for weight in weights):
-            raise ValueError("weights must be above 0 and finite")
+            raise ValueError(f"weights must be finite and above 0, got {min(weights):g} to {max(weights):g}")
         total = math.fsum(weights)
         mean = math.fsum(weight * score for weight, score in zip(weights, scores, strict=True)) / total
         squares = math.fsum(weight * (score - mean) ** 2 for weight, score in zip(weights, scores, strict=True))

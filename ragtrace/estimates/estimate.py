@@ -86,7 +86,7 @@ def from_moments(
     _check(method, get_args(Method), "method")
     _check(of, get_args(Target), "of")
     if not all(math.isfinite(value) and value >= 0.0 for value in moments.values()):
-        raise SettingsError(f"moments are finite sums of what is not negative, got {moments!r}; pass sums, not rates")
+        raise SettingsError(f"moments must be finite and not negative, got {moments!r}; pass sums, not rates")
     if moments.w <= 0.0 or moments.ww <= 0.0:
         none = no_estimate(NOTHING_JUDGED, method, of, metric=metric, workflow=workflow)
         return replace(none, n=round(moments.n), evaluator=evaluator)

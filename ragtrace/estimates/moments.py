@@ -122,7 +122,10 @@ def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0
         ValueError: a value is outside its range.
     """
     if not (0.0 < probability <= 1.0 and 0.0 <= y <= 1.0 and 0.0 <= f <= 1.0):
-        raise ValueError(f"scores must be in [0, 1] and the probability in (0, 1], got {y!r}, {f!r}, {probability!r}")
+        raise ValueError(
+            f"scores must be in [0, 1] and the probability in (0, 1], got judge score {y!r}, screen score {f!r}, "
+            f"probability {probability!r}"
+        )
     w = 1.0 / probability
     v, yy, yf, ff = w * w, y * y, y * f, f * f
     return Moments(
@@ -272,9 +275,10 @@ class RunningMoments:
                 if len(self._sums) >= MOST_SERIES:
                     series = Series(series.metric, series.evaluator, OTHER)
                     faults.warn_once(
-                        "too many series of moments",
+                        "too many combinations to estimate",
                         "more than %d combinations of metric, workflow and label are estimated: calls of further ones "
-                        "are counted under the workflow %r. Are workflow names unique to a call? Give @trace a name=",
+                        "are counted under the workflow %r. If @trace gets a different name in each "
+                        "call, give it a fixed name=",
                         MOST_SERIES,
                         OTHER,
                     )

@@ -137,8 +137,8 @@ def recording_rules(
     lacking = [label for label in (LABELS[0], LABELS[2]) if label not in labels]
     if lacking:
         raise SettingsError(
-            f"labels must keep {' and '.join(lacking)}, got {list(labels)!r}: scores of two metrics or two evaluators "
-            "have no common mean; add it and select one with selector="
+            f"labels= must include {' and '.join(lacking)}, got {list(labels)!r}: a mean over several metrics or "
+            "evaluators is meaningless; add what is missing, and choose one value with selector="
         )
     moment, by = prometheus_name(semconv.MOMENT), ", ".join(labels)
     metric = prometheus_name(semconv.METRIC_MOMENT) + "_total"

@@ -172,7 +172,7 @@ class JudgeClient:
         """Return the outcome of an identical call; None: that call's time ended, which says nothing about this one."""
         await asyncio.wait({leader}, timeout=self._left(deadline))
         if not leader.done():
-            raise self._late("an identical call is still being judged")
+            raise self._late("an identical call was still being judged at the deadline")
         outcome = leader.result()
         if isinstance(outcome, JudgeError):  # one exception object is not raised in two tasks
             raise JudgeError(outcome.reason, outcome.detail, retryable=False)
@@ -204,7 +204,7 @@ class JudgeClient:
         """Wait for a slot and an open gate, then ask once."""
         self._check(deadline)
         if not await self._slots.take(self._left(deadline)):
-            raise self._late(f"all {self._concurrency} places were taken")
+            raise self._late(f"all {self._concurrency} concurrent judge calls were busy; raise judge_concurrency=")
         try:
             if not await self._gate.wait_until_open(deadline):
                 self._check(deadline)
@@ -223,7 +223,7 @@ class JudgeClient:
             wait = f"the judge's Retry-After lasts another {self._gate.seconds_shut:.1f} s, longer than the call has"
             raise JudgeError("unavailable", wait, retryable=False)
         if self._clock() >= deadline:
-            raise self._late("its time was over before it was asked")
+            raise self._late("the deadline passed before the judge was asked")
 
     async def _ask_once(self, call: RagCall, deadline: float, ticket: int) -> Judgement:
         well: bool | None = None

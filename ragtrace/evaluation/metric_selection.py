@@ -38,7 +38,9 @@ def check_type(name: str, value: object, kind: type) -> None:
     if value is None:
         return
     if inspect.isclass(value):
-        raise SettingsError(f"{name}= got the class {value.__name__}; make one of it: {name}={value.__name__}(...)")
+        raise SettingsError(
+            f"{name}= got the class {value.__name__}, not an instance; write {name}={value.__name__}(...)"
+        )
     if name == "judge" and isinstance(value, str):
         raise SettingsError(
             f"judge= must be a judge, got the text {value!r}; write judge=ragtrace.OpenAIJudge({value!r})"

@@ -157,7 +157,9 @@ def _rules(value: object, name: str) -> tuple[Rule, ...]:
             raise SettingsError(f"{name} got {item!r}, which is neither a condition nor a function; {advice}")
         elif inspect.iscoroutinefunction(item) or inspect.isgeneratorfunction(item):
             # A coroutine or generator counts as true, whatever its result would be.
-            raise SettingsError(f"{name} got {item!r}, which does not return its answer; write a plain function")
+            raise SettingsError(
+                f"{name} got the async or generator function {item!r}; write a plain function that returns a bool"
+            )
         else:
             found.append(cast("Predicate", item))
     return tuple(found)

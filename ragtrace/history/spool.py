@@ -140,7 +140,9 @@ class Spool:
                 marks = ", ".join(["(?, ?)"] * (len(some) // 2))
                 database.execute(f"INSERT OR REPLACE INTO calls (identity, body) VALUES {marks}", some)
             if monotonic() > deadline:  # the caller has counted them as dropped by now
-                raise sqlite3.OperationalError("there was no time to store calls")
+                raise sqlite3.OperationalError(
+                    f"{sum(stored)} calls could not be stored within {timeout:g} s; give shutdown more time"
+                )
         return stored
 
     def claim(self, limit: int, timeout: float = 0.2) -> list[ClaimedCall]:

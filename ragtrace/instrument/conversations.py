@@ -122,7 +122,11 @@ class Conversations:
         while len(self._lost) > _LOST:
             self._lost.popitem(last=False)
         faults.warn_once(
-            "conversations", "a conversation has more turns than are kept; what needs all of it is not scored"
+            "conversations",
+            "a conversation has more turns or characters than are kept (%d turns, %d characters in all conversations): "
+            "metrics that need the whole conversation (completeness) are not scored for it",
+            self._turns,
+            self._chars,
         )
 
     def _forget(self, name: str) -> None:

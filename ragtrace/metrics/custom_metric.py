@@ -123,11 +123,15 @@ def _compute(function: CustomMetric, needs: frozenset[str]) -> Callable[[RagCall
     """Return a metric's computation by *function*, with its docstring, and with *function* as `__wrapped__`."""
     if inspect.iscoroutinefunction(function):
         raise SettingsError(
-            "a metric must be a plain function, got a coroutine function; it runs in a thread of its own"
+            "a metric must be a plain function, got a coroutine function; write def instead of async def (metrics run "
+            "in their own threads and may block)"
         )
     reads_labels = _parameters(function) == 2
     if reads_labels and not needs:
-        raise SettingsError("the function takes a judgement but needs nothing; write for instance needs=('claims',)")
+        raise SettingsError(
+            "the metric function takes a judgement, but needs= is empty; name the labels that it reads, for instance "
+            "needs=('claims',)"
+        )
 
     def compute(call: RagCall, judgement: Judgement) -> Result:
         if reads_labels:

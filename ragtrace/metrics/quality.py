@@ -148,7 +148,9 @@ def combined_quality(
         raise SettingsError("optional must not name 'faithfulness': quality without it says nothing; leave it out")
     names = [part.name for part in parts]
     if unknown := dropped - set(names):
-        raise SettingsError(f"optional names {', '.join(sorted(unknown))}; components: {', '.join(names)}")
+        raise SettingsError(
+            f"optional= has the unknown components {', '.join(sorted(unknown))}; known: {', '.join(names)}"
+        )
     made = base.variant(name, parts=parts, optional=dropped)
     if how == "weighted":
         if len(weights) != len(parts) or not all(math.isfinite(weight) and weight >= 0 for weight in weights):
@@ -157,7 +159,9 @@ def combined_quality(
                 "relevance, faithfulness and relevancy"
             )
         if not any(weight for part, weight in zip(names, weights, strict=True) if part not in dropped):
-            raise SettingsError(f"weights must not be all 0 where nothing is left out, got {tuple(weights)!r}")
+            raise SettingsError(
+                f"weights must not be all 0 for the components that are not optional, got {tuple(weights)!r}"
+            )
         made = made.variant(name, weights=tuple(weights))
     needs = frozenset[str]().union(*(part.needs for part in parts))
     return replace(made, needs=needs, opt_in=bool(getattr(relevancy, "opt_in", False)))

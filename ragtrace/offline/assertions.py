@@ -98,7 +98,7 @@ def _parse(metric: Metric, text: object) -> Callable[[Result], bool]:
             try:
                 status_of(reason)
             except ValueError:
-                raise _wrong(metric, text, f"no metric ever gives the reason {reason!r}") from None
+                raise _wrong(metric, text, f"unknown reason {reason!r}; docs/metrics.md lists all reasons") from None
         return lambda result: not isinstance(result, Score) and reason in ("", result.reason)
     bounds = [_bound(metric, text, part.strip()) for part in text.strip().split(" and ")]
     return lambda result: isinstance(result, Score) and all(_COMPARE[sign](result.value, at) for sign, at in bounds)
@@ -114,7 +114,7 @@ def _bound(metric: Metric, text: str, part: str) -> tuple[str, float]:
         raise _wrong(metric, text, f"{part!r} is no comparison; {_ADVICE}")
     low, high = metric.range
     if not low - _SLACK <= number <= high + _SLACK:
-        raise _wrong(metric, text, f"its scores lie in [{low:g}, {high:g}]")
+        raise _wrong(metric, text, f"the bound {number:g} is outside the range [{low:g}, {high:g}] of the metric")
     return found[1], number
 
 

@@ -277,5 +277,8 @@ def log_losses(dropped: Mapping[str, int], undelivered: int, *, delivered: bool)
     if undelivered:
         say(logging.WARNING, "spans and events that were lost on their way to the backend: %d", undelivered)
     elif not delivered:
-        say(logging.WARNING, "not everything could be exported before the deadline of ragtrace.shutdown")
+        say(
+            logging.WARNING,
+            "ragtrace.shutdown: telemetry was still waiting for export at the deadline; pass a longer timeout=",
+        )
     return delivered and not dropped and not undelivered

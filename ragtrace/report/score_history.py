@@ -86,6 +86,7 @@ def _rows_with_calls(scores: Path, calls: Path | None) -> Iterator[tuple[ScoreRo
             line = next(lines, None)
         if line is None or line.number != row["line"]:
             raise SettingsError(
-                f"{calls} has no call on line {row['line']}, which {scores} has scored; is it that file?"
+                f"{scores} has a score for line {row['line']}, but {calls} has no call there; pass the file of calls "
+                f"that {scores} was made from"
             )
         yield row, line.call

@@ -32,7 +32,7 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
             task.cancel()
             task.add_done_callback(_retrieve_exception)
     if late:
-        raise LateError(f"not done within {seconds} s")
+        raise LateError(f"no result within {seconds} s")
     if task.cancelled():
         raise LateError("it was cancelled")
     return task.result()

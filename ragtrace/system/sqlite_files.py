@@ -250,7 +250,7 @@ class SQLiteFile:
         import sqlite3
 
         if not os.path.isfile(self.path):
-            raise SQLiteFileError(f"there is no {self.kind}, got {self.path!r}; name the file that configure() got")
+            raise SQLiteFileError(f"there is no {self.kind} at {self.path!r}; name the file that configure() got")
         # A file on a read-only disk has no process that writes to it.
         still = not os.access(os.path.dirname(os.path.abspath(self.path)), os.W_OK)
         still = still and not os.path.exists(f"{self.path}-wal")

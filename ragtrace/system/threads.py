@@ -210,7 +210,9 @@ class BlockingCalls:
             RuntimeError: the function raised `SystemExit` or the like, which would end the event loop.
         """
         if self.hung >= self._limit:
-            raise NoThreadError(f"{self.hung} threads hang in earlier calls of {self._owner}")
+            raise NoThreadError(
+                f"{self.hung} threads of {self._owner} still hang in earlier calls; set a timeout in their code"
+            )
 
         def outcome() -> tuple[list[T], BaseException | None]:
             try:

@@ -385,7 +385,7 @@ def test_the_number_of_baselines_is_bounded(caplog: pytest.LogCaptureFixture) ->
         for n in range(MOST_KEYS + 50):
             learn(learner, [0.5], KEY._replace(workflow=f"call {n}"))
     assert len(learner.progress()) == MOST_KEYS
-    assert len([record for record in caplog.records if "unique to a call" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "a different name in each call" in record.getMessage()]) == 1
 
 
 def test_a_disk_that_hangs_blocks_no_caller(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

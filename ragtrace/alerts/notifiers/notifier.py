@@ -79,7 +79,9 @@ class FunctionNotifier:
         """Call the function with *notice*."""
         self._hung = [thread for thread in self._hung if thread.is_alive()]
         if len(self._hung) >= _MOST_HUNG:
-            raise UndeliveredError("hangs", f"{_MOST_HUNG} earlier calls have not come back")
+            raise UndeliveredError(
+                "hangs", f"{_MOST_HUNG} earlier calls of the notifier still hang; set a timeout in its code"
+            )
         raised: list[Exception] = []
 
         def call() -> None:
@@ -102,7 +104,7 @@ class FunctionNotifier:
             thread.join(timeout)
         if thread.is_alive():
             self._hung.append(thread)
-            raise UndeliveredError("timeout", f"it did not come back within {timeout:g} s")
+            raise UndeliveredError("timeout", f"the notifier did not return within {timeout:g} s")
         if raised:
             raise raised[0]
 

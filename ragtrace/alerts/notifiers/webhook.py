@@ -74,5 +74,5 @@ def _key(secret: object) -> bytes:
         return base64.b64decode(secret[len(_PREFIX) :], validate=True)
     except binascii.Error:
         raise SettingsError(
-            "a secret that begins with whsec_ goes on in base64, and this one does not; copy it anew"
+            "secret= begins with whsec_, but the rest is not valid base64; copy the whole secret again"
         ) from None

@@ -110,7 +110,10 @@ class Chat:
         transport: Transport = "auto",
     ) -> None:
         if lowest_rung not in (SCHEMA, JSON, TEXT):
-            raise SettingsError(f"lowest_rung must be 1, 2 or 3, got {lowest_rung!r}")
+            raise SettingsError(
+                "lowest_rung must be 1 (strict JSON schema), 2 (JSON object) or 3 (JSON in plain text), got "
+                f"{lowest_rung!r}; leave it out for 3"
+            )
         if max_tokens is not None and max_tokens < 1:
             raise SettingsError(f"max_tokens must be at least 1, got {max_tokens!r}; None: no limit")
         check_price(price)
@@ -398,7 +401,9 @@ class _Exchange(Generic[R]):
             if ample is None or not _spent_on_reasoning(completion, ample, in_json=bool(prompt.schema)):
                 return completion, level
             ample, habits.reasons = None, True
-        raise JudgeError("unavailable", f"{chat.server} rejects every request, each for another part of it")
+        raise JudgeError(
+            "unavailable", f"{chat.server} rejects every form of request; see its log, or use another model"
+        )
 
     def _body(
         self, messages: Sequence[Message], level: int, habits: ServerHabits, samples: int, ample: int | None

@@ -136,7 +136,9 @@ def read_vectors(reply: dict[str, Any], count: int) -> list[list[float]]:
         index: object = entry.get("index", place)
         found[index if type(index) is int else -1] = _vector(entry.get("embedding"))
     if set(found) != set(range(count)):
-        raise JudgeError("unparsable", f"{count} embeddings wanted, got those of {sorted(found)[:10]}")
+        raise JudgeError(
+            "unparsable", f"expected embeddings with the indices 0 to {count - 1}, got {sorted(found)[:10]}"
+        )
     vectors = [found[index] for index in range(count)]
     _check_widths(vectors)
     return vectors
@@ -216,7 +218,10 @@ def cosines(found: object, texts: int) -> tuple[float, ...]:
     except (TypeError, ValueError, OverflowError):
         raise JudgeError("unparsable", "the embedder returned no matrix of numbers") from None
     if matrix.ndim != 2 or matrix.shape[0] != texts or not matrix.shape[1]:
-        raise JudgeError("unparsable", f"the embedder returned {matrix.shape} for {texts} texts")
+        raise JudgeError(
+            "unparsable",
+            f"the embedder returned the shape {matrix.shape}; expected one row for each of the {texts} texts",
+        )
     if not np.isfinite(matrix).all():
         raise JudgeError("non_finite", "an embedding with NaN or infinity")
     largest = np.abs(matrix).max(axis=1, keepdims=True)  # first, for the squares of huge numbers overflow

@@ -86,7 +86,7 @@ def _one(text: str) -> dict[str, Any]:
         value, at = _next_object(text, at)
         found.append(value)
     if len(found) > 1 and len({json.dumps(value, sort_keys=True) for value in found}) > 1:
-        raise ReadingError("ambiguous", f"{len(found)} JSON objects that differ")
+        raise ReadingError("ambiguous", f"expected one JSON object, found {len(found)} different ones")
     return found[0]
 
 
@@ -132,7 +132,7 @@ def _refused(text: str) -> NoReturn:
 
 def _whole(text: str) -> int:
     if len(text) > _MOST_DIGITS:
-        raise ValueError(f"a number of {len(text)} digits")
+        raise ValueError(f"a number with {len(text)} digits is too long")
     return int(text)
 
 

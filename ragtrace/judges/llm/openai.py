@@ -104,7 +104,10 @@ class OpenAIJudge:
             if value < 1:
                 raise SettingsError(f"{argument} must be at least 1, got {value!r}")
         if lowest_rung not in (1, 2, 3, 4):
-            raise SettingsError(f"lowest_rung must be 1, 2, 3 or 4, got {lowest_rung!r}")
+            raise SettingsError(
+                "lowest_rung must be 1 (strict JSON schema), 2 (JSON object), 3 (JSON in plain text) or 4 (no JSON), "
+                f"got {lowest_rung!r}; leave it out for 3"
+            )
         if not 0 <= max_uncovered <= 1:
             raise SettingsError(f"max_uncovered must be between 0 and 1, got {max_uncovered!r}; for 20% write 0.2")
         self._mode: Mode = mode

@@ -109,7 +109,9 @@ async def _evaluation_steps(extra: ExtraLabels, metric: Rated) -> tuple[str, ...
             system = "\n".join([extra_instructions("steps"), "Criteria:", metric.criteria or "", *_fields(metric)])
             steps, defects = (await extra.ask("steps", {}, _STEPS, read_steps, system=system)).reply
             if defects:
-                raise JudgeError("unparsable", "no steps were written for the criteria", retryable=False)
+                raise JudgeError(
+                    "unparsable", "the model wrote no evaluation steps for the criteria; pass steps=", retryable=False
+                )
             _written_steps.setdefault(key, steps)  # another event loop may have been faster: the first steps stay
             while len(_written_steps) > _MOST_REMEMBERED:
                 _written_steps.popitem(last=False)

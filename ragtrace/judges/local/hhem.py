@@ -202,7 +202,7 @@ def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
     before, _, rest = str(described.get("prompt") or _PROMPT).partition("{text1}")
     between, found, after = rest.partition("{text2}")
     if not found:
-        raise JudgeError("unavailable", "its prompt has no places {text1} and {text2}", retryable=False)
+        raise JudgeError("unavailable", "the prompt template of the model lacks {text1} or {text2}", retryable=False)
     return before, between, after
 
 
@@ -233,7 +233,7 @@ def _column(config: Any, label: str | int | None) -> int | None:
     if len(found) != 1:
         known = ", ".join(f"{index} {name!r}" for index, name in sorted(names.items()))
         raise JudgeError(
-            "unavailable", f"which output means consistent? give label=; there are {known}", retryable=False
+            "unavailable", f"cannot tell which output means consistent; pass label=, one of {known}", retryable=False
         )
     return found[0]
 

@@ -104,7 +104,11 @@ def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool])
     pairs = [(premise, part) for part in parts for premise in premises]
     values = [_number(value) for value in scores(pairs)]
     if len(values) != len(pairs):
-        raise JudgeError("unparsable", f"{len(values)} values for {len(pairs)} pairs", retryable=False)
+        raise JudgeError(
+            "unparsable",
+            f"the scorer returned {len(values)} values; expected one for each of {len(pairs)} pairs",
+            retryable=False,
+        )
     best = [max(values[at : at + len(premises)]) for at in range(0, len(values), len(premises))]
     return Judgement(
         consistency=math.fsum(best) / len(best),
@@ -120,7 +124,9 @@ def _number(value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]  # of any type: a conversion that fails is an error of the scorer
     except (TypeError, ValueError, OverflowError):
-        raise JudgeError("unparsable", f"the scorer returned {type(value).__name__}", retryable=False) from None
+        raise JudgeError(
+            "unparsable", f"the scorer returned {type(value).__name__}; expected a number", retryable=False
+        ) from None
     if not math.isfinite(number):
         raise JudgeError("non_finite", "the scorer returned NaN or infinity", retryable=False)
     if not 0 <= number <= 1:
@@ -185,7 +191,7 @@ def _parts(text: str, at: int, fits: Callable[[str], bool]) -> Iterator[tuple[in
         yield at, text
         return
     if len(text) < 2:
-        raise ValueError("no text is short enough")
+        raise ValueError("the tokenizer's limit is too small for a single character")
     middle = text.rfind(" ", 1, len(text) // 2 + 1)
     middle = middle if middle > 0 else len(text) // 2
     yield from _parts(text[:middle], at, fits)

@@ -152,7 +152,9 @@ class OwnMeters:
         from ragtrace.telemetry.fast_meters import FastMeter, FastMetricReader, MetricStore
 
         if self._provider is None:
-            raise RuntimeError("the meter provider is the parent's; a forked child must be renewed first")
+            raise RuntimeError(
+                "this forked process still has its parent's meter provider; call ragtrace.configure() in the child"
+            )
         meter = self._provider.get_meter(name, release)
         if not isinstance(self._reader, FastMetricReader):
             return meter

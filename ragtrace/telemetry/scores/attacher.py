@@ -206,9 +206,9 @@ def _send_carrier(
         restore_attributes(span, first)
     else:
         faults.warn_once(
-            "carrier span dropped by the head sampler",
-            "scores could not be put on their span (nothing held it) and the head sampler dropped the span that was to "
-            "carry them; they are in events and metrics only. Wrap the exporting processor: "
+            "span with the scores dropped by the head sampler",
+            "scores came after their span was exported (no HoldProcessor), and the head sampler dropped the extra span "
+            "with the scores; they are in events and metrics only. Wrap the exporting processor: "
             "provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(...)))",
         )
     span.end()

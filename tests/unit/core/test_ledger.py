@@ -81,7 +81,7 @@ def test_no_thread_finds_a_call_that_is_neither_open_nor_settled() -> None:
 def test_settling_what_was_never_offered_is_an_error_and_opens_no_account() -> None:
     """The books would no longer balance."""
     ledger = Ledger()
-    with pytest.raises(ValueError, match=r"'judge' has no pending call to settle as 'scored'"):
+    with pytest.raises(ValueError, match=r"'judge' has no pending call to count as 'scored'"):
         ledger.settle("judge", "w", "scored")
     assert ledger.stats({}).evaluators == {}
     assert ledger.rows() == []

@@ -379,7 +379,7 @@ def test_too_many_workflows_are_counted_together() -> None:
         running.add(SERIES._replace(workflow=f"w{number}"), judged(0.0))
     assert running.sum("hallucination").n == MOST_SERIES + 5
     assert running.sum("hallucination", workflow="other").n == 5
-    assert faults.counts() == {"too many series of moments": 5}
+    assert faults.counts() == {"too many combinations to estimate": 5}
     faults.clear()
 
 

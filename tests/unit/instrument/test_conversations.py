@@ -138,7 +138,7 @@ def test_a_reference_outside_a_call_is_reported_once(judge: FakeJudge, caplog: p
         ragtrace.reference("lost")
         ragtrace.reference("lost")
     assert [record.message.split(";")[0] for record in caplog.records] == [
-        "ragtrace.reference(...) was called outside a call"
+        "ragtrace.reference(...) was called outside a traced call and was ignored"
     ]
     answer("Where is it?")
     assert ragtrace.flush(10)

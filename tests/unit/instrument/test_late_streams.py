@@ -176,4 +176,4 @@ def test_usage_outside_a_call_is_told_and_does_nothing(caplog: pytest.LogCapture
     """It never raises."""
     watch()
     ragtrace.usage(input_tokens=3)
-    assert "outside a call" in caplog.text
+    assert "outside a traced call" in caplog.text

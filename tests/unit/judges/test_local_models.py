@@ -217,7 +217,7 @@ def test_a_model_that_cannot_be_loaded_is_unavailable(tmp_path: Path) -> None:
         HHEM(tmp_path / "nowhere", local_only=True).load()
     assert (raised.value.reason, raised.value.retryable) == ("unavailable", False)
     classifier(tmp_path / "unclear", {0: "good", 1: "bad"})
-    with pytest.raises(JudgeError, match=r"which output means consistent.*0 'good', 1 'bad'"):
+    with pytest.raises(JudgeError, match=r"which output means consistent; pass label=.*0 'good', 1 'bad'"):
         HHEM(tmp_path / "unclear").judge(CALL)
 
 

@@ -202,7 +202,7 @@ def test_a_long_prompt_is_bounded_and_said(caplog: pytest.LogCaptureFixture) -> 
     assert shown is not None
     assert [text for _, text in shown] == [str(number) for number in range(901, 1_001)]
     assert call.turns is None
-    assert [record for record in caplog.records if "more messages than" in record.getMessage()]
+    assert [record for record in caplog.records if "recorded only its last messages" in record.getMessage()]
 
 
 def test_messages_that_change_afterwards_are_recorded_as_they_were() -> None:

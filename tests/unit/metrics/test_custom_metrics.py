@@ -169,7 +169,7 @@ async def _asynchronous(call: RagCall) -> float:
         (
             {},
             lambda call, judgement: 1.0,
-            r"takes a judgement but needs nothing; write for instance needs=\('claims',\)",
+            r"takes a judgement, but needs= is empty; name the labels that it reads, for instance needs=\('claims',\)",
         ),
         ({}, lambda: 1.0, r"takes a call, or a call and a judgement, got a function \(\)"),
         ({"name": "my metric"}, lambda call: 1.0, "a metric's name must be letters, .* got 'my metric'"),

@@ -425,7 +425,7 @@ def test_components_that_may_be_missing() -> None:
     assert result.value == pytest.approx((0.4 * 0.0 + 0.3 * 1.0) / 0.7)
     with pytest.raises(SettingsError, match="must not name 'faithfulness'"):
         combined_quality("minimum", name="mine", optional=["faithfulness"])
-    with pytest.raises(SettingsError, match="optional names umbrela; components: context_relevance"):
+    with pytest.raises(SettingsError, match="optional= has the unknown components umbrela; known: context_relevance"):
         combined_quality("minimum", name="mine", optional=["umbrela"])
     assert outcome(lenient, replace(CALL, contexts=None), judgement) == "not_applicable/missing_component"
 

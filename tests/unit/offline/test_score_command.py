@@ -512,7 +512,7 @@ def test_metric_without_scores_is_out_of_bounds(capsys: pytest.CaptureFixture[st
     [
         (["--fail-over", "faithfulness=0.8"], "write --fail-under faithfulness=0.8"),
         (["--fail-under", "hallucination=0.05"], "write --fail-over hallucination=0.05"),
-        (["--fail-under", "answer_relevancy=0.8"], "computed are faithfulness"),
+        (["--fail-under", "answer_relevancy=0.8"], "name one of faithfulness"),
     ],
 )
 def test_senseless_bound_is_refused(bound: list[str], advice: str, capsys: pytest.CaptureFixture[str]) -> None:
