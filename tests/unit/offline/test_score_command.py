@@ -587,4 +587,4 @@ def test_report_on_a_wrong_file_is_refused(capsys: pytest.CaptureFixture[str]) -
     assert score() == OK
     Path("calls.jsonl").write_text("")
     assert main(["report", "scores.jsonl", "--calls", "calls.jsonl"]) == USAGE
-    assert "has no call on line 1" in capsys.readouterr().err
+    assert "has a score for line 1, but calls.jsonl has no call there" in capsys.readouterr().err
