@@ -1,1 +1,1 @@
-"""The report on a local history: estimates over time, what changed, and the worst answers."""
+"""Reports on a local history of scored calls: metric estimates over time, what changed, and the worst answers."""

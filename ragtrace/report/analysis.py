@@ -1,4 +1,4 @@
-"""Analysis of a history: builds a report in one pass over its columns, and reads the texts of the worst answers."""
+"""Builds a report from a local history: reads the scores of all calls, and the texts of the worst answers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def build_report(
     worst: int = 10,
     made_at: float | None = None,
 ) -> Report:
-    """Read the history at *path* and return the report on *period*.
+    """Read the local history at *path* and return the report on the calls made in *period*.
 
     Args:
         path: file of the history.
@@ -159,7 +159,7 @@ def _metric_report(
 
 
 def _rank(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
-    """Return the key that sorts estimated metrics first, then headline metrics, then the latest evaluator."""
+    """Return the sort key of a report's metrics: those with an estimate first, then the most important ones."""
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
     latest = int(np.flatnonzero(series.eligible).max(initial=-1))
     nothing = not (item.judged or item.unscored)
@@ -167,7 +167,10 @@ def _rank(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
 
 
 def _timeline(columns: Columns, series: ScoreSeries, period: Period, oldest: float | None) -> tuple[TimelinePoint, ...]:
-    """Return the estimates over time, from the oldest call of the history on if the period begins before it."""
+    """Return a metric's estimates over time, one for each part of the period.
+
+    If the period begins before the oldest call of the history, the first part begins at that call.
+    """
     start = period.start if oldest is None else max(period.start, min(oldest, period.end - 1.0))
     judged = series.judged(np.where((columns.at >= start) & (columns.at < period.end), 0, -1), 1)[0]
     parts = divide(Period(start, period.end), min(MOST_POINTS, max(_FEWEST_POINTS, judged // _JUDGED_PER_POINT)))
@@ -179,7 +182,7 @@ def _timeline(columns: Columns, series: ScoreSeries, period: Period, oldest: flo
 
 
 def _unscored_counts(columns: Columns, rows: Sequence[tuple[int, str, int]]) -> UnscoredCounts:
-    """Return the number of unscored calls by metric and evaluator, then by reason, the most frequent reason first."""
+    """Count the calls without a score by metric and evaluator, and then by the reason why there is no score."""
     found: UnscoredCounts = {}
     for number, reason, count in sorted(rows, key=lambda row: -row[2]):
         series = columns.series[number]
@@ -189,7 +192,7 @@ def _unscored_counts(columns: Columns, rows: Sequence[tuple[int, str, int]]) -> 
 
 
 def _never_scored(columns: Columns, unscored: UnscoredCounts, measured: Sequence[MetricReport]) -> list[MetricReport]:
-    """Return the metrics of which every call in the period is unscored."""
+    """Return a report entry for each metric that has no score on any call of the period."""
     known = {(item.metric, item.evaluator) for item in measured}
     better = {series.metric: series.higher_is_better for series in columns.series.values()}
     return [
@@ -206,7 +209,7 @@ def _decisions(columns: Columns, chosen: Mask) -> dict[str, int]:
 
 
 def _costs(columns: Columns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
-    """Return the cost of each evaluator, the most expensive first."""
+    """Return the requests, tokens, dollars and time that each evaluator took, the most expensive one first."""
     costs: list[EvaluatorCost] = []
     for number, name in columns.evaluators.items():
         rows = chosen[columns.evaluation_call] & (columns.evaluator == number)
@@ -232,7 +235,7 @@ def _costs(columns: Columns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
 
 
 def _rollouts(columns: Columns, chosen: Mask) -> tuple[Rollout, ...]:
-    """Return the releases that came into use among the *chosen* calls, after another release."""
+    """Return the application releases that came into use during the period, with the time of their first call."""
     began: dict[str, float] = {}
     for number, source in columns.sources.items():
         times = columns.at[columns.source == number]
@@ -251,7 +254,7 @@ def _notes(
     period: Period,
     oldest: float | None,
 ) -> Iterator[str]:
-    """Yield notes on the figures: evaluators that changed, a history that is too short, too many workflows."""
+    """Yield the report's notes for its reader: a change of evaluator, a short history, too many workflows."""
     by_metric: dict[str, list[str]] = {}
     for item in measured:
         if item.overall is not None:
@@ -277,7 +280,7 @@ def _notes(
 
 
 def _baseline_notes(path: str, workflow: str | None, now: float) -> list[str]:
-    """Return a note on the age and release of the baseline that the metric `suspicious` compares with."""
+    """Return the report's note on the stored baseline of `consistency` scores: its age and its release."""
     path = os.environ.get("RAGTRACE_BASELINE") or f"{path}.baseline.json"
     if not os.path.exists(path):
         return []
@@ -307,7 +310,9 @@ def _worst_answers(
     *,
     labelling: Collection[str],
 ) -> tuple[WorstAnswer, ...]:
-    """Return the *count* calls with the worst scores, the latest first among equals; perfect ones are left out.
+    """Return the *count* answers with the worst scores, the latest first among equals.
+
+    Answers with a perfect score are left out.
 
     Args:
         found: series of one metric by different evaluators, each of other calls.
@@ -377,7 +382,10 @@ def _worst_answer(
 
 
 def _unsupported_ranges(claims: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Return the character ranges of each claim's unsupported words, or of the whole claim if these are unknown."""
+    """Return the character ranges of an answer's words that no retrieved chunk supports.
+
+    Where the words of a statement are unknown, the range is that of the whole statement.
+    """
     return [
         (int(start), int(end))
         for claim in claims

@@ -1,4 +1,4 @@
-"""Geometry of the charts of the HTML report: positions in per cent, and paths of the SVG of the timeline."""
+"""Geometry of the HTML report's charts: positions in per cent, and the SVG paths of the timeline chart."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _SHOWN_IN_FULL: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Linear scale from values to positions in per cent, with the round values to label."""
+    """Axis of a chart: maps values linearly to positions in per cent, and holds the round values to label."""
 
     low: float
     high: float
     lines: tuple[float, ...] = ()
 
     def at(self, value: float) -> float:
-        """Return the position of *value* on the scale: 0 to 100."""
+        """Return the position of *value* on the axis in per cent: 0 at the low end, 100 at the high end."""
         return round(100 * min(1.0, max(0.0, (value - self.low) / (self.high - self.low))), 3)
 
     def y(self, value: float) -> float:
-        """Return the vertical position of *value* in an SVG of `HEIGHT`."""
+        """Return the vertical position of *value* in the SVG of a timeline chart, which is `HEIGHT` units high."""
         return round(HEIGHT * (1 - self.at(value) / 100), 2)
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineChart:
-    """Chart of an estimate over time: its interval as a band, the earlier level, and the rollouts."""
+    """SVG chart of a metric's estimate over time, with its 95 % interval, the earlier estimate and new releases."""
 
     values: Scale
     times: Scale
@@ -59,7 +59,7 @@ class TimelineChart:
 
 
 def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequence[Rollout]) -> TimelineChart | None:
-    """Return the chart of *item* over time; None if fewer than two points have an estimate.
+    """Return the chart of a metric's estimate over time; None if fewer than two points have an estimate.
 
     Args:
         before: the level that the estimate is compared with.
@@ -83,13 +83,13 @@ def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequen
 
 
 def common_scale(estimates: Iterable[Estimate]) -> Scale:
-    """Return a scale with round ends that holds the intervals of all *estimates*."""
+    """Return one chart axis with round ends that holds the 95 % intervals of all *estimates*."""
     levels = [end for estimate in estimates for end in _ends(estimate)]
     return _round_scale(levels) if levels else Scale(0.0, 1.0, (0.0, 0.5, 1.0))
 
 
 def spread_scale(spread: ScoreSpread) -> Scale:
-    """Return the scale of a box plot: [0, 1], or the range of the scores if they are not in it."""
+    """Return the axis for a box plot of scores: from 0 to 1, or over the scores' range if they exceed that."""
     if spread.shares:
         return Scale(0.0, 1.0)
     low = min(0.0, spread.low)
@@ -101,7 +101,9 @@ def _ends(estimate: Estimate | None) -> tuple[float, ...]:
 
 
 def _levels(known: Sequence[TimelinePoint]) -> list[float]:
-    """Return the values that the chart must show: all estimates, and all intervals but the widest quarter.
+    """Return the values that the vertical axis must include: all estimates, and the ends of most intervals.
+
+    The widest quarter of the intervals is left out.
 
     One point with two judged calls has an interval from 0 to 90 %, which would flatten all others.
     """
@@ -112,7 +114,10 @@ def _levels(known: Sequence[TimelinePoint]) -> list[float]:
 
 
 def _round_scale(levels: Sequence[float]) -> Scale:
-    """Return a scale with round ends that holds all *levels*, from 0 if they are nearer to 0 than to each other."""
+    """Return a chart axis with round ends that includes all *levels*.
+
+    The axis begins at 0 if the levels are nearer to 0 than to each other.
+    """
     low, high = min(levels), max(levels)
     low = 0.0 if low < (high - low) else low
     step = next((step for step in _STEPS if (high - low) / step <= _MOST_LINES - 1), _STEPS[-1])
@@ -122,7 +127,7 @@ def _round_scale(levels: Sequence[float]) -> Scale:
 
 
 def _before_paths(before: Estimate | None, values: Scale) -> list[tuple[str, str]]:
-    """Return the SVG paths of the earlier estimate: a broken line, and a band for its interval."""
+    """Return the SVG paths that draw the earlier estimate: a broken line, and a band for its 95 % interval."""
     if before is None or before.value is None:
         return []
     line = ("before", f"M0 {values.y(before.value)}H{WIDTH}")
@@ -132,7 +137,10 @@ def _before_paths(before: Estimate | None, values: Scale) -> list[tuple[str, str
 
 
 def _estimate_paths(timeline: Sequence[TimelinePoint], times: Scale, values: Scale) -> list[tuple[str, str]]:
-    """Return the SVG paths of the estimate: band, line and points, with gaps where nothing was judged."""
+    """Return the SVG paths that draw a metric's estimates over time: interval band, line and points.
+
+    The line has gaps where no call was judged.
+    """
     runs: list[list[TimelinePoint]] = [[]]
     for point in timeline:
         if point.estimate.value is None:

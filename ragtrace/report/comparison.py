@@ -1,4 +1,4 @@
-"""Comparison of two groups of calls (periods, releases or models), in all and by workflow and model."""
+"""Comparison of metrics between two groups of calls: two periods, two releases or two models."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LEAST_AGREEMENT: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ComparedGroups:
-    """The two groups of calls that a report compares, as masks over the calls of the history."""
+    """The two groups of calls that a report compares, as boolean arrays with one element per call."""
 
     kind: ComparisonKind
     before: str
@@ -54,7 +54,9 @@ class ComparedGroups:
 
 
 def compared_groups(columns: Columns, compare: str, period: Period) -> ComparedGroups | None:
-    """Return the two groups that *compare* names: `previous`, or `A:B`; None for `none`.
+    """Return the two groups of calls that the value of `--compare` selects; None if the value is `none`.
+
+    `previous` selects the period and the one before it, `A:B` two releases or two models.
 
     Raises:
         SettingsError: there are no calls of that name.
@@ -89,7 +91,7 @@ def compared_groups(columns: Columns, compare: str, period: Period) -> ComparedG
 
 
 def compare_metrics(columns: Columns, found: Sequence[ScoreSeries], groups: ComparedGroups) -> Comparison:
-    """Return every estimated metric in both groups of calls."""
+    """Compare the estimate of every metric between the two groups of calls."""
     return Comparison(
         groups.kind,
         groups.before,
@@ -111,7 +113,7 @@ def _compare(series: ScoreSeries, groups: ComparedGroups) -> MetricComparison:
 
 
 def releases_of(columns: Columns, chosen: Mask) -> tuple[str, ...]:
-    """Return the sorted releases of the *chosen* calls."""
+    """Return the sorted names of the application releases that the *chosen* calls were made with."""
     found = {columns.sources[number].release for number in np.unique(columns.source[chosen]).tolist()}
     return tuple(sorted(found - {""}))
 
@@ -119,7 +121,7 @@ def releases_of(columns: Columns, chosen: Mask) -> tuple[str, ...]:
 def change_between(
     before: Estimate, after: Estimate, *, higher_is_better: bool, widening: float = 1.0
 ) -> Change | None:
-    """Return after - before with its 95 % interval; None if one of the estimates is unknown.
+    """Return the difference of two estimates (after - before) with its 95 % interval; None if one is unknown.
 
     Args:
         widening: factor by which the interval is widened before it decides on the direction.
@@ -135,7 +137,10 @@ def change_between(
 
 
 def recent_change(columns: Columns, series: ScoreSeries, period: Period) -> RecentChange | None:
-    """Compare the newest quarter of *period* with the rest of it; None if nothing was judged in one of them."""
+    """Compare a metric's estimate in the newest quarter of *period* with that in the rest of the period.
+
+    Returns None if no call was judged in one of these parts.
+    """
     since = period.end - _RECENT_SHARE * (period.end - period.start)
     within, newest = (columns.at >= period.start) & (columns.at < period.end), columns.at >= since
     before, after = series.split(within & ~newest, within & newest)
@@ -144,7 +149,10 @@ def recent_change(columns: Columns, series: ScoreSeries, period: Period) -> Rece
 
 
 def latest_estimate(columns: Columns, series: ScoreSeries, period: Period) -> TimelinePoint | None:
-    """Return the estimate of the last hour of *period*, or of its last sixth if that is shorter; None without calls."""
+    """Return a metric's estimate over the last hour of *period*; None if no call was judged in it.
+
+    Of a period shorter than six hours, it is the last sixth.
+    """
     newest = Period(period.end - min(_LATEST_S, _LATEST_SHARE * (period.end - period.start)), period.end)
     group = np.where((columns.at >= newest.start) & (columns.at < newest.end), 0, -1)
     estimate = series.estimates(group, 1)[0]
@@ -154,7 +162,7 @@ def latest_estimate(columns: Columns, series: ScoreSeries, period: Period) -> Ti
 def break_down(
     series: ScoreSeries, codes: Ints, names: Sequence[str], chosen: Mask, groups: ComparedGroups | None
 ) -> tuple[BreakdownRow, ...]:
-    """Return the estimate of each workflow or model, those that contribute most to the change first.
+    """Estimate a metric for each workflow or model, the largest contributors to the overall change first.
 
     Args:
         codes: workflow or model of each call, as a position in *names*.
@@ -184,7 +192,7 @@ def break_down(
 
 
 def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups) -> list[BreakdownChange]:
-    """Return the estimates of each workflow or model in both groups of calls, and their change."""
+    """Estimate a metric for each workflow or model in both groups of calls, and the difference."""
     calls, judged = list[list[int]](), list[list[int]]()
     estimates, overall = list[list[Estimate]](), list[float | None]()
     for side in (groups.calls_before, groups.calls_after):
@@ -212,7 +220,9 @@ def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups
 def _shares(
     estimates: Sequence[Sequence[Estimate]], calls: Sequence[Sequence[int]], before: float, after: float
 ) -> list[float | None]:
-    """Return each row's share of the overall change; all None where the rows do not add up to it.
+    """Return the share of a metric's overall change that comes from each row (workflow or model).
+
+    All shares are None if the rows do not add up to the overall change.
 
     On either side, a row adds (its calls / all calls) * (its mean - the overall mean before) to the overall mean. The
     sum of these is the overall change, except that each estimate is corrected by the screen on its own.

@@ -68,7 +68,7 @@ def _without_control_characters(value: object) -> object:
 
 
 def _figures(report: Report) -> list[tuple[str, str, str]]:
-    """Return name, value and interval of each key figure: both sides of the comparison, recent and latest estimate."""
+    """Return the key figures at the top of the report's page, each with label, value and 95 % interval."""
     item, row, groups = report.headline, report.compared(report.headline), report.comparison
     if item is None or item.overall is None:
         return []
@@ -93,7 +93,7 @@ def _figures(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _legend(report: Report) -> str:
-    """Return the sentences that explain the chart of the headline metric."""
+    """Return the sentences under the timeline chart of the report's main metric that explain the chart."""
     item, row = report.headline, report.compared(report.headline)
     if item is None:
         return ""
@@ -111,14 +111,17 @@ def _legend(report: Report) -> str:
 
 
 def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
-    """Return the headline metric by workflow and by model, unless there is only one without a name."""
+    """Return the estimates of the report's main metric by workflow and by model, with the title of each section.
+
+    A section with a single row that has no name is left out.
+    """
     item = report.headline
     kinds = () if item is None else (("By workflow", item.by_workflow), ("By model", item.by_model))
     return [(name, rows) for name, rows in kinds if len(rows) > 1 or (rows and rows[0].name)]
 
 
 def _overall_now(report: Report) -> float | None:
-    """Return the headline metric's mean over all calls, the level that each workflow and model is drawn against."""
+    """Return the main metric's mean over all calls, which the page marks beside each workflow and model."""
     item, row = report.headline, report.compared(report.headline)
     if row is not None and row.change is not None:
         return row.after.value
@@ -126,7 +129,7 @@ def _overall_now(report: Report) -> float | None:
 
 
 def _first_chunks(answer: WorstAnswer) -> tuple[list[tuple[int, RetrievedChunk]], list[tuple[int, RetrievedChunk]]]:
-    """Split the numbered chunks into those to show at once and the others.
+    """Split an answer's numbered chunks into those that the page shows at once and those that it folds away.
 
     Shown are the chunks that unsupported statements were compared with; without such chunks, the first two.
     """

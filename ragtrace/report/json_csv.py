@@ -1,4 +1,4 @@
-"""The report for machines: JSON with everything in it, CSV with every estimate as a row."""
+"""Renders a report for programs: as JSON with its whole content, or as CSV with one row for each estimate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def to_json(report: Report) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """Return every estimate as a row: of all calls, over time, by workflow and model, with their changes.
+    """Return the report's estimates as CSV, one row each: over all calls, over time, by workflow and by model.
 
     A text that a spreadsheet would run as a formula has a ' before it.
     """

@@ -1,4 +1,4 @@
-"""The report in Markdown, for an issue or a chat."""
+"""Renders a report as Markdown, for an issue or a chat message."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _CHUNK_CHARS: Final = 400
 
 
 def render_markdown(report: Report) -> str:
-    """Return the report as GitHub-flavoured Markdown; texts of calls cannot become links, images, mentions or HTML."""
+    """Return the report as GitHub-flavoured Markdown, with texts of calls escaped so that they cannot act as markup."""
     return "\n".join(_lines(report)) + "\n"
 
 
 def escaped(text: str) -> str:
-    """Return *text* as one line of Markdown that shows it and does nothing else."""
+    """Return *text* on one line and escaped for Markdown, so that none of its characters acts as markup."""
     line = " ".join(wording.replace_control_characters(text).split())
     line = "".join(_ENTITIES.get(char, char) for char in _FIGURE.sub("", _SPECIAL.sub(r"\\\1", line)))
     # Bare addresses become links in many dialects even where their colon is escaped.
@@ -87,5 +87,5 @@ def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[str]:
 
 
 def _escaped_with_ends(piece: str) -> str:
-    """Escape *piece* and keep the blanks that separate it from its neighbours."""
+    """Escape a piece of text for Markdown, and keep the blanks at its start and its end."""
     return f"{' ' * piece[:1].isspace()}{escaped(piece)}{' ' * (piece[-1:].isspace() and len(piece) > 1)}"

@@ -1,4 +1,7 @@
-"""Content of a report, independent of its form; its field names are the keys of the report's JSON."""
+"""Data classes for the content of a report, which every output form (HTML, Markdown, JSON) is rendered from.
+
+Their field names are the keys of the report's JSON.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ class TimelinePoint:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Difference of two estimates (after - before) with its 95 % interval."""
+    """Difference between a metric's estimates in two groups of calls (after - before), with its 95 % interval."""
 
     value: float
     low: float
@@ -49,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class BreakdownChange:
-    """Estimates of one workflow or model in both groups of calls that are compared."""
+    """Estimates of one workflow or model in the two compared groups of calls, with their difference."""
 
     before: Estimate
     after: Estimate
@@ -63,7 +66,7 @@ class BreakdownChange:
 
 @dataclass(frozen=True, slots=True)
 class BreakdownRow:
-    """Estimate of one metric for the calls of one workflow or one model."""
+    """Estimate of one metric over the calls of one workflow or one model."""
 
     name: str
     calls: int
@@ -74,7 +77,10 @@ class BreakdownRow:
 
 @dataclass(frozen=True, slots=True)
 class ScoreSpread:
-    """Quantiles, mean and histogram of the scores of one metric, each score weighted by the calls it stands for."""
+    """Distribution of one metric's scores: quantiles, mean and histogram.
+
+    Each score is weighted by the number of calls that it stands for.
+    """
 
     n: int
     low: float
@@ -93,7 +99,7 @@ class ScoreSpread:
 
 @dataclass(frozen=True, slots=True)
 class MetricReport:
-    """Everything the report says about one metric as scored by one evaluator."""
+    """Everything that a report says about one metric as scored by one evaluator."""
 
     metric: str
     evaluator: str
@@ -127,7 +133,7 @@ class MetricComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two periods, releases or models side by side."""
+    """Comparison of every metric between two periods, two releases or two models."""
 
     kind: ComparisonKind
     before: str
@@ -141,7 +147,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class RecentChange:
-    """The newest quarter of the period against the rest of it, which a mean over the whole period would hide."""
+    """Change of a metric in the newest quarter of the period, compared with the rest of the period."""
 
     since: float
     before: Estimate
@@ -162,7 +168,7 @@ class RetrievedChunk:
 
 @dataclass(frozen=True, slots=True)
 class WorstAnswer:
-    """One of the answers with the worst scores, with its question, its chunks and its unsupported words."""
+    """Answer with one of the worst scores, with its question, retrieved chunks and unsupported words."""
 
     at: float
     metric: str
@@ -190,7 +196,7 @@ class WorstAnswer:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorCost:
-    """Requests, tokens, money and time that one evaluator took."""
+    """Cost of one evaluator: its requests, tokens, dollars and time."""
 
     evaluator: str
     looked_at: int
@@ -207,7 +213,7 @@ class EvaluatorCost:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """First call of a release that was not in use when the period began."""
+    """Application release that came into use during the reported period, with the time of its first call."""
 
     at: float
     release: str
@@ -215,7 +221,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The whole report on a history."""
+    """Whole content of a report on a local history of scored calls."""
 
     path: str
     made_at: float
@@ -243,11 +249,11 @@ class Report:
 
     @property
     def changes(self) -> bool:
-        """Whether at least one metric could be compared."""
+        """Whether the compared groups of calls have a known difference in at least one metric."""
         return self.comparison is not None and any(row.change for row in self.comparison.rows)
 
     def compared(self, item: MetricReport | None) -> MetricComparison | None:
-        """Return the comparison of *item*'s metric and evaluator; None if there is none."""
+        """Return the before-and-after comparison for the metric and evaluator of *item*; None if there is none."""
         if self.comparison is None or item is None:
             return None
         key = item.metric, item.evaluator
@@ -255,7 +261,9 @@ class Report:
 
 
 def parse_time(text: str, now: float, name: str) -> float:
-    """Return seconds since the epoch for `24h` (ago), `now`, or a date with or without time (UTC by default).
+    """Parse a time given on the command line (`24h` ago, `now`, a date) into seconds since the epoch.
+
+    A date without a time zone is in UTC.
 
     Raises:
         SettingsError: *text* is neither; *name* is the option that the message names.
@@ -275,7 +283,7 @@ def parse_time(text: str, now: float, name: str) -> float:
 
 
 def parse_period(since: str, until: str, now: float) -> Period:
-    """Return the period from *since* until *until*.
+    """Parse the values of the options `--since` and `--until` into a period.
 
     Raises:
         SettingsError: one of them is not a time, or the end is not after the start.
@@ -294,7 +302,10 @@ def previous_period(period: Period) -> Period:
 
 
 def divide(period: Period, most: int = MOST_POINTS) -> list[Period]:
-    """Divide *period* at round times into at most *most* parts of equal width, except for the first and the last."""
+    """Divide *period* into at most *most* parts that begin and end at round times.
+
+    All parts but the first and the last have the same width.
+    """
     length = period.end - period.start
     width = next((width for width in _WIDTHS if length / width <= most - 1), _WIDTHS[-1])
     first, last = int(period.start // width), int(-(-period.end // width))

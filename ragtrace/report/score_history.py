@@ -1,4 +1,4 @@
-"""Conversion of the output of `ragtrace score` into a history, so that it can be reported on like one."""
+"""Converts the output file of `ragtrace score` into a local history, so that a report can be made from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 1 << 40
 
 
 def write_history(scores: Path, calls: Path | None, path: str, at: float) -> None:
-    """Write the rows of a score file into a new history at *path*.
+    """Write the scores in an output file of `ragtrace score` into a new local history at *path*.
 
     Args:
         scores: the `.jsonl` output of `ragtrace score`.
@@ -44,7 +44,7 @@ def write_history(scores: Path, calls: Path | None, path: str, at: float) -> Non
 
 
 def _source(scores: Path) -> Source:
-    """Return the judge of the score file, and its metrics whose range is [0, 1]."""
+    """Return the judge named in the score file, and the file's metrics whose range is [0, 1]."""
     judge, in_unit_range = "", dict[str, bool]()
     for row in _rows(scores):
         judge = judge or str(row["judge"])
@@ -75,7 +75,10 @@ def _rows(scores: Path) -> Iterator[ScoreRow]:
 
 
 def _rows_with_calls(scores: Path, calls: Path | None) -> Iterator[tuple[ScoreRow, RagCall]]:
-    """Yield each row of *scores* with its call from *calls*; in both files the line numbers increase."""
+    """Yield each row of the score file *scores* with the call on the same line number of the file *calls*.
+
+    The line numbers increase in both files.
+    """
     if calls is None:
         yield from ((row, RagCall(query=None, contexts=None, answer=None)) for row in _rows(scores))
         return

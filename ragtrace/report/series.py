@@ -1,4 +1,4 @@
-"""Score series: the columns of a history as the estimators need them, one series per metric and evaluator."""
+"""Arrays of scores and sampling weights from a history, as the estimators need them, by metric and evaluator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BINS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class ScoreSeries:
-    """Scores of one metric by one evaluator with their sampling weights; every array has one element per call."""
+    """Arrays of one metric's scores by one evaluator, with their sampling weights; one element per call."""
 
     metric: str
     evaluator: str
@@ -52,12 +52,20 @@ class ScoreSeries:
         return self.metric, self.evaluator
 
     def judged(self, group: Ints, count: int) -> list[int]:
-        """Return the number of scored calls in each of *count* groups; *group*: index of each call's group, or -1."""
+        """Return the number of calls with a score in each of *count* groups.
+
+        Args:
+            group: index of each call's group; -1: the call is in none.
+        """
         scored: list[int] = np.bincount(group[(group >= 0) & (self.weight > 0)], minlength=count).tolist()
         return scored
 
     def estimates(self, group: Ints, count: int) -> list[Estimate]:
-        """Return the mean score of each of *count* groups; *group*: index of each call's group, or -1."""
+        """Return the estimated mean score of the calls in each of *count* groups.
+
+        Args:
+            group: index of each call's group; -1: the call is in none.
+        """
         chosen = group >= 0
         group = group[chosen]
         w, n, f = self.weight[chosen], self.eligible[chosen], self.screen_score[chosen]
@@ -79,12 +87,15 @@ class ScoreSeries:
         return self.estimates(np.where(chosen, 0, -1), 1)[0]
 
     def split(self, before: Mask, after: Mask) -> tuple[Estimate, Estimate]:
-        """Return the estimates over two groups of calls; a call in both counts as *after*."""
+        """Return the estimated mean scores of two groups of calls: of *before* and of *after*.
+
+        A call that is in both groups counts as *after*.
+        """
         first, second = self.estimates(np.where(after, 1, np.where(before, 0, -1)), 2)
         return first, second
 
     def spread(self, chosen: Mask) -> ScoreSpread | None:
-        """Return quantiles, mean and histogram of the scores of the *chosen* calls; None if there is no score."""
+        """Return the distribution of the *chosen* calls' scores: quantiles, mean, histogram; None without scores."""
         picked = chosen & (self.weight > 0)
         y, w = self.score[picked], self.weight[picked]
         if not len(y):
@@ -102,7 +113,7 @@ class ScoreSeries:
 
 
 def score_series(columns: Columns) -> list[ScoreSeries]:
-    """Return one series for every metric and evaluator that has a score in *columns*."""
+    """Return the score arrays of every metric and evaluator that has a score in the history."""
     found: dict[tuple[str, str], bool] = {}
     for number in dict.fromkeys(columns.scored_series.tolist()):
         series = columns.series[number]
@@ -156,7 +167,7 @@ def _scores(columns: Columns, metric: str, evaluator: str) -> Floats:
 
 
 def _probabilities(columns: Columns, evaluator: str) -> Floats:
-    """Return the probability with which *evaluator* saw each call; 0 for calls that it did not see."""
+    """Return the probability with which each call was sampled for *evaluator*; 0 if it did not get the call."""
     numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
     rows = np.isin(columns.evaluator, numbers)
     probabilities = np.zeros(len(columns))
@@ -165,5 +176,5 @@ def _probabilities(columns: Columns, evaluator: str) -> Floats:
 
 
 def _decided(columns: Columns, *reasons: str) -> Mask:
-    """Return the calls whose sampling decision is one of *reasons*."""
+    """Return a mask of the calls that were sampled, or not sampled, for one of *reasons*."""
     return np.isin(columns.why, [code for code, reason in enumerate(columns.decisions) if reason in reasons])

@@ -1,4 +1,4 @@
-"""The tables of a report as rows of text, for the forms that consist of text: terminal and Markdown."""
+"""Tables of a report as rows of text, for the output forms terminal and Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ragtrace.report.model import MetricReport, Report
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under a title; every column but the first holds figures."""
+    """Table of a report: rows of text under a title, with names in the first column and figures in the others."""
 
     title: str
     head: Sequence[str]
@@ -21,7 +21,7 @@ class Table:
 
 
 def metrics_table(report: Report) -> Table:
-    """Return every metric in both groups of calls, or its estimate if nothing could be compared."""
+    """Return the table of all metrics: estimates before and after, or one estimate if nothing was compared."""
     groups = report.comparison
     if groups is None or not report.changes:
         rows = [
@@ -43,7 +43,7 @@ def metrics_table(report: Report) -> Table:
 
 
 def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
-    """Return the estimates of *item* by workflow and by model, with their changes if there are any."""
+    """Return the tables of a metric's estimates by workflow and by model, with their changes if there are any."""
     tables: list[Table] = []
     for kind, breakdown in (("workflow", item.by_workflow), ("model", item.by_model)):
         shown, overall = breakdown[: wording.MOST_SHOWN_ROWS], report.compared(item)
@@ -76,7 +76,7 @@ def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
 
 
 def closing_tables(report: Report) -> list[Table]:
-    """Return how the scores are spread, what is unscored and why, and what judging cost."""
+    """Return the tables at the end of a report: distribution of scores, calls without score, cost of judging."""
     spread = [
         (
             wording.metric_by_evaluator(item),

@@ -1,4 +1,4 @@
-"""The report for a terminal, drawn with rich."""
+"""Renders a report as text for a terminal, with the library rich."""
 
 from __future__ import annotations
 

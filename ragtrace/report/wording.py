@@ -73,7 +73,7 @@ _CONTROL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Headline of a report with its details and its tone."""
+    """Summary sentence at the top of a report, with details and a tone: good, bad or neutral news."""
 
     title: str
     detail: str
@@ -81,7 +81,7 @@ class Verdict:
 
 
 def verdict(report: Report) -> Verdict:
-    """Return in words whether the headline metric went up or down, by how much, and how sure that is."""
+    """Return the report's summary: whether its main metric went up or down, by how much, and how certain that is."""
     item = report.headline
     if item is None or item.overall is None or item.overall.value is None:
         detail = "no call was judged in this time" if report.calls else "no calls were kept in this time"
@@ -150,7 +150,7 @@ def metric_title(metric: str) -> str:
 
 
 def metric_by_evaluator(item: MetricReport | MetricComparison) -> str:
-    """Return the title of a metric with its evaluator."""
+    """Return the title of a metric with the name of the evaluator that scored it."""
     return f"{metric_title(item.metric)} by {item.evaluator}"
 
 
@@ -160,21 +160,21 @@ def metric_meaning(metric: str) -> str:
 
 
 def format_share(value: float | None) -> str:
-    """Format a share; with two decimals where one would round it to almost nothing."""
+    """Format a share from 0 to 1 as a percentage with one decimal, or with two if it is very small."""
     if value is None:
         return "-"
     return f"{100 * value:.2f}%" if 0 < value < _TWO_DECIMALS_BELOW else f"{100 * value:.1f}%"
 
 
 def format_interval(estimate: Estimate | None) -> str:
-    """Format the 95 % interval of an estimate."""
+    """Format the 95 % interval of an estimated share."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
     return f"{format_share(estimate.low)} to {format_share(estimate.high)}"
 
 
 def format_estimate(estimate: Estimate | None) -> str:
-    """Format an estimate with its 95 % interval."""
+    """Format an estimated share with its 95 % interval."""
     if estimate is None or estimate.value is None:
         return "-" if estimate is None else f"unknown ({reason_in_words(estimate.reason or '')})"
     return f"{format_share(estimate.value)} ({format_interval(estimate)})"
@@ -196,19 +196,19 @@ def format_change_interval(change: Change) -> str:
 
 
 def format_change(change: Change | None, missing: str = "not known") -> str:
-    """Format a change with its 95 % interval; *missing* if there is none."""
+    """Format a metric's change with its 95 % interval; return *missing* if the change is not known."""
     return missing if change is None else f"{format_points(change.value)} ({format_change_interval(change)})"
 
 
 def format_contribution(row: BreakdownRow, overall: MetricComparison | None) -> str:
-    """Return in words how many points of the overall change come from *row*; empty if that is not known."""
+    """Format how many points of a metric's overall change come from one workflow or model; empty if unknown."""
     if row.moved is None or row.moved.share is None or overall is None or overall.change is None:
         return ""
     return f"{_signed(row.moved.share * overall.change.value)} of {format_points(overall.change.value)}"
 
 
 def latest_label(report: Report) -> str:
-    """Return the label of the newest part of the period; empty if nothing was judged in it."""
+    """Return the label of the report's latest estimate, such as `Now: the last hour`; empty if there is none."""
     if report.latest is None:
         return ""
     length = format_length(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
@@ -216,14 +216,14 @@ def latest_label(report: Report) -> str:
 
 
 def latest_sentence(report: Report) -> str:
-    """Return a sentence on the newest part of the period; empty if nothing was judged in it."""
+    """Return a sentence with the report's latest estimate of its main metric; empty if there is none."""
     if report.latest is None:
         return ""
     return f"{latest_label(report)} {format_estimate(report.latest.estimate)}, {report.latest.judged:,} calls scored"
 
 
 def without_context_sentence(report: Report) -> str:
-    """Return the share of answers given although retrieval returned nothing; empty if it is not known.
+    """Return a sentence on the share of answers given although retrieval returned nothing; empty if unknown.
 
     The report has a line of its own for it, because it is the plainest sign of a broken retriever.
     """
@@ -234,7 +234,7 @@ def without_context_sentence(report: Report) -> str:
 
 
 def comparison_basis(report: Report, item: MetricReport) -> str:
-    """Return the releases and the evaluator that the figures before and after rest on."""
+    """Return in words which releases and which evaluator the compared figures come from."""
     groups = report.comparison
     judge = f"both scored by {replace_control_characters(item.evaluator)}"
     if groups is None or groups.kind == "releases" or not groups.releases_before or not groups.releases_after:
@@ -246,13 +246,13 @@ def comparison_basis(report: Report, item: MetricReport) -> str:
 
 
 def judged_calls(item: MetricReport) -> str:
-    """Return how many calls a metric was scored on, and by which evaluator."""
+    """Return in words how many calls a metric was scored on, and by which evaluator."""
     of = "" if item.overall is None else f" of {item.overall.n:,}"
     return f"{item.judged:,}{of} calls scored by {replace_control_characters(item.evaluator)}"
 
 
 def hidden_rows(rows: Sequence[BreakdownRow]) -> str:
-    """Return how many rows of a breakdown are not shown; empty if all are."""
+    """Return in words how many workflows or models a table leaves out; empty if it shows all of them."""
     rest = rows[MOST_SHOWN_ROWS:]
     return f"{len(rest):,} more, with {sum(row.calls for row in rest):,} calls" if rest else ""
 
@@ -280,7 +280,7 @@ def format_period(start: float, end: float) -> str:
 
 
 def subject_line(report: Report) -> str:
-    """Return calls, period, services, releases and workflow of the report on one line."""
+    """Return one line on what a report covers: calls, period, services, releases and workflow."""
     parts = [f"{report.calls:,} calls", format_period(report.period.start, report.period.end)]
     if report.services:
         parts.append(join_names(report.services))
@@ -303,22 +303,22 @@ def join_names(names: tuple[str, ...], most: int = 4) -> str:
 
 
 def format_number(value: float) -> str:
-    """Format a score that need not be a share."""
+    """Format a score of any range, with about three significant digits."""
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def reason_in_words(code: str) -> str:
-    """Return an unscored reason in words."""
+    """Return the code of the reason why a call has no score as words."""
     return replace_control_characters(code).replace("_", " ")
 
 
 def sampling_decisions(report: Report) -> str:
-    """Return how many calls the judge saw or did not see, and why."""
+    """Return in words how many calls the judge got or did not get, for each reason of the sampling."""
     return "; ".join(f"{count:,} {DECISIONS.get(reason, reason)}" for reason, count in report.decisions.items())
 
 
 def format_cost(spent: EvaluatorCost) -> str:
-    """Format the money an evaluator took, and say for how many calls the price is not known."""
+    """Format the cost of an evaluator in dollars, with the number of calls whose price is unknown."""
     if not spent.requests:
         return "free" if not spent.cost_usd else f"{spent.cost_usd:.4f} USD"
     if spent.unpriced >= spent.looked_at:
@@ -329,12 +329,12 @@ def format_cost(spent: EvaluatorCost) -> str:
 
 
 def format_score(answer: WorstAnswer) -> str:
-    """Return the metric and score of one of the worst answers."""
+    """Format the metric and the score of one of the worst answers."""
     return f"{metric_title(answer.metric)} {100 * answer.score:.3g}%"
 
 
 def format_duration(seconds: float) -> str:
-    """Format seconds, or milliseconds below one second."""
+    """Format a duration in seconds, or in milliseconds if it is below one second."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
@@ -342,7 +342,7 @@ def format_duration(seconds: float) -> str:
 
 
 def replace_control_characters(text: str) -> str:
-    """Replace the characters of *text* that control a terminal or turn text around with U+FFFD."""
+    """Replace the characters of *text* that control a terminal or reverse the reading direction with U+FFFD."""
     return _CONTROL.sub("\ufffd", text)
 
 
@@ -352,7 +352,7 @@ def shorten(text: str, most: int = CHUNK_CHARS) -> str:
 
 
 def merge_ranges(ranges: Sequence[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """Clip *ranges* to [0, length), sort them and join those that overlap."""
+    """Clip character *ranges* to [0, length), sort them, and join those that overlap."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted((max(0, start), min(length, end)) for start, end in ranges):
         if joined and start <= joined[-1][1]:
@@ -363,7 +363,7 @@ def merge_ranges(ranges: Sequence[tuple[int, int]], length: int) -> list[tuple[i
 
 
 def marked_pieces(text: str, marks: Sequence[tuple[int, int]], most: int) -> list[tuple[str, bool]]:
-    """Cut *text* to *most* characters around the first mark, and into pieces, each with whether it is marked.
+    """Split *text* into marked and unmarked pieces, cut to *most* characters around the first mark.
 
     Args:
         marks: character ranges, sorted and without overlap (`merge_ranges`).
@@ -380,13 +380,13 @@ def marked_pieces(text: str, marks: Sequence[tuple[int, int]], most: int) -> lis
 
 
 def answer_pieces(answer: WorstAnswer) -> list[tuple[str, bool]]:
-    """Return the answer in pieces, each with whether it is marked, cut to what fits around the first mark."""
+    """Split a bad answer into marked (unsupported) and unmarked pieces, cut around the first mark."""
     pieces = marked_pieces(answer.answer, answer.marks, _ANSWER_CHARS)
     return [(replace_control_characters(piece), marked) for piece, marked in pieces]
 
 
 def meaning_of_marks(report: Report) -> str:
-    """Return in words what the marks in the worst answers mean."""
+    """Return the text that explains why words of the worst answers are marked."""
     compared = {answer.compared for answer in report.problems if answer.marks}
     if compared == {True}:
         return "in no retrieved chunk; words alone were compared, so they may be a true paraphrase"
@@ -395,12 +395,12 @@ def meaning_of_marks(report: Report) -> str:
 
 
 def relation_to_marks(answer: WorstAnswer) -> str:
-    """Return in words how a retrieved chunk relates to the marked words that were compared with it."""
+    """Return in words that a retrieved chunk lacks, or does not support, the marked words of the answer."""
     return "does not have the marked words" if answer.compared else "does not support the marked words"
 
 
 def answer_details(answer: WorstAnswer) -> list[str]:
-    """Return time, workflow, model, release, evaluator, trace and repetitions of one of the worst answers."""
+    """Return details of one of the worst answers as texts: time, workflow, model, release, evaluator, trace."""
     return [
         format_time(answer.at),
         *(display_name(each) for each in (answer.workflow, answer.model) if each),
