@@ -1,1 +1,1 @@
-"""The LLM judge: prompts, requests and replies of a chat model."""
+"""The LLM judge: sends prompts to a chat model and reads labels from its replies."""

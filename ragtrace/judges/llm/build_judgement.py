@@ -1,4 +1,4 @@
-"""`build_judgement` turns labels into a `Judgement`: offsets, ranks, and reasons for missing labels."""
+"""Builds a `Judgement` from the labels in an LLM's replies, with a reason for each label that is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _SLACK: Final = 1e-9
 
 
 def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float = MOST_UNCOVERED) -> Judgement:
-    """Return the judgement with *labels*; a missing label stays missing, with a reason.
+    """Return a `Judgement` of the call *source*, built from the *labels* that the LLM gave.
+
+    A label that the LLM did not give stays missing, with a reason.
 
     Args:
         most_uncovered: share of the sentences with content that may be in no statement; over it there are no claims.
@@ -56,7 +58,7 @@ def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float =
 
 
 def _reasons(source: PromptInput, labels: Labels) -> dict[str, str]:
-    """Return the reasons why fields are, or may be, missing."""
+    """Return, by field of the judgement, the reason that applies if labels of the field are missing."""
     reasons: dict[str, str] = {}
     answer = labels.extraction
     if not source.sentences:
@@ -144,7 +146,10 @@ def _chunks(source: PromptInput, labels: Labels) -> tuple[ChunkLabel, ...] | Non
 
 
 def _parts(source: PromptInput, sentences: tuple[Sentence, ...] | None) -> dict[int, int] | None:
-    """Return the index of each part that may cite: those the application gave, or the sentences with content."""
+    """Return which parts of the answer may contain citations: those that the application gave, or the sentences.
+
+    Filler sentences are left out. Keys are indices of the parts, values their numbers among those that may cite.
+    """
     if source.parts is not None:
         return {index: index for index in range(len(source.parts))}
     if sentences is None:

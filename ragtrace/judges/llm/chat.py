@@ -1,4 +1,4 @@
-"""`Chat` sends a `Prompt` to a model and returns its labels; `JudgeSession` adds up the cost of all requests of a call.
+"""Sends prompts to a chat model, reads the labels in its replies, and adds up the cost of the requests about a call.
 
 A request takes the highest level of `response_format` that the server accepts. The reply is read strictly, and asked
 for once more if it has defects. The answer, or the error, carries the cost of all requests.
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[R]):
-    """The model's reply to a prompt: its labels, and how they were obtained."""
+    """Reply of the LLM to a prompt: the labels read from it, its text, the model's name and the cost."""
 
     reply: R
     """The last reply that could be read; it may have defects that a repair did not mend."""
@@ -79,7 +79,7 @@ class Answer(Generic[R]):
 
 
 class Chat:
-    """A model behind an OpenAI-compatible server.
+    """Client for a chat model behind an OpenAI-compatible server: sends prompts and reads the replies.
 
     Args:
         model: its name, as the server knows it; Azure: the name of the deployment.
@@ -123,21 +123,21 @@ class Chat:
 
     @property
     def server(self) -> str:
-        """Base URL of the server."""
+        """Base URL of the LLM's server."""
         return self.connection.server
 
     @property
     def price(self) -> Price | None:
-        """US dollars for a million tokens; None: not known."""
+        """Price of the model in US dollars per million tokens; None if it is not known."""
         return self._price or price_of(self.model, self.server)
 
     @property
     def habits(self) -> ServerHabits:
-        """Which parameters and levels of JSON the model's server accepts, as this process has seen."""
+        """What this process has learned of the model's server: which parameters and response formats it accepts."""
         return habits_of(self.server, self.model)
 
     async def ask(self, prompt: Prompt[R]) -> Answer[R]:
-        """Return the model's reply to *prompt*, after at most one more request for a reply that has defects.
+        """Send *prompt* to the model and return its reply; a reply with defects is asked for once more.
 
         Raises:
             JudgeError: there is none that can be read; with the cost of all requests.
@@ -149,7 +149,10 @@ class Chat:
             raise exchange.cost.on_error(error) from error.__cause__
 
     async def text(self, system: str, user: str) -> tuple[str, Cost]:
-        """Return the model's reply as text, for models that write no JSON, and its cost; raises as `ask`."""
+        """Send a request that does not ask for JSON; return the text of the model's reply and the cost.
+
+        For models that write no JSON. Raises as `ask`.
+        """
         exchange = _Exchange(self, Prompt("", system, user, {}, _ProbeReply, _AMPLE_FOR_TEXT))
         try:
             completion, _ = await exchange.complete(TEXT)
@@ -161,7 +164,10 @@ class Chat:
         return choice.text, exchange.cost
 
     async def probe(self) -> str:
-        """Send a tiny request, and return a sentence that says who answered, how and when; raises as `ask`."""
+        """Test the connection with a tiny request; return a sentence with the model, server and response time.
+
+        Raises as `ask`.
+        """
         began = monotonic()
         answer = await self.ask(_PROBE)
         price = "price known" if self.price else "price not known: pass price="
@@ -169,12 +175,14 @@ class Chat:
         return f"{answer.model or self.model} at {self.server} answered in {took}, {self.habits}; {price}"
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
+        """Close the connections to the LLM's server that the running event loop has opened."""
         await self.connection.aclose()
 
 
 class JudgeSession:
-    """Requests about one call, at most four at a time; their cost adds up whether they succeed or fail.
+    """Session of an LLM judge about one RAG call: sends at most four requests at a time and adds up their cost.
+
+    Requests that fail count in the cost, too.
 
     Args:
         embedder: None: labels that need embeddings are `no_embedder`.
@@ -189,16 +197,16 @@ class JudgeSession:
 
     @property
     def model(self) -> str:
-        """Name of the model that is asked."""
+        """Name of the LLM to which this session sends its requests."""
         return self._chat.model
 
     @property
     def habits(self) -> ServerHabits:
-        """Which requests the model's server accepts, and what the model was seen to write."""
+        """What was learned of the model's server: which requests it accepts, and whether the model writes JSON."""
         return self._chat.habits
 
     async def ask(self, prompt: Prompt[R]) -> Answer[R]:
-        """Return the model's answer to *prompt*; raises a `JudgeError` if there is none that can be read."""
+        """Send *prompt* to the LLM and return its reply; raises a `JudgeError` if no reply could be read."""
         async with self._slots:
             answer = await self._charged(self._chat.ask(prompt))
         self.cost += answer.cost
@@ -208,20 +216,26 @@ class JudgeSession:
         return answer
 
     async def ask_in_words(self, system: str, user: str) -> str:
-        """Return the model's reply as text, for a model that writes no JSON; raises a `JudgeError` if it is none."""
+        """Send a request that does not ask for JSON, and return the text of the LLM's reply.
+
+        For models that write no JSON. Raises a `JudgeError` if there is no full reply.
+        """
         async with self._slots:
             text, cost = await self._charged(self._chat.text(system, user))
         self.cost += cost
         return text
 
     async def embed(self, embedder: Embedder, texts: Sequence[str]) -> object:
-        """Return the vectors that *embedder* gives for *texts*, unchecked."""
+        """Return the embedding vectors that *embedder* computes for *texts*, and add their cost to the session.
+
+        The vectors are not validated.
+        """
         vectors, cost = await self._charged(embed(embedder, texts))
         self.cost += cost
         return vectors
 
     async def _charged(self, work: Awaitable[T]) -> T:
-        """Wait for *work*; add what it cost if it fails."""
+        """Return the result of the requests in *work*; if they fail, add their cost to the session."""
         try:
             return await work
         except JudgeError as error:
@@ -229,13 +243,13 @@ class JudgeSession:
             raise
 
     def charge(self, judgement: Judgement) -> Judgement:
-        """Return *judgement* with the cost and the attributes of this session."""
+        """Return a copy of *judgement* that carries the cost and the attributes of all requests in this session."""
         cost = self.cost if self.cost.n_calls else Cost(cost_usd=0.0)
         return cost.on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
 
 
 async def ask_in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Sequence[S]) -> list[T]:
-    """Return the reply of *ask* about *items*; if it was cut off, the replies about each half of *items*.
+    """Ask an LLM about *items* in one request, or in two, each about half of them, if the first reply is cut off.
 
     Raises:
         JudgeError: as *ask*; `truncated` if there is no half, or a half is cut off too.
@@ -250,7 +264,10 @@ async def ask_in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Seque
 
 
 async def run_together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of all coroutines in *works*; the first failure cancels the others and waits for them."""
+    """Run the coroutines *works* concurrently and return their results; the first failure cancels the others.
+
+    It is raised when all of them have ended.
+    """
     if len(works) == 1:
         return [await works[0]]
     tasks = [asyncio.ensure_future(work) for work in works]
@@ -264,7 +281,7 @@ async def run_together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 class _ProbeReply(NamedTuple):
-    """Reply to the probe: an object whose key "ok" is "yes"."""
+    """Reply of the LLM to a connection test: a JSON object that should be {"ok": "yes"}."""
 
     data: dict[str, Any]
 
@@ -284,7 +301,7 @@ _PROBE: Final = Prompt(
 
 @dataclass(slots=True)
 class _Reading(Generic[R]):
-    """One reply of the model and what could be read of it."""
+    """One reply of the LLM, with the labels that could be read from it and its defects."""
 
     choice: Choice
     reply: R | None
@@ -300,7 +317,7 @@ class _Reading(Generic[R]):
 
 
 class _Exchange(Generic[R]):
-    """The requests that one prompt takes, and their cost."""
+    """Exchange with the LLM about one prompt: sends its requests, checks the replies and adds up the cost."""
 
     def __init__(self, chat: Chat, prompt: Prompt[R]) -> None:
         self._chat, self._prompt, self._price = chat, prompt, chat.price
@@ -310,7 +327,7 @@ class _Exchange(Generic[R]):
         self.cost = Cost()
 
     async def answer(self) -> Answer[R]:
-        """Return the best of all replies; ask for a repair if none is without defects."""
+        """Send the prompt and return the LLM's best reply; ask for a corrected one if every reply has defects."""
         completion, level = await self.complete(SCHEMA)
         readings = await self._read_all(completion)
         best = next((reading for reading in readings if not reading.defects), readings[0])
@@ -332,7 +349,7 @@ class _Exchange(Generic[R]):
         )
 
     async def _read_all(self, completion: Completion) -> list[_Reading[R]]:
-        """Read all samples; ask for them one by one where the server does not give several at a time."""
+        """Read all replies that the prompt asks for; those that the server did not send are requested one by one."""
         wanted = self._prompt.samples
         choices = list(completion.choices[:wanted])
         if len(choices) < wanted:
@@ -354,7 +371,7 @@ class _Exchange(Generic[R]):
         return _Reading(choice, reply, [*(f"the key {key!r} is missing" for key in missing), *reply.defects], missing)
 
     async def _repair(self, first: _Reading[R], level: int) -> tuple[_Reading[R], int]:
-        """Ask again, listing the defects of the *first* reply; return that reply if it has fewer than the second."""
+        """Ask the LLM to correct its *first* reply, whose defects are listed; return the reply with fewer defects."""
         # The server did not keep to the schema: no object, or a part of it is missing. The model never saw the schema.
         ignored = level == SCHEMA < self._chat.lowest_level and first.breaks_schema
         lower = JSON if ignored else level
@@ -374,7 +391,7 @@ class _Exchange(Generic[R]):
     async def complete(
         self, highest: int, *, samples: int | None = None, repair: _Reading[R] | None = None
     ) -> tuple[Completion, int]:
-        """Return the server's answer, and the level of JSON it was asked on; leave out what the server rejects.
+        """Send the prompt without the parameters that the server rejects; return the response and its format level.
 
         Args:
             highest: level to begin with, unless the server is known to need a lower one.
@@ -454,7 +471,10 @@ class _Exchange(Generic[R]):
 
 
 def _spent_on_reasoning(completion: Completion, ample: int, *, in_json: bool) -> bool:
-    """Return whether a reply that was cut off at *ample* tokens spent them on reasoning, shown or not."""
+    """Return whether a reply was cut off at its limit of *ample* tokens because the model spent them on reasoning.
+
+    The reply may show that reasoning or not.
+    """
     choice = completion.choices[0]
     if choice.finish not in ("length", "max_tokens"):
         return False

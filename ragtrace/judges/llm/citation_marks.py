@@ -21,7 +21,7 @@ MOST_MARKS: Final = 1_000
 
 
 class CitationMark(NamedTuple):
-    """Citation of one passage at one place of an answer."""
+    """Citation of one retrieved passage, such as [2], at one place in an answer."""
 
     start: int
     end: int
@@ -33,7 +33,7 @@ class CitationMark(NamedTuple):
 
 
 def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]:
-    """Return every citation in *answer*, in order; code is left out.
+    """Return all citations in *answer*, such as [1], in their order; those within code are ignored.
 
     An id of a document goes before a number, and a number counts passages from 1. Brackets with anything else in them
     cite nothing.
@@ -59,7 +59,7 @@ def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]
 
 
 def _cited(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[str, int | None]]:
-    """Yield marker and rank of each citation in the brackets around *inside*."""
+    """Yield, for each citation in *inside* (the text within brackets), its text and the rank of the cited passage."""
     if inside.strip() in known:
         yield f"[{inside.strip()}]", known[inside.strip()]
         return
@@ -83,7 +83,7 @@ def _rank(number: int, count: int) -> int | None:
 
 
 def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
-    """Return the rank, from 0, of the passage that an application cites by its id, or by its number from 1."""
+    """Return the rank, from 0, of the retrieved passage that *cited* names: by its id, or by its number from 1."""
     for rank, name in enumerate(ids):
         if name == cited:
             return rank
@@ -94,7 +94,7 @@ def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
 def with_their_marks(
     answer: str, ranges: Sequence[tuple[int, int]], found: Sequence[CitationMark]
 ) -> list[tuple[int, int]]:
-    """Return the *ranges* of sentences, moved so that citations after a full stop belong to the sentence before them.
+    """Return the sentence *ranges*, adjusted so that a citation after a full stop belongs to the sentence before it.
 
     "It is high. [1] It is old.[2] It is brown." is three sentences, of which the first cites 1 and the second 2.
     """
@@ -115,7 +115,7 @@ def with_their_marks(
 def _parted(
     answer: str, start: int, end: int, ends: Mapping[int, int], inside: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the range from *start* to *end*, cut after each citation that directly follows a full stop.
+    """Yield the sentence range from *start* to *end*, split after each citation that directly follows a full stop.
 
     Args:
         inside: offsets where citations begin.
@@ -131,7 +131,10 @@ def _parted(
 
 
 def _after_marks(answer: str, at: int, end: int, ends: Mapping[int, int]) -> int:
-    """Return the offset after the citations that begin at *at*, with space between them; *at* if there are none."""
+    """Return the offset in *answer* behind the series of citations that begins at *at*; *at* if there is none.
+
+    There may be space between the citations.
+    """
     after = at
     while at < end and at in ends:
         after = ends[at]

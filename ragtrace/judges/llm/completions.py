@@ -20,7 +20,7 @@ _MOST_LOGPROB: Final = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class TokenChoice:
-    """One token of a reply, with the log probabilities of what could have stood in its place."""
+    """One token of an LLM's reply, with its log probability and those of the likeliest alternatives."""
 
     text: str
     logprob: float
@@ -30,7 +30,7 @@ class TokenChoice:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of the replies in a completion."""
+    """One of the replies in the response of a chat completions endpoint."""
 
     text: str
     finish: str
@@ -40,7 +40,7 @@ class Choice:
     tokens: tuple[TokenChoice, ...] | None
 
     def problem(self) -> JudgeError | None:
-        """Return why this is no full reply ("refused", "content_filter" or "truncated"); None if it is one."""
+        """Return the error that makes this reply unusable ("refused", "content_filter" or "truncated"), or None."""
         if self.refusal or self.finish == "refusal":
             return JudgeError("refused", self.refusal[:_SHOWN_CHARS], retryable=False)
         if self.finish == "content_filter":
@@ -52,7 +52,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Body of a response: replies, model and token counts."""
+    """Parsed response of a chat completions endpoint: replies, model name and token counts."""
 
     choices: tuple[Choice, ...]
     model: str
@@ -60,7 +60,7 @@ class Completion:
 
 
 def read_completion(body: bytes) -> Completion:
-    """Return the completion in *body*.
+    """Parse the response body of a chat completions endpoint, sent as JSON or as a stream of events.
 
     Raises:
         ServerError: *body* is an error, though the status was 200.
@@ -78,7 +78,7 @@ def read_completion(body: bytes) -> Completion:
 
 
 def read_json(text: str) -> dict[str, Any]:
-    """Return the JSON object that a server sent.
+    """Parse the JSON object that a server sent.
 
     Raises:
         JudgeError: "unparsable": *text* is no JSON object.
@@ -93,7 +93,7 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def check_error(answer: Mapping[str, Any]) -> None:
-    """Raise `ServerError` if *answer* is an error that a proxy sent with status 200."""
+    """Raise `ServerError` if *answer*, sent with status 200, is in fact an error message, as proxies send."""
     error = answer.get("error")
     if error and not answer.get("choices"):
         fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {}
@@ -117,7 +117,7 @@ def _dict(value: object) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """Return a text, or the joined texts of a list of parts, as some servers send it; "" for anything else."""
+    """Return the text of a message field, which may be a string or a list of parts; "" for anything else."""
     if isinstance(value, str):
         return value if value.isascii() else encodable(value)
     if isinstance(value, list):
@@ -127,7 +127,7 @@ def _text(value: object) -> str:
 
 
 def _tokens(content: object) -> tuple[TokenChoice, ...] | None:
-    """Return the tokens with their log probabilities; None if there are none, or no valid ones."""
+    """Read the tokens of a reply and their log probabilities; None if the server sent none, or invalid ones."""
     read: list[TokenChoice] = []
     for token in map(_dict, cast("list[object]", content) if isinstance(content, list) else []):
         if not _is_token(token):
@@ -140,7 +140,7 @@ def _tokens(content: object) -> tuple[TokenChoice, ...] | None:
 
 
 def _is_token(token: dict[str, Any]) -> bool:
-    """Return whether *token* has a text and a valid log probability."""
+    """Return whether *token*, read from a server's response, has a text and a valid log probability."""
     logprob = token.get("logprob")
     number = isinstance(logprob, (int, float)) and not isinstance(logprob, bool)
     return isinstance(token.get("token"), str) and number and _LEAST_LOGPROB <= cast(float, logprob) <= _MOST_LOGPROB
@@ -150,7 +150,7 @@ def _is_token(token: dict[str, Any]) -> bool:
 
 
 def _joined(text: str) -> dict[str, Any]:
-    """Return the events of a stream joined to one body."""
+    """Join the events of a streamed response into the JSON body that a response without streaming has."""
     joined: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     for line in text.split("\n"):  # not splitlines: U+2028 may stand in the JSON

@@ -1,4 +1,4 @@
-"""Embeddings: from any OpenAI-compatible server, or from a function of the user's."""
+"""Embedding vectors of texts, from any OpenAI-compatible server or from a function that the user passes."""
 
 from __future__ import annotations
 
@@ -31,10 +31,13 @@ Vectors: TypeAlias = "Sequence[Sequence[float]] | NDArray[np.floating[Any]]"
 
 @runtime_checkable
 class EmbedderWithCost(Protocol):
-    """Embedder that reports its cost."""
+    """Protocol of an embedder that returns the vectors of texts together with their cost."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
-        """Return one vector a text, all of one width, and their cost. A failure is a `JudgeError`."""
+        """Return one embedding vector for each text, all of the same length, and their cost.
+
+        Raises a `JudgeError` if that fails.
+        """
         ...
 
 
@@ -49,7 +52,9 @@ _threads = DaemonPool(1_000, "ragtrace-embedder", idle_seconds=10.0)
 
 
 class OpenAIEmbedder:
-    """Embedder behind an OpenAI-compatible server, which sends the vectors in base64, a quarter of the bytes.
+    """Embedder that requests the vectors of texts from an OpenAI-compatible server.
+
+    The server is asked to send the vectors in base64, a quarter of the bytes.
 
     Example: `ragtrace.OpenAIEmbedder("nomic-embed-text", base_url="http://localhost:11434/v1", api_key="none")`
 
@@ -78,7 +83,7 @@ class OpenAIEmbedder:
         self._connection = ServerConnection(base_url=base_url, api_key=api_key, timeout=timeout)
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vectors, Cost]:
-        """Return one vector a text, all finite and of one width, and their cost.
+        """Return one embedding vector for each text, all finite and of the same length, and their cost.
 
         Raises:
             JudgeError: "unavailable", "timeout", "unparsable" or "non_finite"; with the cost of all requests.
@@ -96,11 +101,11 @@ class OpenAIEmbedder:
         return vectors, cost
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
+        """Close the connections to the embedding server that the running event loop has opened."""
         await self._connection.aclose()
 
     async def _request(self, texts: list[str]) -> tuple[dict[str, Any], Cost]:
-        """Return the server's reply for *texts*, and the cost of it and of the requests that the server rejected."""
+        """Request the vectors of *texts* from the server; return its reply and the cost, rejected requests included."""
         server = self._connection.server
         price = self._price or price_of(self.model, server)
         habits, rejected = habits_of(server, self.model), Cost()
@@ -124,7 +129,9 @@ class OpenAIEmbedder:
 
 
 def read_vectors(reply: dict[str, Any], count: int) -> list[list[float]]:
-    """Return the vectors of *reply* in the order of their index: exactly *count*, finite and of one width.
+    """Read the *count* embedding vectors in a server's *reply*, in the order of their index.
+
+    All must be finite and of one length.
 
     Raises:
         JudgeError: "unparsable" or "non_finite".
@@ -145,7 +152,7 @@ def read_vectors(reply: dict[str, Any], count: int) -> list[list[float]]:
 
 
 def _vector(embedding: object) -> list[float]:
-    """Return an embedding as numbers; it comes as a list of them, or as little-endian 32-bit floats in base64."""
+    """Decode one embedding, sent as a list of numbers or as little-endian 32-bit floats in base64."""
     items = cast("list[object]", embedding) if isinstance(embedding, list) else []
     if not all(isinstance(item, (int, float)) and not isinstance(item, bool) for item in items):
         raise JudgeError("unparsable", "an embedding with something that is no number")
@@ -171,10 +178,10 @@ def _check_widths(vectors: list[list[float]]) -> None:
 
 
 async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]:
-    """Return the vectors of *texts* by *embedder*, unchecked, and their cost.
+    """Return the embedding vectors that *embedder* computes for *texts*, and their cost.
 
-    A plain function may block, so it is called in a daemon thread. (A thread of asyncio's executor would keep the
-    process waiting at exit for a function that hangs.)
+    The vectors are not validated. A plain function may block, so it is called in a daemon thread. (A thread of
+    asyncio's executor would keep the process waiting at exit for a function that hangs.)
 
     Raises:
         JudgeError: *embedder* raised an exception.
@@ -203,7 +210,7 @@ async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]
 
 
 def cosines(found: object, texts: int) -> tuple[float, ...]:
-    """Return the cosines of the first vector with each of the others.
+    """Return the cosine similarity of the first vector with each of the others.
 
     Args:
         found: (texts, d) numbers, not all equal to 0 in any row; rows need not be of unit length.

@@ -1,4 +1,4 @@
-"""`ExtraLabels`: labels of a call that take further requests, such as nuggets, questions and ratings.
+"""`ExtraLabels`: labels of a call that need further LLM requests, such as key facts, questions and ratings.
 
 The texts that a prompt shows are hostile: they stand as data under a random key, without invisible characters;
 instructions stand in the system message alone.
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ExtraLabels:
-    """Labels of one call that take further requests (nuggets, claims, questions, ratings), as far as they are found."""
+    """Collected labels of one call that need further LLM requests, such as key facts, claims and ratings."""
 
     session: JudgeSession
     call: RagCall
@@ -47,7 +47,7 @@ class ExtraLabels:
 
     @property
     def declined(self) -> bool:
-        """Whether the answer is known to decline and to state nothing."""
+        """Whether the LLM labelled the answer as one that declines to answer and states no fact."""
         states = any(claim.checkable for claim in self.judgement.claims or ())
         return self.judgement.answer_label == "abstained" and not states
 
@@ -61,7 +61,7 @@ class ExtraLabels:
         system: str | None = None,
         **options: Any,
     ) -> Answer[R]:
-        """Ask the model about *data* with the instructions `prompts/own/<name>.txt`.
+        """Ask the LLM about *data*, with the instructions in the prompt file `prompts/own/<name>.txt`.
 
         Args:
             system: in place of these instructions.
@@ -76,14 +76,17 @@ class ExtraLabels:
         return await self.session.ask(prompt)
 
     def note_failure(self, error: JudgeError, fields: Iterable[str]) -> None:
-        """Note *error* as the reason why those of *fields* without a label have none."""
+        """Record *error* as the reason for the missing labels among *fields*."""
         for name in fields:
             self.errors.setdefault(name, error)
             if name not in self.labels:
                 self.reasons.setdefault(name, error.reason)
 
     def shown(self, name: str, text: str | None) -> str:
-        """Return *text* as the model is shown it; an attribute says if it was cut."""
+        """Return *text* as a prompt shows it to the LLM: without invisible characters, and cut if it is too long.
+
+        If it was cut, an attribute says so.
+        """
         cleaned = without_invisible(text or "").strip()
         if len(cleaned) > LONGEST_CHARS:
             self.attributes[f"truncated_{name}"] = True
@@ -91,14 +94,17 @@ class ExtraLabels:
 
 
 class LabelFamily(NamedTuple):
-    """Labels that are found together: their fields of the judgement, and the function that finds them."""
+    """Group of labels that one function gets from the LLM: the judgement fields they fill, and that function."""
 
     fields: frozenset[str]
     find: Callable[[ExtraLabels], Awaitable[None]]
 
 
 def _ample_tokens(data: Mapping[str, object]) -> int:
-    """Return more tokens than an honest reply about *data* has: restated texts, or a label for every pair of items."""
+    """Return a token limit for the LLM's reply about *data*, well above what a proper reply needs.
+
+    A proper reply restates texts, or has a label for every pair of items.
+    """
     lists = {name: len(cast("list[object]", value)) for name, value in data.items() if isinstance(value, list)}
     chars = sum(len(value) for value in data.values() if isinstance(value, str))
     items = sum(count for name, count in lists.items() if name != "chunks")
@@ -108,7 +114,10 @@ def _ample_tokens(data: Mapping[str, object]) -> int:
 async def in_batches(
     items: Sequence[T], size: int, ask: Callable[[Sequence[T]], Awaitable[Mapping[str, Any]]]
 ) -> dict[str, Any]:
-    """Return the labels of all *items*, asked for *size* at a time; a batch whose reply is cut off, in halves."""
+    """Ask the LLM for the labels of all *items*, at most *size* of them in a request, and return the labels merged.
+
+    A batch whose reply is cut off is asked about in halves.
+    """
     merged: dict[str, Any] = {}
     for start in range(0, len(items), size):
         for labels in await ask_in_halves(ask, items[start : start + size]):

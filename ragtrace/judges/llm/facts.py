@@ -1,4 +1,4 @@
-"""Short facts that the model lists and then labels: claims of answer and reference, and nuggets of the chunks.
+"""Short facts that an LLM lists and then labels: claims of answer and reference, key facts (nuggets) of the chunks.
 
 Claims: what each text says of the other's, and which chunks entail them. Nuggets: facts in the retrieved chunks that a
 good answer should contain, and which of them the answer has.
@@ -38,7 +38,7 @@ Row: TypeAlias = tuple[tuple[bool | None, ...], tuple[bool | None, ...]]
 
 
 class ClaimsReply(NamedTuple):
-    """Claims of the answer and of the reference, as the model listed them."""
+    """Reply of the LLM that lists the claims which the answer and the reference answer make."""
 
     texts: dict[str, tuple[str, ...] | None]
     """Distinct claims by side; None: they cannot be used."""
@@ -50,7 +50,7 @@ class ClaimsReply(NamedTuple):
 
 
 def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
-    """Return the claims of answer and reference in a reply, which may be any JSON object."""
+    """Read the claims of the answer and of the reference answer from the LLM's reply, a JSON object of any shape."""
     reader = ReplyReader(data)
     claims: dict[str, tuple[str, ...] | None] = {}
     reasons: dict[str, str] = {}
@@ -70,7 +70,10 @@ def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
 
 
 async def find_facts(extra: ExtraLabels) -> None:
-    """List the claims of answer and reference; compare them with the other text and, if wanted, with the chunks."""
+    """Let the LLM list the claims of answer and reference, and compare each with the other text and the chunks.
+
+    The chunks are only compared if a metric needs it.
+    """
     answer, reference = extra.shown("answer", extra.call.answer), extra.shown("reference", extra.call.reference)
     if not answer or not reference:
         return
@@ -89,7 +92,10 @@ async def find_facts(extra: ExtraLabels) -> None:
 async def _verify(
     extra: ExtraLabels, texts: Mapping[str, str], ids: Mapping[str, Mapping[str, str]], sides: Sequence[str]
 ) -> None:
-    """Compare the claims of *sides* with the other text."""
+    """Ask the LLM whether the reference supports each claim of the answer, and the answer each claim of the reference.
+
+    Only the claims of *sides* are asked about.
+    """
 
     async def ask(some: Sequence[tuple[str, str]]) -> dict[str, Any]:
         asked = {side: {name: ids[side][name] for part, name in some if part == side} for side in SIDES}
@@ -106,7 +112,7 @@ async def _verify(
 
 
 def read_facts(data: Mapping[str, Any], asked: Mapping[str, Mapping[str, str]]) -> LabelsById:
-    """Return the labels of all claims in a reply, which may be any JSON object."""
+    """Read the label of each claim (entailment, neutral or contradiction) from the LLM's reply, JSON of any shape."""
     reader = ReplyReader(data)
     labels: dict[str, FactLabel | None] = {}
     for side in SIDES:
@@ -115,7 +121,7 @@ def read_facts(data: Mapping[str, Any], asked: Mapping[str, Mapping[str, str]]) 
 
 
 async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], reference: Mapping[str, str]) -> None:
-    """Ask whether a chunk entails a claim, for every pair; claims are given by id."""
+    """Ask the LLM which claims of *answer* and *reference* each retrieved chunk entails; claims are given by id."""
     chunks = extra.input.chunks
     if not chunks or not answer or not reference:
         return
@@ -151,7 +157,10 @@ async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], refer
 def read_rows(
     data: Mapping[str, Any], ids: Sequence[str], answer: Mapping[str, str], reference: Mapping[str, str]
 ) -> LabelsById:
-    """Return for each chunk which claims it entails, out of any JSON object; a missing or doubled one is unjudged."""
+    """Read from the LLM's reply, for each chunk, which claims of answer and reference the chunk entails.
+
+    The reply may be any JSON object. A chunk that is missing in it, or there more than once, is unjudged.
+    """
     reader = ReplyReader(data)
     given: dict[str, list[Mapping[str, Any]]] = {name: [] for name in ids}
     for entry in reader.entries("chunks") or ():
@@ -191,7 +200,7 @@ _ASSIGNING: Final = record(assignments=list_of(id=text(), assignment=one_of(_SUP
 
 
 class NuggetsReply(NamedTuple):
-    """Nuggets that the model wrote from chunks."""
+    """Reply of the LLM that lists nuggets: short facts in the chunks that a good answer should contain."""
 
     nuggets: dict[str, Importance]
     """By text, in their order."""
@@ -203,7 +212,10 @@ class NuggetsReply(NamedTuple):
 
 
 def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
-    """Return the nuggets in a reply, which may be any JSON object. Equal texts are one nugget."""
+    """Read the nuggets (facts that a good answer should contain) from the LLM's reply, a JSON object of any shape.
+
+    Equal texts are one nugget.
+    """
     reader = ReplyReader(data)
     entries = reader.entries("nuggets")
     nuggets: dict[str, Importance] = {}
@@ -229,13 +241,19 @@ def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
 
 
 def read_assignments(data: Mapping[str, Any], ids: Sequence[str]) -> LabelsById:
-    """Return how far the answer has each nugget, out of a reply, which may be any JSON object."""
+    """Read from the LLM's reply how far the answer contains each nugget (fact that a good answer should contain).
+
+    The reply may be any JSON object.
+    """
     reader = ReplyReader(data)
     return LabelsById(reader.labels_by_id("assignments", ids, "assignment", _SUPPORTS), reader.defects)
 
 
 async def find_nuggets(extra: ExtraLabels) -> None:
-    """Write the nuggets from the chunks that are related to the query, then look for them in the answer."""
+    """Ask the LLM for the facts that a good answer should contain (nuggets), then which of them the answer contains.
+
+    The facts are taken from the chunks that are related to the query.
+    """
     if not extra.input.query or not extra.input.answer.strip() or not extra.input.chunks:
         return
     nuggets = await _write_nuggets(extra)
@@ -257,7 +275,11 @@ async def find_nuggets(extra: ExtraLabels) -> None:
 
 
 async def _write_nuggets(extra: ExtraLabels) -> dict[str, Importance] | str:
-    """Return at most `MOST_KEPT` nuggets of the chunks with a grade of 1 or more, vital ones first; or a reason."""
+    """Let the LLM write nuggets (facts that a good answer should contain) from the chunks with a grade of 1 or more.
+
+    Returns the importance of at most `MOST_KEPT` nuggets by their text, vital ones first; or the reason why there are
+    none.
+    """
     labels, chunks = extra.judgement.chunks, extra.input.chunks
     if labels is None or any(chunk.rank >= len(labels) for chunk in chunks):
         reasons = extra.judgement.reasons

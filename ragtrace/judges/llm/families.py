@@ -1,4 +1,4 @@
-"""`add_extra_labels` makes the further requests that metrics need: nuggets, claims, questions, intentions, ratings."""
+"""Makes the further LLM requests that some metrics need: for key facts, claims, questions, intentions and ratings."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FIELDS: Final = frozenset[str]().union(*(family.fields for family in FAMILIES))
 async def add_extra_labels(
     session: JudgeSession, call: RagCall, judgement: Judgement, metrics: Sequence[Metric]
 ) -> Judgement:
-    """Return *judgement* with those labels that *metrics* need and that take further requests.
+    """Ask the LLM for the further labels that *metrics* need, and return *judgement* with these labels added.
 
-    A family of labels that fails has its reason in `reasons`, under its fields; the others keep their labels.
+    A group of labels that fails has its reason in `reasons`, under its fields; the others keep their labels.
 
     Args:
         judgement: labels of statements and chunks; the nuggets need its grades.

@@ -1,4 +1,4 @@
-"""Gold checks (control items): two statements with a known label, mixed in with the others and never counted.
+"""Gold checks (control items): statements with a known label, mixed in with the others to test the LLM judge.
 
 One is a sentence of a chunk, and must be labelled supported; one is a sentence of a chunk with a number or a name
 changed, and must not be. A judge that obeys a text in the data, or labels without reading, gets one of them wrong.
@@ -50,21 +50,22 @@ _LOOSE: Final = re.compile(
 
 
 class GoldCheck(NamedTuple):
-    """Statement with a known label."""
+    """Control item to test the LLM judge: a statement of which it is known whether the chunks support it."""
 
     text: str
     supported: bool
 
     def failed(self, verdict: Verdict) -> bool:
-        """Return whether *verdict* is wrong; a missing label certifies nothing, and is wrong too."""
+        """Return whether the LLM judge gave this control item a wrong label, or none."""
         return verdict.support is None or (verdict.support == "supported") is not self.supported
 
 
 def gold_checks(chunks: Sequence[Chunk], chance: random.Random) -> tuple[GoldCheck, ...]:
-    """Return a sentence that one of *chunks* says word for word, if there is a fit one, and one that no chunk says.
+    """Return control items to test the LLM judge: a sentence copied from *chunks*, and one that they do not support.
 
-    A sentence that refers to the one before it is only copied if there is no other: a careful judge might not know who
-    "she" is. The false sentence names an invented name if no sentence has a number or name to change.
+    The copied one is left out if no sentence is fit. One that refers to the sentence before it is only copied if there
+    is no other: a careful judge might not know who "she" is. The false sentence names an invented name if no sentence
+    has a number or name to change.
     """
     copied: str | None = None
     for text in _fit_sentences(chunks, chance):
@@ -78,7 +79,10 @@ def gold_checks(chunks: Sequence[Chunk], chance: random.Random) -> tuple[GoldChe
 
 
 def _fit_sentences(chunks: Sequence[Chunk], chance: random.Random) -> Iterator[str]:
-    """Yield in random order the plain sentences of *chunks* that show no signal of a prompt injection."""
+    """Yield, in random order, the sentences of *chunks* that are fit for a control item of the LLM judge.
+
+    They are plain, neither short nor long, and show no signal of a prompt injection.
+    """
     for chunk in chance.sample(chunks, len(chunks)):
         texts = [" ".join(chunk.text[start:end].split()) for start, end in sentences(chunk.text)]
         texts = [one for one in texts if _SHORTEST <= len(one) <= _LONGEST and one[-1] in ".\u3002" and " " in one]
@@ -87,7 +91,7 @@ def _fit_sentences(chunks: Sequence[Chunk], chance: random.Random) -> Iterator[s
 
 
 def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> str | None:
-    """Return a sentence of *chunks* with one number, or else one name, replaced by another that no chunk has.
+    """Return a false sentence: one of *chunks* with a number or a name replaced by another that no chunk has.
 
     The sentence *copied* is only taken if there is no other.
     """
@@ -115,6 +119,6 @@ def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random)
 
 
 def _name(chance: random.Random) -> str:
-    """Return an invented name that no text has: about 10^9 are possible."""
+    """Return a random invented name, one of about 10^9, so that no text is likely to contain it."""
     syllables = [chance.choice(_ONSETS) + chance.choice(_VOWELS) + chance.choice(_CODAS) for _ in range(3)]
     return "".join(syllables).capitalize()

@@ -40,7 +40,7 @@ MOST_HIDDEN: Final = 50
 
 
 def has_injection_signal(texts: Iterable[str], hidden: int = 0) -> bool:
-    """Return whether *texts* show a signal of a prompt injection.
+    """Return whether *texts* contain a signal of a prompt injection, such as an order to ignore instructions.
 
     Args:
         hidden: number of invisible characters that were removed from them; more than `MOST_HIDDEN` are a signal.
@@ -56,7 +56,7 @@ def has_injection_signal(texts: Iterable[str], hidden: int = 0) -> bool:
 
 
 def _found(pattern: re.Pattern[str], words: tuple[str, ...], text: str) -> bool:
-    """Return whether *pattern*, of which each match has one of *words*, occurs in *text*."""
+    """Return whether *pattern* matches in *text*; a text without any of *words* is known not to match."""
     for word in words:
         if word in text:
             return pattern.search(text) is not None

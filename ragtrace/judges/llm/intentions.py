@@ -1,4 +1,4 @@
-"""What a user wanted in a conversation, and whether it was satisfied."""
+"""Intentions: what a user wanted in a conversation, as the LLM judge finds it, and whether each was satisfied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCHEMA: Final = record(intentions=list_of(id=text(), turn_ids=texts(), text=tex
 
 
 class IntentionsReply(NamedTuple):
-    """Intentions of a user, as the model found them."""
+    """Reply of the LLM that lists what the user wanted in a conversation."""
 
     intentions: tuple[Intention, ...] | None
     """None: the reply has no list of them."""
@@ -27,7 +27,7 @@ class IntentionsReply(NamedTuple):
 
 
 def read_intentions(data: Mapping[str, Any], turns: Mapping[str, int], users: Collection[str]) -> IntentionsReply:
-    """Return the intentions in a reply, which may be any JSON object.
+    """Read from the LLM's reply, a JSON object of any shape, what the user wanted in a conversation.
 
     An intention without a text, without a turn of the user, or with a turn that does not exist is unjudged.
 
@@ -53,7 +53,10 @@ def read_intentions(data: Mapping[str, Any], turns: Mapping[str, int], users: Co
 
 
 async def find_intentions(extra: ExtraLabels) -> None:
-    """Ask for the intentions in the conversation of the call: in its latest turns, as far as there is room."""
+    """Ask the LLM what the user wanted in the conversation of the call, and whether it was satisfied.
+
+    Of a long conversation, only the latest turns are shown.
+    """
     room = MOST_CHARS
     data: list[dict[str, str]] = []
     turns: dict[str, int] = {}

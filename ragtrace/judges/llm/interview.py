@@ -1,4 +1,4 @@
-"""Requests for the labels of one call: all labels in one request (`fast`), or in steps that resist attacks.
+"""LLM requests for the labels of one call: all labels in one request (`fast`), or in steps that resist attacks.
 
 `fast`: one request for every twelve sentences. `careful`: a first request extracts the statements of the answer without
 showing a chunk, so that no chunk can hide a statement; then the statements are verified, ten at a time, with gold
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Labels:
-    """Labels of one call, from all its requests."""
+    """Labels that the LLM gave to one call, merged from all requests about that call."""
 
     mode: Mode | Literal["single"]
     extraction: LabelReply = field(default_factory=LabelReply)
@@ -65,7 +65,7 @@ class Labels:
 
 
 class Interview:
-    """Interview of a model about one call: the requests that its mode makes, and the labels in their replies.
+    """Interview of an LLM about one call: makes the requests of the judge's mode and merges the labels of the replies.
 
     Args:
         session: sends the requests.
@@ -104,7 +104,7 @@ class Interview:
         self._failures: dict[Hashable, list[bool]] = {}
 
     async def labels(self, *, in_words: bool) -> Labels:
-        """Return the labels of the call.
+        """Ask the LLM for the labels of the call that the metrics need, and return these labels.
 
         Args:
             in_words: whether a model that writes no JSON is asked for one word about each statement.
@@ -134,13 +134,16 @@ class Interview:
 
     @property
     def _suspect(self) -> bool:
-        """Whether a gold check got a wrong label at least every second time."""
+        """Whether the LLM labelled a control item (statement with a known label) wrongly at least half of the time."""
         return any(2 * sum(failed) >= len(failed) for failed in self._failures.values())
 
     # --- fast --------------------------------------------------------------------------------------------------------
 
     async def _ask_at_once(self) -> Labels:
-        """Ask for everything in one request for every twelve sentences; in two halves if its reply was cut off."""
+        """Ask the LLM for all labels at once, in one request for every twelve sentences of the answer.
+
+        If a reply is cut off, each half of its sentences is asked about.
+        """
         source = self._source
         if not self._asks_answer:
             task = LabelTask("verify", source.query, chunks=source.chunks, parts=source.sentences)
@@ -154,7 +157,7 @@ class Interview:
         return Labels("fast", extracted, merge_verifications(replies, verdicts), suspect=self._suspect)
 
     async def _label(self, units: Sequence[Unit]) -> LabelReply:
-        """Ask for all labels of some sentences."""
+        """Ask the LLM, in one request, for all labels of *units*, which are sentences of the answer."""
         source = self._source
         shown = {unit.id for unit in units} | {part.id for part in source.parts or ()}
         checks = {f"g{number}": check for number, check in enumerate(self._gold_checks(source.chunks), 1)}
@@ -176,7 +179,7 @@ class Interview:
     async def _ask_in_groups(
         self, ask: Callable[[Sequence[Unit]], Awaitable[LabelReply]], packs: Sequence[Sequence[Unit]]
     ) -> list[LabelReply]:
-        """Return the replies about all sentences, in their order; each is about at most `MOST_SENTENCES` of them."""
+        """Call *ask* with groups of at most `MOST_SENTENCES` sentences, and return the LLM's replies in order."""
         groups = [group for pack in packs for group in split_evenly(pack, MOST_SENTENCES)]
         replies = await run_together([ask_in_halves(ask, group) for group in groups])
         return [reply for group in replies for reply in group]
@@ -184,7 +187,10 @@ class Interview:
     # --- careful, strict ---------------------------------------------------------------------------------------------
 
     async def _ask_in_steps(self) -> Labels:
-        """Extract the statements, then verify them, in strict mode three times."""
+        """Ask the LLM first to extract the statements of the answer, then to verify them against the chunks.
+
+        In strict mode they are verified three times.
+        """
         rounds = ROUNDS if self._mode == "strict" else 1
         labels = Labels("strict" if rounds > 1 else "careful")
         if self._asks_answer:
@@ -205,7 +211,7 @@ class Interview:
         return labels
 
     def _note_failure(self, labels: Labels, step: Literal["answer", "chunks"], error: JudgeError) -> None:
-        """Note the failure of *step* in *labels*; raise *error* if asking again may help or no other step is left."""
+        """Record in *labels* that *step* failed; raise *error* if a retry may help or if no other step is left."""
         labels.failed[step] = error
         if error.retryable or len(labels.failed) == self._asks_answer + self._asks_chunks:
             raise error
@@ -214,7 +220,7 @@ class Interview:
         return await self._ask(LabelTask("extract", self._source.query, sentences=tuple(units)))
 
     async def _verify_all(self, texts: Mapping[int, str], turn: int) -> Verification:
-        """Verify every statement with every chunk, once; the first round keeps their order.
+        """Ask the LLM to verify every statement against every chunk, once; rounds after the first change the order.
 
         The same chunks are in a request together in every round: their gold checks are voted on, too.
         """
@@ -243,7 +249,9 @@ class Interview:
         first: Sequence[int],
         batch: Sequence[int],
     ) -> tuple[LabelReply, list[tuple[int, Verdict]]]:
-        """Verify the statements of *batch* with *chunks*, whose citations go with the batch that begins with *first*.
+        """Ask the LLM, in one request, to verify the statements of *batch* against *chunks*.
+
+        The citations go with the batch that begins with *first*.
 
         Args:
             texts: statements by their index.
@@ -295,7 +303,7 @@ class Interview:
     # --- models that write no JSON -----------------------------------------------------------------------------------
 
     async def _ask_one_by_one(self) -> Labels:
-        """Ask for every statement in a request of its own; the sentences of the answer are the statements.
+        """Ask the LLM about each sentence of the answer in a request of its own, for models that write no JSON.
 
         A rule decides which of them state a fact. The model gives the support and no evidence for it: support counts as
         unverified. Raises a `JudgeError` if no reply has a verdict.
@@ -342,7 +350,7 @@ class Interview:
 
 
 def split_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Return *items*, in order, in as few groups of at most *most* as there can be, all about as large."""
+    """Split *items*, in order, into as few groups as possible: of about equal size, at most *most* items in each."""
     groups = -(-len(items) // most)
     size = -(-len(items) // max(1, groups))
     return [items[at : at + size] for at in range(0, len(items), max(1, size))]

@@ -1,4 +1,4 @@
-"""Removes invisible characters from hostile text, and keeps the offsets in the original.
+"""Removes invisible characters from untrusted text, and maps offsets back to the original text.
 
 Control, bidirectional and zero-width characters, variation selectors and tags carry no meaning for a judge, but can
 carry orders, split words so that no comparison finds them, or cost thousands of tokens.
@@ -20,7 +20,7 @@ _HIDDEN_ASCII: Final = bytes(code for code in range(128) if _HIDDEN.match(chr(co
 
 
 class Cleaned(NamedTuple):
-    """Text without invisible characters, and where they stood."""
+    """Text without its invisible characters, and the places where these were removed."""
 
     text: str
     removed: int
@@ -29,7 +29,7 @@ class Cleaned(NamedTuple):
     """(offset in `text`, characters removed before it), ascending, the counts cumulative."""
 
     def original(self, offset: int, *, end: bool = False) -> int:
-        """Return the offset in the original text of *offset* in `text`.
+        """Convert *offset* in the cleaned text to the offset in the original text.
 
         Removed characters right at *offset* lie before it, or after it if it is the *end* of a range.
         """
@@ -38,7 +38,7 @@ class Cleaned(NamedTuple):
 
 
 def remove_invisible(text: str) -> Cleaned:
-    """Return *text* without invisible characters, with the offsets of the original."""
+    """Remove the invisible characters from *text*; the result can map its offsets back to *text*."""
     if _is_clean(text):
         return Cleaned(text, 0)
     gaps: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Reads the text of a reply strictly: one JSON object, a verdict or a rating.
+"""Strict parsing of an LLM's reply: one JSON object, a verdict in words, or a rating.
 
 Nothing is evaluated, no bracket or comma is added, and nothing is picked out of prose: a judge that quotes a hostile
 passage would otherwise be read as if the quotation were its own reply.
@@ -39,14 +39,14 @@ _NOT_FINITE: Final = frozenset({"nan", "inf", "infinity"})
 
 
 class ReadingError(JudgeError):
-    """The reply of a model cannot be read; `reason` is "unparsable" or "ambiguous", or that of a rating."""
+    """Raised when an LLM's reply cannot be read; `reason` is "unparsable", "ambiguous" or that of a wrong rating."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail, retryable=False)
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """Return the JSON object that *text* consists of, without a leading reasoning block and a code fence around it.
+    """Parse the one JSON object in an LLM's reply; a leading reasoning block and a code fence around it are ignored.
 
     Raises:
         ReadingError: "ambiguous": it holds two different objects; "unparsable": it is no JSON object; or one with NaN,
@@ -63,13 +63,16 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def _unwrapped(text: str) -> str:
-    """Return *text* without a leading reasoning block, and without a code fence around the rest."""
+    """Return an LLM's reply without a leading reasoning block, and without a code fence around the rest."""
     found = next(filter(None, (block.match(text) for block in _BLOCKS)), None)
     return _unfenced(text[found.end() :].strip() if found else text)
 
 
 def _unfenced(text: str) -> str:
-    """Return what stands in the code fence that is all of *text*; after other words, a fence may be a quotation."""
+    """Return *text* without the code fence around it; a fence around only a part of *text* stays.
+
+    After other words, a fence may be a quotation.
+    """
     rest = text.removeprefix(_FENCE)
     if rest == text or not rest.endswith(_FENCE):
         return text
@@ -91,7 +94,7 @@ def _one(text: str) -> dict[str, Any]:
 
 
 def _next_object(text: str, at: int) -> tuple[dict[str, Any], int]:
-    """Return the object at offset *at*, and the offset after it and the white space behind it."""
+    """Parse the JSON object at offset *at* of *text*; return it and the offset at which a next one could begin."""
     if text[at : at + 1] != "{":
         where = "its beginning" if at == 0 else f"character {at}, where more follows"
         raise ReadingError("unparsable", f"no JSON object at {where}: {text[at : at + _SHOWN_CHARS]!r}")
@@ -109,7 +112,10 @@ def _next_object(text: str, at: int) -> tuple[dict[str, Any], int]:
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object of *pairs*, for `object_pairs_hook`; raise `ValueError` if a key comes twice."""
+    """Build the dictionary of a JSON object from *pairs*; raise `ValueError` if a key comes twice.
+
+    For `object_pairs_hook` of a JSON decoder.
+    """
     read = dict(pairs)
     if len(read) != len(pairs):
         names = [name for name, _ in pairs]
@@ -119,7 +125,10 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def finite(text: str) -> float:
-    """Parse a number, for `parse_float`; raise `ValueError` if it is too large for a float."""
+    """Parse a JSON number as a float; raise `ValueError` if it is too large for one.
+
+    For `parse_float` of a JSON decoder.
+    """
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text[:_SHOWN_CHARS]} is not finite")
@@ -142,9 +151,10 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def parse_verdict(text: str, labels: Sequence[str] = SUPPORT_LABELS) -> str:
-    """Return the label of every line `VERDICT: <label>` in *text*, in small letters; "unsupported" is "not_supported".
+    """Return the label in the lines `VERDICT: <label>` of an LLM's reply, in lower case; all lines must agree.
 
-    Lines within a quotation (quotation marks over several lines, "> ", a code fence beside other text) do not count.
+    "unsupported" is read as "not_supported". Lines within a quotation (quotation marks over several lines, "> ", a code
+    fence beside other text) do not count.
 
     Raises:
         ReadingError: "unparsable": no such line, or its value is not exactly one of *labels*; "ambiguous": two lines
@@ -172,7 +182,7 @@ def _label(value: str) -> str:
 
 
 def parse_rating(text: str) -> float:
-    """Return the number in [0, 1] that *text* consists of.
+    """Parse an LLM's reply that consists of one number between 0 and 1.
 
     Raises:
         ReadingError: "unparsable", "non_finite" or "out_of_range".

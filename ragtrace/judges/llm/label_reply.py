@@ -1,4 +1,4 @@
-"""`LabelTask`: what one request asks the model to label of a call, and `LabelReply`: the labels in the JSON it returns.
+"""Requests for the labels of a call (`LabelTask`), and the labels in the JSON that the LLM replies (`LabelReply`).
 
 Statements that the model wrote are numbered by their place; an entry that is no statement is an unjudged statement
 without a text.
@@ -78,7 +78,10 @@ SCHEMAS: Final[Mapping[Kind, Schema]] = {
 
 @dataclass(frozen=True, slots=True)
 class LabelTask:
-    """Items that one request asks the model to label; the reply must name exactly their ids."""
+    """Sentences, statements, chunks and citations that one request asks the LLM to label.
+
+    The reply must name exactly their ids.
+    """
 
     kind: Kind
     query: str = ""
@@ -95,19 +98,19 @@ class LabelTask:
 
     @property
     def fields(self) -> frozenset[str]:
-        """Top-level fields of the reply."""
+        """Top-level keys of the JSON reply that this request asks for."""
         return frozenset(cast("Mapping[str, object]", SCHEMAS[self.kind]["properties"]))
 
     @property
     def ample_tokens(self) -> int:
-        """More tokens than an honest reply has, by the number and length of the items."""
+        """Token limit for the LLM's reply, well above what labels of all items need."""
         items = len(self.sentences) + len(self.chunks) + len(self.citations)
         # Statements restate a sentence with names for pronouns, in any script; each has a quote and a dozen fields.
         statements = sum(250 + 5 * len(unit.text) for unit in self.sentences) if "sentences" in self.fields else 0
         return min(MOST_TOKENS, 500 + 30 * items + 250 * len(self.given or ()) + statements)
 
     def data(self) -> dict[str, object]:
-        """Return what the user message shows the model."""
+        """Return the data that the user message shows the LLM, such as query, sentences and chunks."""
         data: dict[str, object] = {}
         if self.kind != "verdict":
             data["query"] = self.query
@@ -128,7 +131,7 @@ class LabelTask:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Label of a statement: how the chunks support it, with the evidence."""
+    """Label of a statement: whether the retrieved chunks support it, with the chunks and the quote that show it."""
 
     support: Support | None
     evidence: tuple[int, ...] = ()
@@ -144,7 +147,7 @@ UNJUDGED: Final = Verdict(None)
 
 @dataclass(frozen=True, slots=True)
 class ExtractedStatement:
-    """Statement that the model extracted from the answer, with its labels."""
+    """Statement that the LLM extracted from the answer, with the labels that the LLM gave it."""
 
     text: str
     """"" if the entry was no statement: it counts as an unjudged one."""
@@ -156,13 +159,16 @@ class ExtractedStatement:
 
     @property
     def labels(self) -> tuple[bool, Relevance | None, Support | None]:
-        """Labels that two entries for one statement must agree on."""
+        """Labels of this statement that must be equal when the LLM lists the statement twice."""
         return self.checkable, self.relevant, self.verdict.support
 
 
 @dataclass(slots=True)
 class LabelReply:
-    """Labels in the reply to one `LabelTask`. A part that is None was missing or no list."""
+    """Labels read from the LLM's reply to one `LabelTask`, a request for labels.
+
+    A part that is None was missing or no list.
+    """
 
     sentences: dict[str, SentenceRelevance | None] | None = None
     statements: list[ExtractedStatement] | None = None
@@ -179,7 +185,7 @@ class LabelReply:
 
 
 def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
-    """Return the prompt of *task*.
+    """Return the prompt that asks the LLM for the labels of *task*.
 
     Args:
         prove: whether missing evidence, or a quote that does not occur where it should, is a defect of the reply.
@@ -197,7 +203,7 @@ def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
 
 
 def read_label_reply(data: object, task: LabelTask) -> LabelReply:
-    """Return the labels in *data*, which may be anything that JSON can say."""
+    """Read the labels from *data*, the JSON that the LLM replied to *task*; it may have any shape."""
     return _LabelReplyReader(data, task).reply
 
 
@@ -207,7 +213,7 @@ def uncovered_sentences(
     statements: Sequence[ExtractedStatement],
     label: AnswerLabel | None,
 ) -> list[int]:
-    """Return the indices of the sentences that are not filler and that no statement covers.
+    """Return the indices of the sentences from which the LLM extracted no statement; filler sentences are left out.
 
     An answer that declines and states nothing has none: there was nothing to extract.
     """
@@ -221,7 +227,7 @@ def uncovered_sentences(
 def omitted_terms(
     units: Sequence[Unit], sentences: Mapping[str, SentenceRelevance | None], statements: Sequence[ExtractedStatement]
 ) -> dict[int, list[str]]:
-    """Return, for each sentence's index, the numbers and names in the sentence that none of its statements contains.
+    """Return, by index of a sentence, its numbers and names that none of the statements extracted from it contains.
 
     A sentence that is filler or in no statement is left out.
     """
@@ -243,12 +249,12 @@ def _omitted_from(sentence: str, statements: str, names: bool) -> tuple[str, ...
 
 
 def has_names(texts: Iterable[str]) -> bool:
-    """Return whether capitals tell names in *texts*: in German all nouns have them."""
+    """Return whether a capital letter marks a name in the language of *texts*; in German every noun has one."""
     return _language_of(_sample(texts)) != "de"
 
 
 def _sample(parts: Iterable[str]) -> str:
-    """Return the beginning of *parts*, long enough to tell their language."""
+    """Return the joined beginnings of *parts*, long enough to detect their language."""
     return " ".join([part[:_SAMPLE_CHARS] for part in parts])[:_SAMPLE_CHARS]
 
 
@@ -257,7 +263,7 @@ _language_of = lru_cache(maxsize=64)(language)
 
 
 class _LabelReplyReader(ReplyReader):
-    """Reader of the reply to a `LabelTask`; its `reply` has the labels."""
+    """Reader of the LLM's reply to a `LabelTask`, a request for labels; its attribute `reply` holds the labels."""
 
     def __init__(self, data: object, task: LabelTask) -> None:
         super().__init__(data)
@@ -331,7 +337,7 @@ class _LabelReplyReader(ReplyReader):
     def _add_stated(
         self, statements: dict[str, ExtractedStatement], key: str, statement: ExtractedStatement, where: str
     ) -> None:
-        """Add *statement* under *key*.
+        """Add *statement*, which the LLM extracted, to *statements* under the id *key*.
 
         A repeated statement counts once, and is unjudged if its labels differ. Two statements with one id count as two.
         """
@@ -379,7 +385,7 @@ class _LabelReplyReader(ReplyReader):
         return Verdict(support, tuple(chunk.rank for chunk in chunks), quote if source else None, bool(wrong))
 
     def _unproven(self, text: str, quote: str, source: Chunk | None, chunks: Sequence[Chunk]) -> str:
-        """Return why *quote* and *chunks* do not show that the statement *text* is supported; "" if they may."""
+        """Return why *quote* and *chunks* do not prove that the statement *text* is supported; "" if they may."""
         names = ", ".join(chunk.id for chunk in chunks)
         if source is None:
             return f"quote does not occur in {names}"
@@ -399,7 +405,7 @@ class _LabelReplyReader(ReplyReader):
             self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shown(absent[0])}")
 
     def _known(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:
-        """Return the ids in the list called *name* that are among *ids*."""
+        """Return those entries of the list *name* of *item* that are known *ids*; the others are defects."""
         value = item.get(name)
         if not isinstance(value, list):
             self.defect(f"{where}.{name} is missing or no list")

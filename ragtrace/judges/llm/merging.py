@@ -1,4 +1,4 @@
-"""Merges the labels of several replies about one call: batches of items, and votes of repeated rounds."""
+"""Merges the labels in several LLM replies about one call: those of batches of items, and votes of repeated rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BEST_FIRST: Final = ("supported", "contradicted", "partial", "not_found")
 
 @dataclass(slots=True)
 class Verification:
-    """Labels of statements, chunks and citations held against each other."""
+    """Labels from comparing the answer with the chunks: verdicts on statements, contradictions, grades, citations."""
 
     verdicts: dict[int, Verdict] = field(default_factory=dict[int, Verdict])
     """Verdicts by index of the statement."""
@@ -27,7 +27,10 @@ class Verification:
 
 
 def merge_extractions(replies: Sequence[LabelReply]) -> LabelReply:
-    """Return the labels of a whole answer from those of its parts: all statements, and the best rating and label."""
+    """Merge the labels of the parts of an answer into those of the whole answer.
+
+    All statements are kept, and the best rating and label.
+    """
     ratings = [reply.answer_rating for reply in replies if reply.answer_rating is not None]
     labels = [reply.answer_label for reply in replies]
     label: AnswerLabel | None = None if None in labels else "answered" if "answered" in labels else "abstained"
@@ -44,7 +47,7 @@ def merge_extractions(replies: Sequence[LabelReply]) -> LabelReply:
 
 
 def merge_statements(statements: Iterable[ExtractedStatement]) -> list[ExtractedStatement]:
-    """Return *statements* with each text once; where two of a text differ in a label, that label is none."""
+    """Merge *statements* that have the same text; a relevance or verdict on which they differ counts as missing."""
     found: dict[object, ExtractedStatement] = {}
     for index, new in enumerate(statements):
         key = fold(new.text).rstrip(".,;:!? ") or index
@@ -61,7 +64,7 @@ def merge_statements(statements: Iterable[ExtractedStatement]) -> list[Extracted
 
 
 def merge_verifications(replies: Sequence[LabelReply], verdicts: Iterable[tuple[int, Verdict]]) -> Verification:
-    """Return the labels of all batches of one round.
+    """Merge the labels in the LLM's replies about all batches of one verification round.
 
     Of a statement held against several groups of chunks the best label counts; if one group left it unjudged, only
     support by another group counts. A chunk is contradicted if one batch says so; its grade is the first.
@@ -86,7 +89,10 @@ def _better(old: Verdict, new: Verdict) -> Verdict:
 def _merge(
     replies: Iterable[Mapping[str, Any] | None], join: Callable[[Any, Any], Any] = lambda old, _: old
 ) -> dict[str, Any] | None:
-    """Return all labels by id; *join* decides between two labels of one id. None if no reply has labels."""
+    """Merge the labels of all *replies* by item id; *join* chooses between two labels of one item.
+
+    None if no reply has labels.
+    """
     merged: dict[str, Any] | None = None
     for labels in replies:
         if labels is not None:
@@ -98,9 +104,9 @@ def _merge(
 
 
 def vote(rounds: Sequence[Verification]) -> tuple[Verification, float]:
-    """Return the label that most rounds agree on, of grades the median; and the share of items without unanimity.
+    """Return the labels that most verification rounds agree on, and the share of items on which rounds differ.
 
-    An item without a majority is unjudged. The share leaves out items that no round judged.
+    Of grades it is the median. An item without a majority is unjudged. The share leaves out items that no round judged.
     """
     split: list[bool] = []
 
@@ -130,14 +136,14 @@ def vote(rounds: Sequence[Verification]) -> tuple[Verification, float]:
 
 
 def _majority(labels: Sequence[Any]) -> Any:
-    """Return the label that more than half of *labels* are; None if there is none."""
+    """Return the label that makes up more than half of *labels*; None if there is none."""
     counts = Counter(label for label in labels if label is not None)
     label, votes = counts.most_common(1)[0] if counts else (None, 0)
     return label if 2 * votes > len(labels) else None
 
 
 def _median(grades: Sequence[int | None]) -> int | None:
-    """Return the median of at least two grades; None where it is no grade that was given."""
+    """Return the median of *grades*; None if at least half of them are missing, or if no grade equals it."""
     given = [grade for grade in grades if grade is not None]
     middle = median(given) if 2 * len(given) > len(grades) else None
     return int(middle) if middle is not None and middle == int(middle) and middle in given else None

@@ -1,4 +1,4 @@
-"""`OpenAIJudge`: a language model behind any OpenAI-compatible server labels a call; metrics do the arithmetic."""
+"""`OpenAIJudge`: an LLM behind any OpenAI-compatible server labels a call; metrics compute scores from the labels."""
 
 from __future__ import annotations
 
@@ -131,15 +131,18 @@ class OpenAIJudge:
 
     @property
     def version(self) -> str:
-        """Model, mode and version of the prompts: labels of different ones do not compare."""
+        """Version of the judge: model, mode and prompts; labels from different versions are not comparable."""
         return f"{self._model}/{self._mode}/prompts-{VERSION}"
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* reads labels, and this judge gives all of them."""
+        """Return whether this judge can give all labels that *metric* needs; False if *metric* needs none."""
         return bool(metric.needs) and metric.needs <= FIELDS | EXTRA_FIELDS | {REFERENCE}
 
     def asking(self, metrics: Sequence[Metric]) -> OpenAIJudge:
-        """Return a judge like this one, with the same connections, that asks only for what *metrics* need."""
+        """Return a copy of this judge that asks the LLM only for the labels that *metrics* need.
+
+        The copy shares the connections.
+        """
         import_http_library()
         system_message("full")  # imports a module too: see `import_http_library`
         judge = copy.copy(self)
@@ -147,7 +150,7 @@ class OpenAIJudge:
         return judge
 
     async def aclose(self) -> None:
-        """Close the connections, the embedder's too, and those of every judge made by `asking`."""
+        """Close the judge's connections to its server, those of its embedder and of copies made by `asking`."""
         embedder: object = self._embedder
         try:
             await self._chat.aclose()
@@ -156,11 +159,17 @@ class OpenAIJudge:
                 await embedder.aclose()
 
     async def probe(self) -> str:
-        """Return a sentence that says which model answers, and how; raises a `JudgeError` if none does."""
+        """Test the connection with a tiny request; return a sentence that says which model answers, and how.
+
+        Raises a `JudgeError` if none does.
+        """
         return await self._chat.probe()
 
     async def judge(self, call: RagCall) -> Judgement:
-        """Return the labels that the model gives *call*; raises a `JudgeError`, with all costs, if it gives none."""
+        """Ask the LLM for the labels of *call*, and return them.
+
+        Raises a `JudgeError`, with all costs, if the LLM gives none.
+        """
         session = JudgeSession(self._chat, self._embedder)
         try:
             judgement = await self._judgement(call, session)
@@ -205,7 +214,7 @@ class OpenAIJudge:
         return build_judgement(source, await interview.labels(in_words=self._in_words), self._max_uncovered)
 
     async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
-        """Return *judgement* with the label of each reference context: whether the answer contradicts it."""
+        """Ask the LLM which reference contexts the answer contradicts; return *judgement* with these labels."""
         source = prepare(replace(call, contexts=None, parts=None), self._max_chunk_chars)
         chunks, names = reference_chunks(call.reference_contexts or (), self._max_chunk_chars)
         if not source.sentences or not chunks:
@@ -227,6 +236,6 @@ class OpenAIJudge:
 
 
 def _is_settled(metric: Metric, call: RagCall) -> bool:
-    """Return whether *metric*, if it is one of ours, needs no label for its result on *call*."""
+    """Return whether *metric*, if it is a built-in one, can score *call* without any label of a judge."""
     settled = getattr(metric, "settled", None)
     return settled is not None and settled(call) is True

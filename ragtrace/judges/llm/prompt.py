@@ -1,4 +1,4 @@
-"""`Prompt`: one request to the model, with the function that reads its reply; and JSON schemas of replies.
+"""`Prompt`: one request to an LLM, with the function that reads its reply; and JSON schemas of replies.
 
 Schemas are as strict servers want them: every field required, no other allowed, labels as strings. They are static,
 because servers cache what they compile from a schema; ids are checked when a reply is read.
@@ -21,16 +21,16 @@ Schema: TypeAlias = Mapping[str, object]
 
 
 class HasDefects(Protocol):
-    """Labels read from a reply of the model, and the defects of that reply."""
+    """Protocol of labels read from an LLM's reply that also list the defects of the reply."""
 
     @property
     def defects(self) -> Sequence[str]:
-        """What breaks the rules of the reply, in words for the model; empty if nothing does."""
+        """Rules that the LLM's reply breaks, in words that can be sent back to the LLM; empty if there are none."""
         ...
 
 
 class HasText(Protocol):
-    """Item of a prompt, such as a chunk or a sentence."""
+    """Protocol of an item with a text that a prompt shows the LLM, such as a chunk or a sentence."""
 
     @property
     def text(self) -> str: ...
@@ -42,7 +42,7 @@ T = TypeVar("T", bound=HasText)
 
 @dataclass(frozen=True, slots=True)
 class Prompt(Generic[R]):
-    """One request to the model: instructions, data, the schema of the reply, and the function that reads the reply.
+    """One request to an LLM: instructions, data, the schema of the reply, and the function that reads the reply.
 
     Args:
         name: name of the schema: letters, digits, underscores.
@@ -70,7 +70,9 @@ class Prompt(Generic[R]):
 
 
 def user_message(data: Mapping[str, object], key: str | None = None) -> str:
-    """Return one JSON object, {"data_<key>": data}: no text in *data* can end its string or know the key.
+    """Return the user message of a prompt: *data* as JSON under a random key, a guard against prompt injection.
+
+    It is one JSON object, {"data_<key>": data}: no text in *data* can end its string or know the key.
 
     Args:
         key: default: random.
@@ -79,12 +81,15 @@ def user_message(data: Mapping[str, object], key: str | None = None) -> str:
 
 
 def listed(texts: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return texts by id as a list of records, as the model is shown them."""
+    """Return texts by id as a list of {"id": ..., "text": ...} objects, as prompts show them to the LLM."""
     return [{"id": name, "text": text} for name, text in texts.items()]
 
 
 def packed(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[list[T]]:
-    """Yield *items*, in order, in groups of at most *chars* characters of text and *most* items, or of one item."""
+    """Yield *items* in groups, in order: at most *chars* characters of text and *most* items in a group.
+
+    An item that is longer is a group of its own.
+    """
     group: list[T] = []
     total = 0
     for item in items:
@@ -99,7 +104,7 @@ def packed(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[
 
 
 def numbered(prefix: str, texts: Iterable[str]) -> dict[str, str]:
-    """Return *texts* by id: prefix1, prefix2 ..."""
+    """Return *texts* by numbered ids: `<prefix>1`, `<prefix>2` and so on."""
     return {f"{prefix}{number}": text for number, text in enumerate(texts, 1)}
 
 
@@ -107,25 +112,25 @@ def numbered(prefix: str, texts: Iterable[str]) -> dict[str, str]:
 
 
 def text() -> Schema:
-    """Return the schema of a string."""
+    """Return the JSON schema of a string."""
     return {"type": "string"}
 
 
 def texts() -> Schema:
-    """Return the schema of a list of strings."""
+    """Return the JSON schema of a list of strings."""
     return {"type": "array", "items": text()}
 
 
 def one_of(labels: Sequence[str]) -> Schema:
-    """Return the schema of a string that is one of *labels*."""
+    """Return the JSON schema of a string that is one of *labels*."""
     return {"type": "string", "enum": list(labels)}
 
 
 def record(**fields: Schema) -> Schema:
-    """Return the schema of an object with exactly these fields."""
+    """Return the JSON schema of an object with exactly these fields."""
     return {"type": "object", "additionalProperties": False, "required": list(fields), "properties": fields}
 
 
 def list_of(**fields: Schema) -> Schema:
-    """Return the schema of a list of objects with exactly these fields."""
+    """Return the JSON schema of a list of objects with exactly these fields."""
     return {"type": "array", "items": record(**fields)}

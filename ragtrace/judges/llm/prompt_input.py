@@ -1,4 +1,4 @@
-"""`PromptInput`: a call as a model is shown it: cleaned, capped, with ids. Everything in it is hostile text."""
+"""`PromptInput`: the texts of a call as an LLM is shown them: cleaned, shortened, with ids. All are untrusted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_CITATIONS: Final = 200
 
 
 class Unit(NamedTuple):
-    """Sentence of the answer, or a part of it that the application gave."""
+    """Sentence of an answer, or a part into which the application divided the answer."""
 
     id: str
     text: str
@@ -31,7 +31,7 @@ class Unit(NamedTuple):
 
 
 class Chunk:
-    """Distinct retrieved passage that is not blank."""
+    """Retrieved passage as the LLM is shown it; equal passages are one chunk, and blank ones are left out."""
 
     def __init__(self, rank: int, text: str) -> None:
         self.id = f"c{rank + 1}"
@@ -41,17 +41,17 @@ class Chunk:
 
     @cached_property
     def folded(self) -> str:
-        """Chunk's text without case, markup and typography, for the search of quotes."""
+        """Normalized text of the chunk, without case, markup and typography, in which quotes are looked up."""
         return fold(self.text)
 
     @cached_property
     def terms(self) -> TextTerms:
-        """Numbers and words of the chunk's text."""
+        """Numbers and words in the text of the chunk, to check statements against."""
         return TextTerms(self.text)
 
 
 class Cited(NamedTuple):
-    """Distinct pair of a part of the answer and a passage that it cites."""
+    """Citation of a retrieved passage by a part of the answer; repetitions within the part count once."""
 
     id: str
     """"" if it is in no request: there is no such passage, it is blank, or there are too many citations."""
@@ -66,7 +66,7 @@ class Cited(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PromptInput:
-    """Texts of one call, ready to be shown to a model, and what was noticed in them."""
+    """Texts of one call, prepared to be shown to an LLM, with attributes that tell what was cut or is suspicious."""
 
     query: str
     answer: str
@@ -82,12 +82,15 @@ class PromptInput:
 
     @property
     def chars(self) -> int:
-        """Characters of query, answer and chunks."""
+        """Total number of characters of query, answer and chunks."""
         return len(self.query) + sum(len(c.text) for c in self.chunks) + sum(len(s.text) for s in self.sentences)
 
 
 def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInput:
-    """Return *call* without invisible characters, with ids; longer passages and queries are cut, and counted."""
+    """Prepare the texts of *call* for an LLM: remove invisible characters, cut long passages and queries, assign ids.
+
+    Attributes count what was cut.
+    """
     answer = remove_invisible(call.answer or "")
     query = remove_invisible(call.query or "")
     marks = citation_marks(answer.text, [document.id for document in call.contexts or ()])
@@ -115,7 +118,7 @@ def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInpu
 def reference_chunks(
     documents: Sequence[Document], max_chunk_chars: int = MAX_CHUNK_CHARS
 ) -> tuple[tuple[Chunk, ...], tuple[str | None, ...]]:
-    """Return the chunks to show for *documents*; and for each distinct document that is not blank, its chunk's id.
+    """Return *documents* as chunks for a prompt, and the chunk id of each distinct document that is not blank.
 
     An id is None if all characters of the document are invisible.
     """
@@ -125,7 +128,7 @@ def reference_chunks(
 
 
 class _ChunkList:
-    """Chunks to show for some documents, and counts of the documents that were cut or left out."""
+    """Chunks that a prompt shows for some documents, and counts of the documents that were cut or left out."""
 
     def __init__(self, documents: Iterable[Document], max_chars: int) -> None:
         self.chunks: list[Chunk] = []
@@ -159,7 +162,7 @@ def _parts(call: RagCall, max_chars: int) -> Iterator[Unit]:
 def _pairs(
     call: RagCall, units: Sequence[Unit], marks: Sequence[CitationMark], answer: Cleaned
 ) -> Iterator[tuple[int, str, int | None]]:
-    """Yield (index of the part, marker, rank of the passage) of everything that is cited."""
+    """Yield each citation in the answer: index of the part that cites, text of the citation, rank of the passage."""
     if call.parts is not None:
         ids = [document.id for document in call.contexts or ()]
         for index, part in enumerate(call.parts):
@@ -177,7 +180,7 @@ def _pairs(
 def _cited(
     pairs: Iterator[tuple[int, str, int | None]], units: Sequence[Unit], same_as: Sequence[int | None]
 ) -> Iterator[Cited]:
-    """Yield the distinct citations of *pairs*, with ids for those that a request asks about."""
+    """Yield each distinct citation in *pairs* once, with an id if the LLM is asked about it."""
     seen: set[tuple[int, int | str]] = set()
     for part, marker, rank in pairs:
         first = None if rank is None else same_as[rank]

@@ -16,7 +16,7 @@ _SCHEMA: Final = record(noncommittal=one_of(YES_NO), questions=texts())
 
 
 class QuestionsReply(NamedTuple):
-    """Questions that an answer would answer, as the model wrote them."""
+    """Reply of the LLM that lists questions to which the given answer would be the answer."""
 
     noncommittal: bool | None
     questions: tuple[str, ...]
@@ -25,7 +25,7 @@ class QuestionsReply(NamedTuple):
 
 
 def read_questions(data: Mapping[str, Any]) -> QuestionsReply:
-    """Return the questions in a reply, which may be any JSON object."""
+    """Read from the LLM's reply, a JSON object of any shape, the questions that an answer would answer."""
     reader = ReplyReader(data)
     label = reader.label(data.get("noncommittal"), YES_NO, "noncommittal")
     written = reader.texts("questions")
@@ -43,7 +43,10 @@ def read_questions(data: Mapping[str, Any]) -> QuestionsReply:
 
 
 async def find_questions(extra: ExtraLabels) -> None:
-    """Ask the model which questions the answer would answer, without the query; then embed questions and query."""
+    """Ask the LLM which questions the answer would answer, and compare their embeddings with that of the query.
+
+    The LLM is not shown the query.
+    """
     embedder = extra.session.embedder
     if embedder is None:
         extra.reasons["question_cosines"] = "no_embedder"
@@ -64,7 +67,7 @@ async def find_questions(extra: ExtraLabels) -> None:
 
 
 async def find_reference_cosine(extra: ExtraLabels) -> None:
-    """Embed answer and reference in one request, and label the call with their cosine."""
+    """Label the call with the cosine similarity of the embeddings of its answer and its reference answer."""
     embedder = extra.session.embedder
     if embedder is None:
         extra.reasons["reference_cosine"] = "no_embedder"

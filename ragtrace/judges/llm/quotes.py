@@ -1,4 +1,4 @@
-"""Checks the evidence of a judge: whether a quote occurs in a chunk, and has the words and numbers of a statement."""
+"""Checks an LLM judge's evidence: whether a quote occurs in a chunk, and has the words and numbers of a statement."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _NAME: Final = re.compile(r"(?:(?<=[\w,;)] )|(?<= \())[^\W\d_a-z][^\W\d_]{3,}")
 
 
 def fold(text: str) -> str:
-    """Return *text* without case, markup and typography (NFKC, single spaces, one quotation mark and dash)."""
+    """Normalize *text* for comparison: no upper case, no markup, single spaces, one form of quotation mark and dash.
+
+    Characters are normalized by NFKC.
+    """
     # A quote is held against every chunk named, and a statement against others.
     return _folded_before(text) if len(text) <= _QUOTE_CHARS else _folded(text)
 
@@ -57,7 +60,7 @@ _folded_before = lru_cache(maxsize=128)(_folded)
 
 
 def occurs(quote: str, folded: str) -> bool:
-    """Return whether *quote* occurs in the text that `fold` turned into *folded*.
+    """Return whether *quote* occurs in a text, of which *folded* is the form normalized by `fold`.
 
     Parts around an ellipsis must do so in order. Punctuation at the ends of a part does not count. A quote without any
     letter or digit occurs nowhere.
@@ -73,12 +76,15 @@ def occurs(quote: str, folded: str) -> bool:
 
 
 def too_short(quote: str, folded: str) -> bool:
-    """Return whether *quote* has fewer than three words and is not the whole chunk, given as *folded*."""
+    """Return whether *quote* has fewer than three words and is not the whole text of its chunk, given as *folded*."""
     return len(_WORDS.findall(quote)) < _FEWEST_WORDS and fold(quote).strip(_EDGES) != folded.strip(_EDGES)
 
 
 def overlaps(quote: str, statement: str) -> bool:
-    """Return whether *quote* has a word of *statement*, in any form; True if *statement* has no word that counts."""
+    """Return whether *quote* and *statement* share a word, in any inflected form.
+
+    True if *statement* has no word that counts.
+    """
     wanted = _stems(statement)
     return not wanted or not wanted.isdisjoint(_stems(quote))
 
@@ -89,7 +95,10 @@ def _stems(text: str) -> set[str]:
 
 
 class TextTerms:
-    """Numbers and words of a text, against which a statement is checked; each found on first use."""
+    """Numbers and words of a text, with which the numbers and names in a statement are compared.
+
+    Each is found on first use.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -101,12 +110,12 @@ class TextTerms:
 
     @cached_property
     def stems(self) -> frozenset[str]:
-        """First letters of every word in the text, in small letters: a name in another form has the same."""
+        """First three letters of each word in the text, in lower case, so that inflected forms of a name match."""
         return frozenset([word[:_NAME_CHARS] for word in _WORDS.findall(self._text.casefold())])
 
 
 def absent_terms(text: str, evidence: Sequence[TextTerms], *, with_names: bool = True) -> list[str]:
-    """Return the numbers and names of *text* that no *evidence* has.
+    """Return the numbers and names in *text* that occur in none of the texts of *evidence*.
 
     Numbers of one digit do not count: they may be written as words. Names are words with a capital letter within a
     sentence; abbreviations do not count.
@@ -127,7 +136,7 @@ def absent_terms(text: str, evidence: Sequence[TextTerms], *, with_names: bool =
 
 
 def names(text: str) -> list[str]:
-    """Return the words of *text* with a capital letter that is not that of a sentence or an abbreviation."""
+    """Return the words of *text* that look like names: capitalized within a sentence, and no abbreviation."""
     return [name for name in _NAME.findall(text) if name[0].isupper() and not name.isupper()]
 
 
@@ -136,9 +145,9 @@ def _occurs_in(known: Set[str], digits: Sequence[str]) -> bool:
 
 
 def _digits(number: str) -> list[str]:
-    """Return the digits of *number* and, if it has separators, those of each part; zeros at the ends are dropped.
+    """Return the digits of *number* without separators and, if it has separators, also the digits of each part.
 
-    What has only one digit is left out.
+    Zeros at the ends are dropped. What has only one digit is left out.
     """
     if number.isascii() and number.isdigit():  # as nearly always
         whole = [number]
@@ -151,7 +160,7 @@ def _digits(number: str) -> list[str]:
 
 
 def numbers(text: str) -> Iterator[re.Match[str]]:
-    """Return where *text* has a number of at least two digits that is no address or citation."""
+    """Find the numbers of at least two digits in *text*, except in web addresses, citations and list numbers."""
     apart = [found.span() for found in _NO_CONTENT.finditer(text)]
     found = (one for one in _NUMBER.finditer(text) if _digits(one[0]))
     return (one for one in found if not any(start <= one.start() < end for start, end in apart))

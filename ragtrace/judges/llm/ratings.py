@@ -1,4 +1,4 @@
-"""Ratings along a user's own criteria (`g_eval`): the mean of several replies, or weighted by token probability."""
+"""Ratings by an LLM along a user's own criteria (`g_eval`): the mean of replies, or weighted by token probability."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _DESCRIBED: Final = {
 
 @runtime_checkable
 class Rated(Protocol):
-    """A metric that is a rating: what `ragtrace.g_eval` makes."""
+    """Protocol of a metric made by `ragtrace.g_eval`: an LLM rates the call along the user's criteria."""
 
     @property
     def name(self) -> str: ...
@@ -58,12 +58,12 @@ class Rated(Protocol):
     @property
     def samples(self) -> int: ...
     def lacks(self, call: RagCall) -> str:
-        """Return why *call* cannot be rated; "" if it can."""
+        """Return why *call* cannot be rated by this metric; "" if it can."""
         ...
 
 
 class RatingReply(NamedTuple):
-    """A rating and its reason, as the model gave them."""
+    """Reply of the LLM that rates a call: the score and the reason for it."""
 
     score: int | None
     reason: str
@@ -71,7 +71,10 @@ class RatingReply(NamedTuple):
 
 
 def read_rating(data: Mapping[str, Any], low: int, high: int) -> RatingReply:
-    """Return the rating in a reply, which may be any JSON object: only the strings "low".."high" are one."""
+    """Read the score from the LLM's reply; only a whole number from *low* to *high*, written as a string, is valid.
+
+    The reply may be any JSON object.
+    """
     given: object = data.get("score")
     scale = {str(number): number for number in range(low, high + 1)}
     score = scale.get(given) if isinstance(given, str) else None
@@ -80,14 +83,14 @@ def read_rating(data: Mapping[str, Any], low: int, high: int) -> RatingReply:
 
 
 class StepsReply(NamedTuple):
-    """Evaluation steps that the model wrote for criteria."""
+    """Reply of the LLM that lists the evaluation steps it wrote for a user's criteria."""
 
     steps: tuple[str, ...]
     defects: list[str]
 
 
 def read_steps(data: Mapping[str, Any]) -> StepsReply:
-    """Return the steps in a reply, which may be any JSON object."""
+    """Read the evaluation steps that the LLM wrote from its reply, a JSON object of any shape."""
     written = ReplyReader(data).texts("steps")
     steps = tuple(step for step in map(one_line, written[:_MOST_STEPS]) if step)
     return StepsReply(steps, [] if len(steps) >= _FEWEST_STEPS else ["steps must be a list of 3 or 4 sentences"])
@@ -99,7 +102,7 @@ _locks: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = Weak
 
 
 async def _evaluation_steps(extra: ExtraLabels, metric: Rated) -> tuple[str, ...]:
-    """Return the evaluation steps of *metric*; the model writes them from the criteria at the metric's first call."""
+    """Return the evaluation steps of *metric*; the LLM writes them from the criteria at the metric's first call."""
     if metric.steps:
         return metric.steps
     key = (extra.session.model, metric.criteria, metric.fields)
@@ -119,7 +122,7 @@ async def _evaluation_steps(extra: ExtraLabels, metric: Rated) -> tuple[str, ...
 
 
 async def find_ratings(extra: ExtraLabels) -> None:
-    """Rate the call by every g_eval metric; one that fails leaves the others their ratings."""
+    """Ask the LLM to rate the call by every `g_eval` metric; if one fails, the others keep their ratings."""
     metrics = [metric for metric in extra.metrics if isinstance(metric, Rated) and not metric.lacks(extra.call)]
     ratings: dict[str, Rating] = {}
     extra.labels["ratings"] = ratings
@@ -173,12 +176,12 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
 
 
 def _fields(metric: Rated) -> list[str]:
-    """Return the lines of the instructions that describe the fields of the data."""
+    """Return the lines of the instructions that tell the LLM what each data field of *metric* contains."""
     return ["Fields of the data:", *(f"- {_DESCRIBED[field]}" for field in metric.fields)]
 
 
 def _field(extra: ExtraLabels, field: str) -> object:
-    """Return the data of *field*, as the model is shown it."""
+    """Return the content of *field*, such as query or answer, as the prompt shows it to the LLM."""
     if field == "query":
         return extra.input.query
     if field == "contexts":
@@ -197,7 +200,9 @@ RATINGS: Final = LabelFamily(frozenset({"ratings"}), find_ratings)
 def weighted_rating(
     candidates: Iterable[tuple[str, float]], low: int, high: int, before: str = "", after: str = ""
 ) -> float | None:
-    """Return sum(s p) / sum(p) over the candidates that are exactly a label of the scale, with p >= 0.01.
+    """Return the mean of an LLM's possible scores, weighted by the probability of each score's token.
+
+    It is sum(s p) / sum(p) over the candidates that are exactly a label of the scale, with p >= 0.01.
 
     Args:
         candidates: distinct texts, each with the natural logarithm of its probability.
@@ -226,16 +231,17 @@ def weighted_rating(
 
 
 def value_span(text: str, field: str) -> tuple[int, int] | None:
-    """Return the range of the last string value of *field* in the JSON *text*, without its quotes; None: none.
+    """Return start and end of the last string value of *field* in the JSON *text*, without its quotation marks.
 
-    The key decides, not equal text: quotation marks in another string are escaped, so that they begin no key.
+    None if there is none. The key decides, not equal text: quotation marks in another string are escaped, so that they
+    begin no key.
     """
     found = [match.span(1) for match in re.finditer(rf'(?<!\\)"{field}"\s*:\s*"([^"\\]*)"', text)]
     return found[-1] if found else None
 
 
 def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str, str] | None:
-    """Return the token that holds the value of *field*, a string of the JSON object that *text* ends with.
+    """Find the token that contains the string value of *field* in the JSON object at the end of *text*.
 
     Returns:
         Index of the token, and what it has before and after the value's own characters; None: the value is spread
@@ -257,7 +263,7 @@ def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str,
 def expected_rating(
     text: str, tokens: Sequence[str], alternatives: Sequence[Mapping[str, float]], field: str, low: int, high: int
 ) -> float | None:
-    """Return the weighted rating at *field*; None if it is not known.
+    """Return the mean score at *field* of an LLM's reply *text*, weighted by token probabilities; None if not known.
 
     Args:
         tokens: the tokens written, in order.

@@ -1,4 +1,4 @@
-"""`ReplyReader`: reads labels out of one reply of the model, which may be any JSON. Never fills in a default.
+"""`ReplyReader`: reads labels from an LLM's reply, which may be any JSON, and fills in no default.
 
 Items that the request enumerates are looked up by id: an id without exactly one valid label is unjudged, an id that is
 not in the request is a defect and nothing else.
@@ -21,26 +21,32 @@ L = TypeVar("L")
 
 
 class LabelsById(NamedTuple):
-    """The label of each item by its id (None: unjudged), and the defects of the reply they were read from."""
+    """Labels read from an LLM's reply, by the id of the item (None: unjudged), and the defects of the reply."""
 
     labels: dict[str, Any]
     defects: list[str]
 
 
 class ReplyReader:
-    """Reader of one reply. `defects` grows with each rule that the reply breaks, in words for the model."""
+    """Reader of the labels in one JSON reply of an LLM, which collects the defects of that reply.
+
+    `defects` grows with each rule that the reply breaks, in words for the model.
+    """
 
     def __init__(self, data: object) -> None:
         self.data: Mapping[str, Any] = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
         self.defects: list[str] = []
 
     def defect(self, text: str) -> None:
-        """Note a defect, up to a limit: the number of defects decides which of two replies is better."""
+        """Record a defect of the reply, up to a limit.
+
+        The number of defects decides which of two replies is better.
+        """
         if len(self.defects) < _MOST_DEFECTS:
             self.defects.append(text)
 
     def entries(self, part: str) -> list[Mapping[str, Any]] | None:
-        """Return the entries of the list *part*; None if there is no such list, or it is endless.
+        """Return the JSON objects in the list *part* of the reply; None if there is no such list, or it is too long.
 
         An entry that is no object is a defect, and an empty object: it counts as one that cannot be used.
         """
@@ -57,7 +63,10 @@ class ReplyReader:
         return [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in items]
 
     def texts(self, part: str) -> list[object]:
-        """Return the entries of the list *part*, which should be texts; empty, and a defect, if there is no list."""
+        """Return the entries of the list *part* of the reply, which should be texts; a missing list is a defect.
+
+        Of a missing list there are no entries.
+        """
         value: object = self.data.get(part)
         if isinstance(value, list):
             return cast("list[object]", value)
@@ -65,14 +74,16 @@ class ReplyReader:
         return []
 
     def labels_by_id(self, part: str, ids: Collection[str], name: str, allowed: tuple[str, ...]) -> dict[str, Any]:
-        """Return the label *name* of each of *ids* in the list *part*; None for all where there is no such list."""
+        """Return, by id, the label *name* of each of *ids* in the list *part* of the reply; None if it is not valid."""
         found = self.labels(part, ids, {name: allowed})
         return found[name] if found else dict.fromkeys(ids)
 
     def labels(
         self, part: str, ids: Collection[str], allowed: Mapping[str, tuple[str, ...]]
     ) -> dict[str, dict[str, Any]] | None:
-        """Return, by the name of the label, the label of each of *ids*: None if it is missing, unknown or contradicted.
+        """Read the labels of all *ids* from the list *part* of the reply; return them by label name, then by id.
+
+        A label is None if it is missing, unknown or contradicted.
 
         Args:
             part: key of the list of entries with an id and labels.
@@ -105,7 +116,7 @@ class ReplyReader:
         return {name: {key: labels.get(key) for key in ids} for name, labels in found.items()}
 
     def label(self, value: object, allowed: tuple[L, ...], where: str) -> L | None:
-        """Return the one of *allowed* that *value* equals; None, and a defect at *where*, if there is none."""
+        """Return *value* if it is one of the *allowed* labels; else record a defect at *where* and return None."""
         if isinstance(value, str):
             for label in allowed:
                 if value == label:
@@ -115,12 +126,12 @@ class ReplyReader:
 
 
 def one_line(value: object) -> str:
-    """Return a text that the model wrote, on one line, without invisible characters; "" if *value* is no text."""
+    """Return a text from an LLM's reply on one line, without invisible characters; "" if *value* is no text."""
     return " ".join(without_invisible(value).split())[:TEXT_CHARS] if isinstance(value, str) else ""
 
 
 def shown(value: object) -> str:
-    """Return *value*, which a model wrote, shortened to one line for an error message."""
+    """Shorten *value*, which an LLM wrote, to one line for an error message."""
     if not isinstance(value, str):
         return "nothing" if value is None else f"a {type(value).__name__}"
     return repr(without_invisible(value[:_SHOWN_CHARS]))

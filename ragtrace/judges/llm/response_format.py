@@ -1,4 +1,4 @@
-"""Three levels of asking a server for JSON, and what was learned of each server and model: which requests it accepts.
+"""Ways to ask an LLM server for JSON (levels 1 to 3), and records of the requests that each server accepts.
 
 | level | request | reply |
 |---|---|---|
@@ -47,7 +47,10 @@ Message = dict[str, str]
 
 @dataclass(slots=True)
 class ServerHabits:
-    """Record of the requests that one model on one server accepts; shared by all calls, a race only costs a request."""
+    """What was learned of one model on one server: the parameters and response formats that it accepts.
+
+    All calls share the record; a race only costs a request.
+    """
 
     level: int = SCHEMA
     tokens_name: str | None = "max_tokens"
@@ -64,7 +67,7 @@ class ServerHabits:
     """The server was seen to read only a part of a request, and a warning said so."""
 
     def learn(self, error: ServerError, body: Mapping[str, object], lowest_level: int) -> bool:
-        """Note the part of *body* that *error* rejects; return whether a request built anew differs from *body*."""
+        """Record which part of the request *body* the server rejects; return whether a new request would differ."""
         culprit = rejected_parameter(error, body.keys() - _NEEDED)
         if culprit is None:
             return False
@@ -95,7 +98,10 @@ _habits: dict[tuple[str, str], ServerHabits] = {}
 
 
 def habits_of(server: str, model: str) -> ServerHabits:
-    """Return the record for *model* on *server*, shared by the process; a forked child keeps its parent's records."""
+    """Return the record of the requests that *model* on *server* accepts, shared by the whole process.
+
+    A forked child keeps its parent's records.
+    """
     found = _habits.get((server, model))
     if found is None:
         while len(_habits) >= _MOST_REMEMBERED:
@@ -107,19 +113,22 @@ def habits_of(server: str, model: str) -> ServerHabits:
 
 
 def forget_habits() -> None:
-    """Forget the records for all models and servers."""
+    """Forget what was learned of all servers and models: the requests that they accept."""
     _habits.clear()
 
 
 def request_messages(system: str, user: str, schema: Schema, level: int) -> list[Message]:
-    """Return the two messages of a request; the system message quotes the schema unless `response_format` has it."""
+    """Return the system and user message of a request; the system message quotes *schema* if no parameter has it."""
     if level > SCHEMA and schema:
         system = f"{system}\n\n{SCHEMA_FOLLOWS}\n{json.dumps(schema, ensure_ascii=False, separators=(',', ':'))}"
     return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 def repair_messages(sent: Sequence[Message], reply: str, defects: Sequence[str]) -> list[Message]:
-    """Return *sent* with the request for a corrected reply, of which the instruction stands in the system message."""
+    """Return the messages *sent*, extended by the LLM's *reply*, its *defects* and the request for a corrected reply.
+
+    The instruction stands in the system message.
+    """
     listed = json.dumps({"defects_of_your_reply": [defect[:_DEFECT_CHARS] for defect in defects[:_MOST_DEFECTS]]})
     first, *rest = sent
     empty = not reply.strip()
@@ -131,7 +140,7 @@ def repair_messages(sent: Sequence[Message], reply: str, defects: Sequence[str])
 
 
 def response_format(name: str, schema: Schema, level: int) -> dict[str, object] | None:
-    """Return the parameter `response_format` that asks for JSON in the way of *level* (1 to 3); None on level 3."""
+    """Return the request parameter `response_format` for *level*: 1 asks for a JSON schema, 2 for JSON, 3 for none."""
     if level == SCHEMA:
         return {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}}
     return {"type": "json_object"} if level == JSON else None

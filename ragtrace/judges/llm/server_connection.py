@@ -44,7 +44,10 @@ _in_request: ContextVar[bool] = ContextVar("ragtrace_judge_request", default=Fal
 
 @dataclass(slots=True)
 class _LoopClients:
-    """HTTP clients of one event loop. A client is `idle` unless it has a request in flight."""
+    """HTTP clients with which one event loop talks to an LLM server.
+
+    A client is `idle` unless it has a request in flight.
+    """
 
     loop: asyncio.AbstractEventLoop
     pid: int
@@ -60,7 +63,7 @@ class _LoopClients:
 
 
 class ServerConnection:
-    """A server that speaks OpenAI's HTTP protocol.
+    """HTTP connection to an OpenAI-compatible server: posts JSON and returns the response.
 
     Args:
         base_url: up to and including "/v1"; default: the environment variable OPENAI_BASE_URL, or OpenAI.
@@ -94,7 +97,7 @@ class ServerConnection:
         return (self._base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
 
     async def post(self, path: str, body: Mapping[str, object]) -> bytes:
-        """Return the body that the server answers with.
+        """Send *body* as JSON to *path* of the server, and return the body of the response.
 
         Raises:
             ServerError: it answered with an error.
@@ -131,7 +134,7 @@ class ServerConnection:
                 found.idle.append(client)
 
     async def _loop_clients(self) -> _LoopClients:
-        """Return the clients of the running event loop."""
+        """Return the HTTP clients of the running event loop; they are created on first use."""
         if "openai" not in sys.modules:
             with suppress(RuntimeError):  # no thread can be started any more: the process is ending
                 await asyncio.to_thread(import_module, "openai")  # it can take a second
@@ -153,14 +156,17 @@ class ServerConnection:
         return made
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop."""
+        """Close the connections to the server that the running event loop has opened."""
         found = self._clients.pop(id(asyncio.get_running_loop()), None)
         if found is not None and found.pid == os.getpid():
             await found.closer.aclose()
 
 
 async def _answer(client: Any, request: Any, server: str) -> bytes:
-    """Return the body of the response to *request*; raises a `JudgeError` for an error status or an endless body."""
+    """Send *request* and return the body of the response.
+
+    Raises a `JudgeError` for an error status or an endless body.
+    """
     raw = bytearray()
     try:
         response = await client.send(request, stream=True)
@@ -206,7 +212,7 @@ async def _closer(shared: Any, idle: list[Any]) -> AsyncGenerator[None, None]:
 
 
 def _new_client(server: str, aiohttp: bool | None) -> Any:
-    """Return an HTTP client without time limits: `ServerConnection` sets one for the whole request.
+    """Create an HTTP client without a timeout: `ServerConnection` limits the time of the whole request.
 
     Args:
         aiohttp: whether it is built on aiohttp or on httpx; None: on httpx, and with a single connection.
@@ -226,13 +232,16 @@ def _new_client(server: str, aiohttp: bool | None) -> Any:
 
 
 def _passes(record: logging.LogRecord) -> bool:
-    """Return whether *record* is logged: the HTTP library logs each request, but ours are not the application's."""
+    """Return whether a log record of the HTTP library is kept; those about requests to the LLM server are dropped.
+
+    The requests are not the application's own; warnings and errors are kept.
+    """
     return record.levelno > logging.INFO or not _in_request.get()
 
 
 @cache
 def has_aiohttp() -> bool:
-    """Return whether the openai package can use aiohttp here."""
+    """Return whether the installed openai package can use aiohttp as its HTTP library."""
     import openai
 
     bases = getattr(getattr(openai, "DefaultAioHttpClient", object), "__mro__", ())  # older versions have none
@@ -241,7 +250,7 @@ def has_aiohttp() -> bool:
 
 @cache
 def import_http_library() -> None:
-    """Import the modules that the first request would import: the HTTP library's transport and event loop backend.
+    """Import the HTTP library, with all modules that the first request would import, before that request.
 
     A fork copies the lock of a module that another thread is importing at that moment, held for ever: the child would
     hang at its first request.
@@ -255,7 +264,7 @@ def import_http_library() -> None:
 
 @cache
 def _library() -> Any:
-    """Return the module httpx, or httpx2 from version 3 of the openai package on."""
+    """Return the HTTP library of the openai package: the module httpx, or httpx2 from version 3 of the package on."""
     import openai
 
     bases = openai.DefaultAsyncHttpxClient.__mro__
@@ -271,6 +280,6 @@ def _behind_proxy(server: str) -> bool:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context of all connections; reading the certificates takes 20 ms."""
+    """Return the TLS context that all connections share; reading the certificates takes 20 ms."""
     context: ssl.SSLContext = _library().create_ssl_context()
     return context

@@ -1,4 +1,4 @@
-"""Meaning of a server's error: the reason, whether and when to retry, and which part of the request it rejects."""
+"""Interprets the error of an LLM server: its reason, whether and when to retry, and which parameter it rejects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _TOO_LONG: Final = re.compile(
 
 
 class ServerError(JudgeError):
-    """Error that a server answered with: its reason, whether and when to retry, and what it says of the request.
+    """Error response of an LLM server: its reason, whether and when to retry, and its text.
 
     Args:
         status: HTTP status.
@@ -81,7 +81,7 @@ class ServerError(JudgeError):
 
 
 def rejected_parameter(error: ServerError, sent: Collection[str]) -> str | None:
-    """Return the top-level parameter of *sent* that the server does not know or support.
+    """Return which of the request parameters *sent* the server does not know or support, according to its *error*.
 
     "stream": the server only streams; None: its error is about something else.
     """
@@ -102,7 +102,7 @@ def rejected_parameter(error: ServerError, sent: Collection[str]) -> str | None:
 
 
 def _place(text: str, name: str) -> int | None:
-    """Return the offset at which *text* names the parameter *name*; None if it does not."""
+    """Return the offset at which an error *text* mentions the parameter *name*; None if it does not."""
     words = _FORMAT_WORDS if name == "response_format" else re.escape(name.lower())
     if len(name) < 3:  # "n" is a parameter only in quotation marks
         words = rf"['\"`]{words}['\"`]"

@@ -1,4 +1,4 @@
-"""Instructions of the prompts: text files of one subject each, joined for each kind of request.
+"""Instructions for the LLM: text files of one subject each, joined for each kind of request.
 
 `VERSION` is part of every judge's version, and so of every score: it changes with any file outside `own`.
 """
@@ -26,13 +26,16 @@ PARTS: Final[dict[Kind, str]] = {
 
 @cache
 def system_message(kind: Kind) -> str:
-    """Return the instructions for one kind of request of a `LabelTask`: equal for all calls, so servers cache them."""
+    """Return the system message for one kind of labelling request: the instructions for the LLM.
+
+    It is equal for all calls, so that servers cache it.
+    """
     return "\n".join(f"{_read(name)}\n" for name in PARTS[kind].split())
 
 
 @cache
 def extra_instructions(name: str) -> str:
-    """Return the instructions of the prompt *name*: `own/frame.txt`, which all of them share, and `own/<name>.txt`."""
+    """Return the LLM's instructions for the prompt *name*: the shared file `own/frame.txt`, then `own/<name>.txt`."""
     return f"{_read('own/frame')}\n{_read(f'own/{name}')}"
 
 
