@@ -1,4 +1,4 @@
-"""The command line: each command is a module with `add(commands)` that imports what it needs when it runs."""
+"""Command line of ragtrace: each command is a module with a function that adds it to the parser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _COMMANDS = (demo, score, report, baseline, doctor, exporters)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status; *arguments* default to those of the process."""
+    """Run the command line of ragtrace and return its exit status.
+
+    *arguments* default to those of the process.
+    """
     replace_unencodable_characters()
     parser = argparse.ArgumentParser(prog="ragtrace", description="Evaluates live RAG calls on their own traces.")
     parser.add_argument("--version", action="version", version=f"ragtrace {version('ragtrace-otel')}")

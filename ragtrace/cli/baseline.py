@@ -1,4 +1,4 @@
-"""`ragtrace baseline`: learns the application's baseline from its history, or shows one."""
+"""Command `ragtrace baseline`: learns from a history how good answers usually are, or shows what was learnt."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Learn or show a baseline; return the exit status."""
+    """Run the command `ragtrace baseline`: learn or show a baseline, and return the exit status."""
     import sqlite3
 
     from ragtrace.core.errors import SettingsError

@@ -1,4 +1,4 @@
-"""`ragtrace doctor`: shows the configuration, where each value came from, and whether everything answers."""
+"""Command `ragtrace doctor`: shows the configuration, where its values come from, and which services answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine the configuration, print the diagnosis and return the exit status."""
+    """Run the command `ragtrace doctor`: examine the configuration, print a diagnosis, return the exit status."""
     from ragtrace.diagnosis import doctor, of_environment
 
     if options.app is None:
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _load(target: str) -> int:
-    """Import the application with its output on standard error, so that --json prints one object only."""
+    """Import the user's application, with its output on standard error so that --json prints one object only."""
     name, _, attribute = target.partition(":")
     sys.path.insert(0, os.getcwd())
     output, sys.stdout = sys.stdout, sys.stderr

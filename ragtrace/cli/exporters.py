@@ -1,4 +1,4 @@
-"""`ragtrace exporters`: lists exporters and kits, explains one, copies the files of a kit."""
+"""Command `ragtrace exporters`: lists exporters and kits (dashboards, rules and configurations to copy)."""
 
 from __future__ import annotations
 

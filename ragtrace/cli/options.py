@@ -1,4 +1,4 @@
-"""Shared parts of the commands: adding a command to the parser, types of options, messages of failures."""
+"""Helpers of all commands: add a command to the parser, parse option values, report a failure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _LONGEST_S = 1e9  # longer waits overflow in the threading module
 def add_command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, description: str, notes: str
 ) -> argparse.ArgumentParser:
-    """Add the command *name* to the parser and return its own parser; *notes* follow the options in its help."""
+    """Add the command *name* to the command-line parser, and return the command's own parser.
+
+    *notes* follow the options in the help of the command.
+    """
     layout = argparse.RawDescriptionHelpFormatter
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=description, epilog=notes, formatter_class=layout
@@ -24,7 +27,7 @@ def add_command(
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option --json."""
+    """Add the option --json to the parser of a command."""
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else on standard output")
 
 
@@ -56,7 +59,10 @@ def seconds(text: str) -> float:
 
 
 def report_failure(error: Exception, output: str) -> int:
-    """Print why a command on a history failed, and return its exit status; *output* names what it was to write."""
+    """Print why a command that reads a history failed, and return its exit status.
+
+    *output* names what the command was to write.
+    """
     from ragtrace.core.errors import SettingsError
 
     if isinstance(error, SettingsError):

@@ -1,4 +1,4 @@
-"""`ragtrace score`: scores a file of recorded calls."""
+"""Command `ragtrace score`: scores a file of recorded calls."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _bound(text: str) -> tuple[str, float]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Score the file, print the outcome and return the exit status."""
+    """Run the command `ragtrace score`: score the file, print the outcome and return the exit status."""
     from ragtrace.core.errors import JudgeError, SettingsError
 
     try:
@@ -131,13 +131,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _bounds(options: argparse.Namespace) -> list[tuple[str, str, float]]:
-    """Return each bound of --fail-under and --fail-over: side (`under` or `over`), metric and value."""
+    """Return the bounds given by --fail-under and --fail-over: each with its side, metric and value."""
     sides = (("under", options.fail_under), ("over", options.fail_over))
     return [(side, name, bound) for side, bounds in sides for name, bound in bounds]
 
 
 def _crossed(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
-    """Return a sentence for each bound that the mean score of its metric is out of."""
+    """Return a message for each bound of --fail-under and --fail-over that a metric's mean score violates."""
     crossed: list[str] = []
     for side, name, bound in _bounds(options):
         metric = outcome.summary.metrics.get(name)
@@ -149,7 +149,7 @@ def _crossed(outcome: FileOutcome, options: argparse.Namespace) -> list[str]:
 
 
 def _check_bounds(options: argparse.Namespace, metrics: Sequence[Metric]) -> None:
-    """Raise `SettingsError` for a bound on a metric that is not computed, or on its good side."""
+    """Raise `SettingsError` if a bound is on a metric that is not computed, or on the metric's good side."""
     from ragtrace.core.errors import SettingsError
 
     computed = {metric.name: metric for metric in metrics}

@@ -1,1 +1,1 @@
-"""The demo: a real RAG application over real documents, watched by ragtrace."""
+"""Demo of ragtrace: a real RAG application over real documents, whose calls ragtrace traces and scores."""

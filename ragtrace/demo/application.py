@@ -1,4 +1,4 @@
-"""The RAG application that the demo watches: what a user of ragtrace would write, three decorators included."""
+"""RAG application of the demo, traced with ragtrace's decorators as a user would do it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Hit:
 
 
 def build(index: Index, model: Model, name: str = "") -> Callable[[str], str]:
-    """Build the application: a function from a question to its answer.
+    """Build the demo's RAG application: a traced function that answers a question.
 
     Args:
         name: name of the model on the spans; default: the model's own.

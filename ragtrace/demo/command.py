@@ -1,4 +1,4 @@
-"""`ragtrace demo`: a real RAG application over real documents, and what ragtrace sees of it."""
+"""Command `ragtrace demo`: runs a RAG application over real documents and shows what ragtrace finds in it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _count(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the demo and show its outcome; returns the exit status."""
+    """Run the command `ragtrace demo`: show the outcome of the demo and return the exit status."""
     from ragtrace.core.errors import RagtraceError
     from ragtrace.demo.documents import DemoError
 
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, stack: ExitStack) -> None:
-    """Run the demo; what must be closed after it is put on *stack*."""
+    """Run the demo as *options* say; add whatever must be closed afterwards to *stack*."""
     from ragtrace.demo.backends import beside
     from ragtrace.demo.documents import DemoError
     from ragtrace.demo.run import Options, run
@@ -148,7 +148,7 @@ def _show(outcome: Outcome, wanted: Options, options: argparse.Namespace) -> Non
 
 
 def _write_report(outcome: Outcome, store: Path, file: Path) -> None:
-    """Write the HTML report on the run that is just over, with the release compared with the calls before it."""
+    """Write the HTML report on the finished demo, which compares the simulated release with the calls before."""
     from ragtrace.core.errors import RagtraceError
     from ragtrace.demo.documents import DemoError
     from ragtrace.demo.run import release_name

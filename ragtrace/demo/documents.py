@@ -1,4 +1,4 @@
-"""Documents of the demo: docstrings of the standard library, or the user's own text files, cut into passages."""
+"""Documents of the demo: docstrings of the standard library, or the user's own files, cut into passages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, ClassMeth
 
 
 class DemoError(Exception):
-    """The demo cannot run; the message says what was wrong, what was seen and what to do."""
+    """Raised when the demo cannot run; the message says what was wrong, what was seen and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Documented function, class, method or module, or a section of the user's own documents."""
+    """Document of the demo: docstring of a function, class, method or module, or section of a user's file."""
 
     name: str
     """Dotted name, "shutil.copyfile"; for a section, its heading."""
@@ -60,7 +60,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Unit of retrieval: at most `PASSAGE_CHARS` of an entry's text under the entry's title."""
+    """Passage of a document that the demo's search can find: a piece of the text under the document's title."""
 
     id: str
     entry: Entry
@@ -68,13 +68,13 @@ class Passage:
 
     @property
     def text(self) -> str:
-        """The passage as a model reads it."""
+        """Text of the passage as the model gets it: the document's title, then the passage's body."""
         return f"{self.entry.title}\n{self.body}"
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """All documents that the demo asks about; `source` names them in the report."""
+    """All documents of the demo, whole and cut into passages, with the name of their source for the report."""
 
     source: str
     entries: tuple[Entry, ...]
@@ -82,12 +82,12 @@ class Documents:
 
 
 def standard_library() -> Documents:
-    """Read the docstrings of the standard library, in the same order in every run."""
+    """Read the docstrings of Python's standard library as the documents of the demo."""
     return _documents("the docstrings of Python's standard library", _library_entries())
 
 
 def directory(path: Path) -> Documents:
-    """Read the sections of every text file under *path*, in the order of the file names, without hidden files.
+    """Read the sections of every text file under *path* as documents of the demo; hidden files are skipped.
 
     Raises:
         DemoError: *path* is not a directory, holds no file with text, or one of the files cannot be read.
@@ -161,7 +161,7 @@ def _library_entries() -> Iterator[Entry]:
 
 
 def _is_public_home(module: ModuleType, value: object) -> bool:
-    """Return whether users import *value* from *module*, which did not itself import it from another listed package."""
+    """Return whether *module* is where users import *value* from, not a module that only imports it itself."""
     home = str(getattr(value, "__module__", "") or "").lstrip("_").partition(".")[0]
     return module.__name__ == "builtins" or home == module.__name__.partition(".")[0] or home not in _PACKAGES
 
@@ -203,7 +203,7 @@ def _read(file: Path) -> str:
 
 
 def _sections(text: str, file: str) -> Iterator[Entry]:
-    """Yield the text below each heading of Markdown or reStructuredText; before the first, under the file's name."""
+    """Yield the sections of a Markdown or reStructuredText file, each with its heading and the text below it."""
     sections = [(Path(file).stem.replace("_", " ").replace("-", " "), list[str]())]
     fenced, lines = False, text.splitlines()
     for line, below in zip(lines, [*lines[1:], ""], strict=True):

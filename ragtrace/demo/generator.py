@@ -1,4 +1,4 @@
-"""Models of the demo's application: the extractive generator, and models behind a server.
+"""Models that write the demo's answers: the built-in extractive generator, and models behind a server.
 
 Whatever the extractive generator states stands in a passage that it was given: its answers are the healthy ones.
 """
@@ -52,7 +52,7 @@ _HOW = re.compile(r"^(?:how|can i|is there a way|what is the way|which function)
 
 
 class Model(Protocol):
-    """Model that streams the answer to a question from passages, piece by piece."""
+    """Interface of a model that answers a question from retrieved passages and streams the answer."""
 
     @property
     def name(self) -> str: ...
@@ -60,7 +60,7 @@ class Model(Protocol):
 
 
 class ExtractiveModel:
-    """Generator that answers with the sentences of the passages that fit the question best."""
+    """Built-in model that answers with the sentences of the passages that fit the question best."""
 
     name = "extractive"
 
@@ -68,11 +68,11 @@ class ExtractiveModel:
         self._rarity = index.rarity
 
     def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
-        """Yield the answer word by word."""
+        """Yield the answer to *question* word by word."""
         yield from pieces(self.answer(question, passages))
 
     def answer(self, question: str, passages: Sequence[Passage]) -> str:
-        """Return one to three sentences, or `NOT_FOUND` where the passages do not cover the question."""
+        """Return an answer of one to three sentences, or `NOT_FOUND` if no passage covers the question."""
         relevant = [
             passage
             for passage in passages
@@ -105,7 +105,7 @@ class ExtractiveModel:
 
 
 class ServedModel:
-    """The model *name* behind OPENAI_BASE_URL, any server that speaks the OpenAI protocol.
+    """Model behind a server that speaks the OpenAI protocol, at the address in `OPENAI_BASE_URL`.
 
     Raises:
         DemoError: neither OPENAI_BASE_URL nor OPENAI_API_KEY is set.
@@ -126,7 +126,7 @@ class ServedModel:
         self._client = OpenAI(api_key=key, timeout=60.0, max_retries=1)
 
     def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
-        """Yield the answer's text as the server sends it."""
+        """Yield the pieces of the answer to *question* as the model's server sends them."""
         numbered = "\n\n".join(f"[{rank}] {passage.text}" for rank, passage in enumerate(passages, start=1))
         reply = self._client.chat.completions.create(
             model=self.name,
@@ -142,12 +142,12 @@ class ServedModel:
 
 
 def pieces(answer: str) -> list[str]:
-    """Return *answer* word by word, as a model streams it; the pieces joined are the answer."""
+    """Split *answer* into words with the blanks before them, as a model streams them."""
     return re.findall(r"\s*\S+", answer)
 
 
 def _focus(question: str, passages: Sequence[Passage], relevant: Sequence[Passage]) -> Entry:
-    """Return the entry to answer from: one that *question* names, else the best match.
+    """Return the document to answer *question* from: one that the question names, else the best match.
 
     To a question that begins with "how" the best match that is an instruction is preferred.
     """
@@ -160,7 +160,7 @@ def _focus(question: str, passages: Sequence[Passage], relevant: Sequence[Passag
 
 
 def _phrased(question: str, entry: Entry, chosen: Sequence[str]) -> Iterator[str]:
-    """Yield the chosen sentences as an answer: the subject first, imperatives turned into statements."""
+    """Yield the chosen sentences rephrased as an answer: the subject first, imperatives turned into statements."""
     for number, text in enumerate(map(finished, chosen)):
         if number:
             yield f"It {third_person(text)}" if is_imperative(text) else text
@@ -196,13 +196,13 @@ def first_sentence(text: str) -> str:
 
 
 def is_imperative(sentence: str) -> bool:
-    """Return whether *sentence* opens with a verb that says what the thing does: "Copy data from src to dst."."""
+    """Return whether *sentence* begins with a verb in the imperative, such as "Copy data from src to dst."."""
     first, _, rest = sentence.partition(" ")
     return bool(rest) and first.lower() in VERBS
 
 
 def third_person(sentence: str) -> str:
-    """Return "Copy data from src to dst." as "copies data from src to dst."; other sentences as they are."""
+    """Rewrite an imperative *sentence* in the third person: "Copy data." becomes "copies data."."""
     first, _, rest = sentence.partition(" ")
     if not is_imperative(sentence):
         return sentence
@@ -215,5 +215,5 @@ def third_person(sentence: str) -> str:
 
 
 def finished(sentence: str) -> str:
-    """Return *sentence* with a full stop if it ends without one."""
+    """Return *sentence* with a full stop added if it ends without a mark."""
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."

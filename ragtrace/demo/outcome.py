@@ -1,4 +1,4 @@
-"""Outcome of a run of the demo as plain data: all that the report and the JSON object show."""
+"""Outcome of a run of the demo as plain data, from which its report and its JSON object are made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ragtrace.demo.regression import Invention
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Statement of an answer that the judge did not find supported."""
+    """Statement of an answer that the judge found unsupported, with the unsupported words."""
 
     text: str
     unsupported: tuple[tuple[int, int], ...]
@@ -28,7 +28,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Scores of one call, as its root span carries them."""
+    """Verdict of the judge on one answer: its scores and unsupported statements, as read from the root span."""
 
     faithfulness: float | None = None
     flagged: bool = False
@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Question and answer, what the simulated release invented in the answer, and the verdict."""
+    """Call of the demo's application: question, answer, what was invented in it, and the judge's verdict."""
 
     question: str
     answer: str
@@ -53,7 +53,7 @@ class Call:
 
     @property
     def located(self) -> bool:
-        """Whether some of the words that the judge marked are words that were invented."""
+        """Whether the judge marked at least one of the words that the simulated release invented."""
         marked = [span for finding in self.verdict.findings for span in finding.unsupported]
         made = self.invention
         return made is not None and any(start < made.end and made.start < end for start, end in marked)
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Counts of the calls before, or after, the simulated release; `ragtrace demo --help` explains each."""
+    """Counts over the calls before, or after, the simulated release; `ragtrace demo --help` explains each."""
 
     calls: int
     scored: int
@@ -78,7 +78,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Endpoint that the spans went to (None: nowhere), how many it took, and how many it did not take."""
+    """Endpoint that the demo's spans were sent to (None: nowhere), with the number it took and did not take."""
 
     endpoint: str | None
     spans: int = 0
@@ -87,7 +87,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Alert that watched the run, and when it was raised."""
+    """Alert that was active during the demo, with the number of calls until it was raised."""
 
     rule: str
     mean_calls: int
@@ -112,7 +112,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one run of the demo: its calls, alerts and accounts."""
+    """Outcome of one run of the demo: its calls with their scores, its alerts and ragtrace's statistics."""
 
     source: str
     passages: int
@@ -130,29 +130,29 @@ class Outcome:
 
     @property
     def halves(self) -> tuple[Half, Half]:
-        """Counts before and after the simulated release."""
+        """Counts over the calls before the simulated release, and over those after it."""
         before, after = ([call for call in self.calls if call.released is released] for released in (False, True))
         return tally(before), tally(after)
 
     @property
     def evaluator(self) -> str:
-        """id@version of the judge, as the spans name it."""
+        """Name of the judge as the spans give it: id@version."""
         return next((call.verdict.evaluator for call in self.calls if call.verdict.evaluator), "none")
 
     def worst(self, count: int) -> list[Call]:
-        """Return up to *count* flagged calls, the lowest faithfulness first; of equal ones, those with a quote."""
+        """Return up to *count* calls flagged as hallucinated, those with the lowest faithfulness first."""
         flagged = [call for call in self.calls if call.verdict.flagged and call.verdict.findings]
         flagged.sort(key=lambda call: not any(finding.quote for finding in call.verdict.findings))
         return sorted(flagged, key=lambda call: call.verdict.faithfulness or 0.0)[:count]
 
     def timeline(self, columns: int) -> list[float | None]:
-        """Return the hallucination rate of equal slices of calls; None where a slice has no scored call."""
+        """Return the hallucination rate in *columns* equal parts of the run; None for a part without scores."""
         edges = [round(column * len(self.calls) / columns) for column in range(columns + 1)]
         return [tally(self.calls[start:end]).hallucination_rate for start, end in pairwise(edges)]
 
 
 def tally(calls: Sequence[Call]) -> Half:
-    """Return the counts of *calls*: scored, flagged, invented, caught and so on."""
+    """Count how many of *calls* were scored, flagged as hallucinated, altered by the release, and so on."""
     scored = [call for call in calls if call.verdict.reason is None]
     scores = [call.verdict.faithfulness for call in scored if call.verdict.faithfulness is not None]
     flagged = [call for call in scored if call.verdict.flagged]
@@ -173,7 +173,7 @@ def tally(calls: Sequence[Call]) -> Half:
 
 
 def verdict(attributes: Mapping[str, object]) -> Verdict:
-    """Read the scores of one call from the attributes of its root span."""
+    """Read the judge's verdict on one call from the attributes of the call's root span."""
 
     def number(value: object) -> float | None:
         return float(value) if isinstance(value, (int, float)) else None

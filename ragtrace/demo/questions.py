@@ -1,4 +1,4 @@
-"""Questions for the demo's application: natural wording about things that its documents hold."""
+"""Questions for the demo's application, worded naturally, about things that its documents contain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LONG_WORD = re.compile(r"\b[a-z]{6,}\b")
 
 
 def library_questions(documents: Documents, count: int, seed: int) -> list[str]:
-    """Return up to *count* distinct questions about the standard library: written ones among generated ones, shuffled.
+    """Return up to *count* questions about the standard library, some hand-written and the others generated.
 
     Args:
         documents: every generated question is about one of their entries, in the form used least so far.
@@ -61,7 +61,7 @@ def library_questions(documents: Documents, count: int, seed: int) -> list[str]:
 
 
 def document_questions(documents: Documents, count: int, seed: int) -> list[str]:
-    """Return up to *count* distinct questions about the user's documents, by their headings and most telling terms."""
+    """Return up to *count* questions about the user's documents, made from their headings and typical terms."""
     subjects = [name for entry in documents.entries if 3 <= len(name := entry.name.strip(" :.#*`")) <= 80]
     subjects += _key_terms(documents.passages)
     made = [form.format(subject) for form in _DOCUMENT_FORMS for subject in subjects]
@@ -71,7 +71,7 @@ def document_questions(documents: Documents, count: int, seed: int) -> list[str]
 
 
 def _forms(entry: Entry) -> Iterator[tuple[str, str]]:
-    """Yield each question that *entry* can answer, after the name of its form."""
+    """Yield the questions that can be asked about the document *entry*, each after the name of its form."""
     name, doc = entry.name, entry.doc
     yield "does", f"What does {name} do?" if entry.kind != "module" else f"What is the {name} module for?"
     yield "purpose", f"What is {name} for?"
@@ -96,7 +96,7 @@ def _forms(entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def _key_terms(passages: Sequence[Passage]) -> list[str]:
-    """Return the names and long words that at least two passages have, but not more than a quarter of them."""
+    """Return the terms to ask about: names and long words in at least two, at most a quarter of the passages."""
     holders: Counter[str] = Counter()
     for passage in passages:
         holders.update(set(_CAPITALISED.findall(passage.body)))

@@ -86,14 +86,14 @@ class Release:
         self._functions = sorted(entry.name for entry in entries if entry.kind == "function") or ["a private helper"]
 
     def chooses(self) -> bool:
-        """Return whether the next answer is to be altered."""
+        """Decide at random, with the set share, whether the simulated release alters its next answer."""
         if not self._choices:
             self._choices = [number < round(self._share * _BLOCK) for number in range(_BLOCK)]
             self._random.shuffle(self._choices)
         return self._choices.pop()
 
     def alter(self, question: str, answer: str, passages: Sequence[Passage]) -> tuple[str, Invention | None]:
-        """Return *answer* with an invention in it, and the invention; None where nothing can be invented."""
+        """Put an invented detail into *answer*; return the new answer and the invention, None if none fits."""
         choice = random.Random(f"{self._seed} {question} {answer}")
         known = " ".join(passage.text for passage in passages).lower()
         for kind in choice.sample((*_SWAPS, "detail", "elsewhere"), len(_SWAPS) + 2):
@@ -111,7 +111,7 @@ class Release:
         return answer, None
 
     def _swap(self, kind: str, answer: str, known: str, choice: random.Random) -> tuple[int, int, str]:
-        """Return a word of *answer* by its offsets, and what to put in its place; "" if there is no such word."""
+        """Choose a word of *answer* to falsify; return its offsets, and what to replace it with ("": nothing)."""
         pattern, others = _SWAPS[kind]
         found = list(pattern.finditer(answer))
         for match in choice.sample(found, len(found)):
@@ -124,7 +124,7 @@ class Release:
         return 0, 0, ""
 
     def _detail(self, known: str, choice: random.Random) -> str:
-        """Return a made-up technical detail as a sentence, which no passage holds."""
+        """Return a sentence with a made-up technical detail that is in none of the passages."""
         sentence = choice.choice(_INVENTED).format(
             name=_unknown(self._names, known, choice) or "strict_mode",
             number=choice.choice((2, 3, 5, 7, 12, 15, 24, 32, 50, 64, 90, 120, 256, 500, 4096)),
@@ -134,7 +134,7 @@ class Release:
         return sentence if sentence.lower() not in known else ""
 
     def _elsewhere(self, known: str, choice: random.Random) -> str:
-        """Return a true sentence about something else, as if it were about the subject of the question."""
+        """Return a true sentence about another thing, worded as if it were about the question's subject."""
         for entry, sentence in choice.sample(self._instructions, min(len(self._instructions), 8)):
             if entry.title.lower() not in known and sentence.lower() not in known:
                 return f"It also {third_person(finished(sentence))}"
@@ -142,7 +142,7 @@ class Release:
 
 
 def _unknown(options: Sequence[str], known: str, choice: random.Random) -> str:
-    """Return one of *options* that the passages do not hold; "" if they hold them all."""
+    """Return one of *options* that does not occur in the passages; "" if all of them do."""
     for option in choice.sample(options, min(len(options), 20)):
         if not re.search(rf"(?<!\w){re.escape(option.lower())}(?!\w)", known):
             return option

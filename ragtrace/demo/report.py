@@ -1,4 +1,4 @@
-"""Report of the demo as text: with colours where rich is installed, plain elsewhere."""
+"""Report of the demo as text for the terminal: with colours where rich is installed, plain elsewhere."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Line:
     indent: int = 0
 
     def text(self) -> str:
-        """Return the plain text, with unsupported words in [[ ]]."""
+        """Return the line as plain text, with unsupported words in [[ ]]."""
         return "".join(f"[[{text}]]" if style == _UNSUPPORTED else text for text, style in self.parts)
 
 
 def show(outcome: Outcome, rich: bool) -> None:
-    """Write the report to standard output, styled if *rich*.
+    """Print the demo's report to standard output, styled if *rich*.
 
     Raises:
         BrokenPipeError: the reader of the output went away.
@@ -58,7 +58,7 @@ def show(outcome: Outcome, rich: bool) -> None:
 
 
 def print_to(console: Console, outcome: Outcome, picture: bool) -> None:
-    """Print the report with the styles that *console* has."""
+    """Print the demo's report to the rich *console*, with the styles that the console supports."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -69,7 +69,7 @@ def print_to(console: Console, outcome: Outcome, picture: bool) -> None:
 
 
 def plain(outcome: Outcome, picture: bool = False) -> str:
-    """Return the whole report without styles."""
+    """Return the whole report of the demo as plain text, without styles."""
     shown = (
         textwrap.fill(line.text(), WIDEST, initial_indent=" " * line.indent, subsequent_indent=" " * line.indent)
         for line in lines(outcome, picture)
@@ -78,7 +78,7 @@ def plain(outcome: Outcome, picture: bool = False) -> str:
 
 
 def lines(outcome: Outcome, picture: bool) -> Iterator[Line]:
-    """Yield every line of the report."""
+    """Yield the lines of the demo's report on *outcome*."""
     blank = Line(())
     yield _line(_introduction(outcome))
     yield blank
@@ -132,7 +132,7 @@ def _introduction(outcome: Outcome) -> str:
 
 
 def _picture(outcome: Outcome) -> Iterator[Line]:
-    """Yield the hallucination rate over the run as bars, one a slice of calls, with the release in the middle."""
+    """Yield the lines of a bar chart of the hallucination rate over the run, with the release in the middle."""
     columns = min(_COLUMNS, len(outcome.calls))
     rates, middle = [rate or 0.0 for rate in outcome.timeline(columns)], columns // 2
     top = max(0.25, *rates)
@@ -146,7 +146,7 @@ def _picture(outcome: Outcome) -> Iterator[Line]:
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
-    """Return label, value before and value after the simulated release; an indented label belongs to the row above."""
+    """Return the rows of the report's table: label, value before and value after the simulated release."""
     contents: tuple[tuple[str, Callable[[Half], str]], ...] = (
         ("Calls", lambda half: f"{half.calls:,}"),
         ("Faithfulness, mean", lambda half: "-" if half.faithfulness is None else f"{half.faithfulness:.3f}"),
@@ -162,20 +162,20 @@ def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
 
 
 def marked(call: Call) -> tuple[tuple[str, str], ...]:
-    """Return the answer as parts with unsupported words styled, cut to what can be shown around the first of them."""
+    """Return a call's answer with the unsupported words styled, cut to the length that the report shows."""
     answer, ranges = call.answer, [span for finding in call.verdict.findings for span in finding.unsupported]
     marks = merge_ranges(ranges, len(answer))
     return tuple((text, _UNSUPPORTED if bad else "") for text, bad in marked_pieces(answer, marks, _ANSWER_CHARS))
 
 
 def _quote(call: Call) -> str:
-    """Return the words of the closest passage to the first finding that has one, on one line."""
+    """Return the quote from the passage that is closest to the answer's unsupported statement, on one line."""
     words = next((finding.quote for finding in call.verdict.findings if finding.quote), "none").split()
     return textwrap.shorten(" ".join(words), _QUOTE_CHARS, placeholder=" ...")
 
 
 def _truth(call: Call) -> str:
-    """Return what the simulated release really invented in the answer."""
+    """Return in words what the simulated release really invented in the answer."""
     made = call.invention
     if made is None:
         return "nothing: wrongly flagged"
@@ -183,7 +183,7 @@ def _truth(call: Call) -> str:
 
 
 def _alarm(alarm: Alarm) -> str:
-    """Return whether the alert was raised, and how soon, in one line."""
+    """Return a line of text on whether the alert was raised, and how many calls after the release."""
     rule = f"{alarm.rule}, at most one false alarm in {alarm.mean_calls:,} scored calls in the mean"
     if alarm.raised_after is None:
         return f"not raised ({rule})"
@@ -194,7 +194,7 @@ def _alarm(alarm: Alarm) -> str:
 
 
 def _accounts(stats: Mapping[str, object]) -> Iterator[str]:
-    """Yield `ragtrace.stats()`, a line for each evaluator: "offered 400 = scored 400 + ...", which always balances."""
+    """Yield a line on the calls of each evaluator from `ragtrace.stats()`: "offered 400 = scored 390 + ..."."""
     for name, account in cast("Mapping[str, Mapping[str, int | Mapping[str, int]]]", stats["evaluators"]).items():
         shown = {
             key.replace("_", " "): f"{value:,}" if isinstance(value, int) else _counts(value) or "0"

@@ -1,4 +1,4 @@
-"""Run of the demo: documents, questions, the watched application, the simulated release, and what the spans say."""
+"""Runs the demo: reads documents, asks questions, simulates a release, and reads the scores from the spans."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """Exporters and notifiers of a run."""
+    """Exporters for the telemetry of a run of the demo, and notifiers for its alerts."""
 
     signals: Signals
     endpoint: str | None
@@ -75,7 +75,7 @@ def from_environment() -> Destinations:
 
 
 class RootSpans(SpanExporter):
-    """Exporter that keeps every span, for the scores on the root spans, and sends all of them on to a backend.
+    """Span exporter that keeps all spans, to read the scores on root spans, and sends them on to a backend.
 
     The backend is sent to by the demo's own thread: a slow or dead one must not keep the results from the demo.
     """
@@ -96,24 +96,24 @@ class RootSpans(SpanExporter):
             self._backend.shutdown()
 
     def send(self) -> None:
-        """Send the spans that were not sent yet to the backend, if there is one that has not refused any so far."""
+        """Send the backend the spans that it has not got yet; do nothing once it has refused some."""
         while self._backend and not self._refused and self.sent < len(self._spans):
             batch = self._spans[self.sent : self.sent + 500]
             self._refused = self._backend.export(batch) is not SpanExportResult.SUCCESS
             self.sent += 0 if self._refused else len(batch)
 
     def destination(self, endpoint: str | None) -> Destination:
-        """Return how many spans the backend at *endpoint* took and did not take."""
+        """Return the number of spans that the backend at *endpoint* took, and that it did not take."""
         return Destination(endpoint, self.sent, len(self._spans) - self.sent) if self._backend else Destination(None)
 
     def verdicts(self) -> dict[int, Verdict]:
-        """Return what the scored root spans say about their calls, by trace id."""
+        """Return the judge's verdict on each call by trace id, read from the scored root spans."""
         roots = [(span.get_span_context(), span.attributes or {}) for span in self._spans if span.parent is None]
         return {at.trace_id: verdict(found) for at, found in roots if at and semconv.EVAL_STATUS in found}
 
 
 class ReleasedModel:
-    """Model in production: *model*, with the simulated release's inventions in its answers once `released` is set."""
+    """Model of the demo that, once `released` is set, alters its answers as the simulated release does."""
 
     def __init__(self, model: Model, release: Release) -> None:
         self._model, self._release = model, release
@@ -128,7 +128,7 @@ class ReleasedModel:
         return self._model.name
 
     def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
-        """Yield the answer piece by piece, altered where the simulated release does that."""
+        """Yield the answer to *question* in pieces, altered if the simulated release invents something in it."""
         self.invention = None
         self.trace_id = get_current_span().get_span_context().trace_id
         if not (self.released and self._release.chooses()):
@@ -146,7 +146,7 @@ def release_name(model: str) -> str:
 
 
 def run(options: Options, progress: Progress) -> Outcome:
-    """Run the demo from reading the documents to the last score.
+    """Run the demo, from reading the documents to the last score, and return its outcome.
 
     Raises:
         DemoError: the demo cannot run as asked, or the served model keeps failing.
@@ -158,7 +158,7 @@ def run(options: Options, progress: Progress) -> Outcome:
 
 @contextmanager
 def running(options: Options, progress: Progress, to: Destinations) -> Generator[Callable[[], Outcome], None, None]:
-    """Run the demo, and keep the application up until the block ends.
+    """Context manager that runs the demo, and shuts ragtrace down when the block ends.
 
     The block gets a function that returns the outcome as of now.
     """
@@ -229,7 +229,7 @@ def _ask_all(
     model: ReleasedModel,
     progress: Progress,
 ) -> tuple[list[Call], list[str]]:
-    """Ask all questions, from the middle on with the simulated release; return the calls and notes on failures."""
+    """Ask the application all questions, the second half with the simulated release; return calls and notes."""
     answered, failures, in_a_row, middle = list[Call](), list[str](), 0, len(questions) // 2
     for number, question in enumerate(questions):
         model.released = number >= middle
@@ -255,7 +255,7 @@ def _ask_all(
 
 
 def _alarm(alert: ragtrace.Alert, notices: Sequence[Notice], answered: Sequence[Call]) -> Alarm:
-    """Return the first spike that *alert* gave notice of, and how many calls after the release it was."""
+    """Return how many calls after the simulated release *alert* was first raised for a spike."""
     alarm = Alarm(alert.title, round(alert.mean_calls_between_false_alarms))
     numbers = {f"{call.trace_id:032x}": number for number, call in enumerate(answered, start=1)}
     before = sum(not call.released for call in answered)

@@ -55,7 +55,7 @@ def assert_scores(
     metrics: Sequence[Metric] = (),
     **expected: str,
 ) -> Mapping[str, Result]:
-    """Score *call* and check the expectations on its metrics, all of them before the first failure is raised.
+    """Score *call* and assert that the scores meet the expectations; the error lists all that are not met.
 
     Args:
         call: a `RagCall`, or a dict with the keyword arguments of `score` that describe a call.
@@ -87,7 +87,7 @@ def assert_scores(
 
 
 def _parse(metric: Metric, text: object) -> Callable[[Result], bool]:
-    """Return the check of a result that the expectation *text* describes."""
+    """Parse an expectation such as ">= 0.8" into a function that checks a metric's result."""
     if not isinstance(text, str):
         raise _wrong(metric, text, f"must be a string, {_ADVICE}")
     kind, _, reason = (part.strip() for part in text.partition(":"))

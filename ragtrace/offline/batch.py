@@ -26,7 +26,7 @@ _CONTEXT_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class MetricSummary:
-    """Mean and counts of one metric over many calls."""
+    """Summary of one metric over many calls: mean score, and the numbers of scored and unscored calls."""
 
     metric: str
     mean: float | None
@@ -38,7 +38,7 @@ class MetricSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Metrics and cost of judging over many calls."""
+    """Summary of the evaluation of many calls: a summary of each metric, and the cost of judging."""
 
     calls: int
     failed: int
@@ -55,7 +55,7 @@ class Summary:
 
 
 class SummaryBuilder:
-    """Running counts and sums of evaluations, one call at a time."""
+    """Builder of the summary of many evaluations, which are added one by one."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = defaultdict(float)
@@ -66,7 +66,7 @@ class SummaryBuilder:
         self._cost = Cost()
 
     def add(self, values: Mapping[str, float | str], cost: Cost) -> None:
-        """Add the results and the cost of one call.
+        """Add the results and the cost of one evaluated call to the summary.
 
         Args:
             values: by metric its score, or the reason why there is none.
@@ -87,7 +87,7 @@ class SummaryBuilder:
         self._unpriced += cost.cost_usd is None and cost.n_calls > 0
 
     def summary(self) -> Summary:
-        """Return the summary of the calls added so far."""
+        """Return the summary of the evaluated calls added so far."""
         metrics: dict[str, MetricSummary] = {}
         for name in self._names:
             unscored: dict[str, dict[str, int]] = {}
@@ -102,14 +102,14 @@ class SummaryBuilder:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """One call with its evaluation."""
+    """Call with its evaluation: the result of each metric, and what judging cost."""
 
     call: RagCall
     evaluation: Evaluation
 
     @property
     def results(self) -> Mapping[str, Result]:
-        """Results by metric name."""
+        """Results of the call by metric name: each a score, or the reason why there is none."""
         return self.evaluation.results
 
 
@@ -129,7 +129,7 @@ class Evaluations(Sequence[Evaluated]):
         return f"<Evaluations of {len(self)} calls: {', '.join(means) or 'no metric'}>"
 
     def _repr_html_(self) -> str:
-        """Return a table of the metrics, for notebooks."""
+        """Return an HTML table of the metrics and their means, which notebooks display."""
         means = self.summary.metrics.values()
         rows = [(each.metric, "-" if each.mean is None else f"{each.mean:.4g}", str(each.scored)) for each in means]
         return html_table(("metric", "mean", f"scored of {len(self)}"), rows)
@@ -145,7 +145,7 @@ class Evaluations(Sequence[Evaluated]):
         return self.calls[index]
 
     def rows(self) -> list[dict[str, Plain | None]]:
-        """Return a flat dict for each call, for a table.
+        """Return one flat dict for each evaluated call, as rows of a table or data frame.
 
         It has the query, the contexts (the first 20, each cut at 2,000 characters), the answer, each metric's score
         (None: see `<metric>.reason`) and the cost.
@@ -162,7 +162,7 @@ def evaluate(
     timeout: float | None = TIMEOUT_S,
     progress: bool | None = None,
 ) -> Evaluations:
-    """Score many calls, several at a time. Runs with or without an event loop in the caller's thread.
+    """Score many calls concurrently, with or without an event loop in the caller's thread.
 
     All calls are read before the first is judged: a call that cannot be understood costs nothing.
 
@@ -213,7 +213,7 @@ def evaluate(
 
 
 def _values(evaluation: Evaluation) -> dict[str, float | str]:
-    """Return the scores of an evaluation by metric, or the reasons why there are none."""
+    """Return an evaluation's scores by metric name; the reason instead of a score where there is none."""
     return {
         name: result.value if isinstance(result, Score) else result.reason
         for name, result in evaluation.results.items()

@@ -1,4 +1,4 @@
-"""Calls from keyword arguments, from records, and from the lines of a JSON Lines file."""
+"""Builds calls from keyword arguments, from dicts, and from the lines of a JSON Lines file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def build_call(
     workflow: object = None,
     model: object = None,
 ) -> RagCall:
-    """Return a `RagCall` with the given parts, which `ragtrace.score` describes.
+    """Build a `RagCall` from parts in the forms that users may pass, such as strings, lists and dicts.
 
     Raises:
         SettingsError: a part cannot be understood; the message says which, what was seen and what to pass.
@@ -77,7 +77,9 @@ def build_call(
 
 
 def call_from_record(record: Mapping[str, object]) -> RagCall:
-    """Return the call that *record* describes by `answer` and any other of `KEYS` or `ALIASES`; other keys are ignored.
+    """Build a call from a dict with the key `answer` and others such as `query` and `contexts`.
+
+    Its keys are those in `KEYS` and `ALIASES`; other keys are ignored.
 
     Raises:
         SettingsError: there is no `answer`, a value cannot be understood, or two keys mean the same.
@@ -90,7 +92,7 @@ def call_from_record(record: Mapping[str, object]) -> RagCall:
 
 
 def rename_aliases(record: Mapping[str, object]) -> dict[str, object]:
-    """Return *record* with each key of `ALIASES` renamed to the key of `KEYS` that it means.
+    """Rename the keys of other evaluation libraries in *record* (RAGAS, DeepEval) to ragtrace's keys.
 
     Raises:
         SettingsError: two keys mean the same.
@@ -107,7 +109,7 @@ def rename_aliases(record: Mapping[str, object]) -> dict[str, object]:
 
 
 def as_call(call: RagCall | Mapping[str, object]) -> RagCall:
-    """Return *call* itself, or the call that it describes as a record.
+    """Return *call* as a `RagCall`: itself, or the call that a dict describes.
 
     Raises:
         SettingsError: it is neither a call nor a record, or cannot be understood.
@@ -190,7 +192,7 @@ def _part(item: object) -> CitedPart | None:
 
 @dataclass(frozen=True, slots=True)
 class CallLine:
-    """Line that describes a call."""
+    """Line of a JSON Lines file that describes a call."""
 
     number: int
     """Number of the line, from 1."""
@@ -203,14 +205,17 @@ class CallLine:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """Line that cannot be read as a call."""
+    """Line of a JSON Lines file that cannot be read as a call."""
 
     number: int
     error: str
 
 
 class CallFile:
-    """Lines of a file of calls, which can be iterated once and are read meanwhile; blank lines are skipped."""
+    """JSON Lines file of calls, which is read line by line while it is iterated.
+
+    It can be iterated once; blank lines are skipped.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -221,7 +226,7 @@ class CallFile:
 
     @property
     def share_read(self) -> float:
-        """Share of the file that has been read."""
+        """Share of the file of calls that has been read so far, from 0 to 1."""
         return min(1.0, self._read / self._size)
 
     def __iter__(self) -> Generator[CallLine | BadLine, None, None]:

@@ -1,4 +1,4 @@
-"""Evaluation of calls outside a running application, which waits for a judge that is unavailable."""
+"""Evaluates calls outside a running application; waits and tries again while the judge is unavailable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHORTEST_PAUSE_S = 0.05
 
 
 class OfflineEvaluator:
-    """Evaluator of calls by one judge and a set of metrics, for one event loop.
+    """Evaluator of calls outside a running application, with one judge, one set of metrics and one event loop.
 
     Args:
         timeout: seconds the judge has for a call; None: no limit.
@@ -53,13 +53,13 @@ class OfflineEvaluator:
         ]
 
     async def aclose(self) -> None:
-        """Close the judge's connections; a judge that takes longer than five seconds is left to itself."""
+        """Close the judge's connections; give up after five seconds."""
         if isinstance(self._judge, Closable):
             with guarded(f"closing judge {self._judge.id}"):
                 await run_within(_CLOSE_S, self._judge.aclose())
 
     async def evaluate(self, call: RagCall) -> Evaluation:
-        """Return the evaluation of *call*; failures of the judge or of a metric are unscored results in it."""
+        """Evaluate *call* with every metric; a failing judge or metric gives results without a score."""
         first, *more = [await evaluate(evaluator, call) for evaluator in self._evaluators]
         results = dict(first.results)
         for evaluation in more:
@@ -67,7 +67,7 @@ class OfflineEvaluator:
         return replace(first, results={metric.name: results[metric.name] for metric in self._metrics})
 
     async def evaluate_patiently(self, call: RagCall) -> Evaluation:
-        """Return the evaluation of *call*; while the judge keeps failing, wait and try again until the timeout.
+        """Evaluate *call*; while the judge is unavailable, wait and try again until the timeout.
 
         Online, a judge that is away is not asked and calls go unscored at once; a file would be through in a second
         with nothing scored. Once a call has waited in vain, no other call waits: see `given_up`.
@@ -85,7 +85,9 @@ class OfflineEvaluator:
             await asyncio.sleep(pause)
 
     async def for_each(self, items: Iterable[T], handle: Callable[[T], Awaitable[None]]) -> None:
-        """Handle *items* concurrently; an item is taken from the iterable only when a worker is free for it.
+        """Await *handle* for every one of *items*, several at a time.
+
+        An item is taken from the iterable only when a worker is free for it.
 
         The first exception of *handle* or of the iterable cancels the other workers and is raised.
         """

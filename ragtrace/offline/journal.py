@@ -1,4 +1,4 @@
-"""`Journal`: the rows judged so far, on disk, so that a run that is killed goes on where it was.
+"""Journal of a scoring run: a file of the results so far, so that a run that was killed can be continued.
 
 The file of JSON Lines is only appended to, in the order in which calls are finished: a header that says what is
 judged how, then one entry a call, `{"key": ..., "again": ..., "row": ...}`. An entry goes to the operating system in
@@ -25,7 +25,7 @@ _NOWHERE: Final = -1
 
 
 class Journal:
-    """Append-only file of the rows of one run, open as long as its context is entered.
+    """Append-only file with the results of a scoring run so far, open within its `with` block.
 
     Args:
         header: description of the run; a journal with another header is refused.
@@ -70,14 +70,14 @@ class Journal:
         self._file.close()
 
     def has_line(self, number: int, key: bytes) -> bool:
-        """Return whether the journal has a row for line *number*, of the same call as the line describes now."""
+        """Return whether the journal has a result for line *number*, for the call that the line describes now."""
         if number >= len(self._offsets) or self._offsets[number] == _NOWHERE or self._keys[number] != _short(key):
             return False
         self._current[number] = True
         return True
 
     def row_of_same_call(self, key: bytes) -> ScoreRow | None:
-        """Return the row of another line that describes the same call; None if there is none."""
+        """Return the result of another input line that describes the same call; None if there is none."""
         number = self._lines_by_key.get(_short(key))
         if number is None:
             return None
@@ -85,7 +85,7 @@ class Journal:
         return entry["row"] if entry["key"] == key.hex() else None
 
     def add(self, key: bytes, row: ScoreRow, *, again: bool = False) -> None:
-        """Append the row of a judged line to the file.
+        """Append the result for a judged line of the input to the journal file.
 
         Args:
             again: the judge failed for a reason that may pass, so that a later run judges the line again.
@@ -103,13 +103,13 @@ class Journal:
             self._synced = monotonic()
 
     def rows(self) -> Iterator[ScoreRow]:
-        """Yield the rows of the lines that this run has seen, in the order of the input."""
+        """Yield the results for the input lines that this run has seen, in the order of the input."""
         for number, current in enumerate(self._current):
             if current:
                 yield self._entry(number)["row"]
 
     def remove(self) -> None:
-        """Delete the file: the run is complete."""
+        """Delete the journal file, once the run is complete."""
         self._path.unlink(missing_ok=True)
 
     def _entry(self, number: int) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Journal:
         return entry
 
     def _load(self) -> None:
-        """Read the entries, cut off a torn last one, and write the header into an empty file."""
+        """Read the journal's entries, cut off an incomplete last one, and write the header into an empty file."""
         first = self._reader.readline()
         if not first.endswith(b"\n"):  # empty, or killed while the header was being written
             self._file.truncate(0)
@@ -169,14 +169,17 @@ def _short(key: bytes) -> int:
 
 
 def _write(file: IO[bytes], data: bytes) -> None:
-    """Write all of *data*: a full disk takes a part of it and reports the error only at the next write."""
+    """Write all of *data* to *file*, so that the error of a full disk is raised.
+
+    A full disk takes a part of the data and reports the error only at the next write.
+    """
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
 
 
 def _lock(file: IO[bytes], path: Path) -> None:
-    """Lock the file against other processes until this one ends, on systems that have such locks."""
+    """Lock the journal file against other processes until this process ends, on systems with such locks."""
     try:
         import fcntl
     except ImportError:

@@ -1,4 +1,4 @@
-"""Progress of an evaluation and its cost so far, on standard error.
+"""Progress display of an evaluation on standard error: number of calls, and cost so far.
 
 A bar on a terminal if rich is installed, else a line now and then: on a terminal at least one at the end; in a pipe, a
 log or a notebook one every ten seconds, so that a short run is silent.
@@ -19,7 +19,7 @@ _REDRAW_EVERY_S = 0.1
 
 
 class Progress:
-    """Counter of evaluated calls and their cost that draws itself at most every *every_s* seconds.
+    """Progress display that counts evaluated calls and their cost, redrawn at most every *every_s* seconds.
 
     Args:
         draw: shows the share done (None: unknown) and a text; None: nothing is shown.
@@ -35,7 +35,7 @@ class Progress:
         self._cost = Cost()
 
     def add(self, cost: Cost) -> None:
-        """Count one evaluated call and what judging it took."""
+        """Count one evaluated call and its cost, and redraw the progress display if that is due."""
         self._done += 1
         self._cost = self._cost.plus_known(cost)
         if monotonic() - self._drawn >= self._every_s:
@@ -43,7 +43,7 @@ class Progress:
             self.draw()
 
     def draw(self) -> None:
-        """Draw the progress now; a terminal that went away is ignored."""
+        """Draw the progress display now; errors of a terminal that was closed are ignored."""
         share = self._done / self._total if self._total else self.share_read
         of = f" of {self._total:,}" if self._total else ""
         spent = f", {self._cost.cost_usd:.4f} USD" if self._cost.cost_usd else ""
@@ -54,7 +54,7 @@ class Progress:
 
 @contextmanager
 def show_progress(total: int | None, *, quiet: bool = False) -> Generator[Progress, None, None]:
-    """Yield a `Progress`, shown as a bar on a terminal with rich, and else as lines on standard error."""
+    """Yield a progress display: a bar on a terminal if rich is installed, else lines on standard error."""
     if quiet or sys.stderr is None or (total is not None and total < 2):
         yield Progress(None, total, _LINE_EVERY_S)
     elif sys.stderr.isatty() and has_rich():

@@ -1,4 +1,4 @@
-"""`score_file`: scores a file of calls; what the judge has scored is never lost, and never paid for twice."""
+"""`score_file`: scores a file of calls, and keeps every judged call so that none is paid for twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_COMPLAINT_CHARS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class FileOutcome:
-    """Result of scoring a file of calls."""
+    """Result of scoring a file of calls: summary, counts of bad and resumed lines, and duration."""
 
     summary: Summary
     bad: int
@@ -57,7 +57,9 @@ def score_file(
     quiet: bool = False,
     complain: Callable[[str], None] = lambda message: None,
 ) -> FileOutcome:
-    """Score the calls of a JSON Lines file, a few in memory at a time.
+    """Score the calls in a JSON Lines file and write the scores to the file *out*.
+
+    Only a few calls are in memory at a time.
 
     While it runs, *out* with `.part` behind its name is the journal: killed at any moment and started again with the
     same arguments, it goes on where it was. Then *out* appears as a whole, in the order of *calls*, the same as if
@@ -118,7 +120,7 @@ def _counted(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterator[Scor
 
 
 class _Run:
-    """One run over the lines of a file, which judges the calls that the journal does not have."""
+    """Run of `score_file` over the lines of a file of calls; judges the calls that are not in the journal."""
 
     def __init__(self, lines: CallFile, journal: Journal, progress: Progress, complain: Callable[[str], None]) -> None:
         self._lines, self._journal, self._progress, self._complain = lines, journal, progress, complain

@@ -1,4 +1,4 @@
-"""Score rows: the JSON object that is kept of an evaluated call, and files of rows as JSON Lines or CSV.
+"""Score rows: JSON objects that hold the scores of a call, and files of such rows as JSON Lines or CSV.
 
 A row is the same whenever and however often its call is scored, so it has no times.
 """
@@ -30,7 +30,7 @@ _COSTS: Final = ("cached", "n_calls", "input_tokens", "output_tokens", "cost_usd
 
 
 def score_row(number: int, name: str | int | float | None, evaluation: Evaluation) -> ScoreRow:
-    """Return the score row of the evaluated call on line *number*, whose `id` is *name*."""
+    """Return the JSON object with the scores of the call on line *number*, whose `id` is *name*."""
     results = evaluation.results.values()
     # The results of one evaluation share their claims.
     claims = next((result.claims for result in results if isinstance(result, Score) and result.claims), ())
@@ -49,18 +49,18 @@ def score_row(number: int, name: str | int | float | None, evaluation: Evaluatio
 
 
 def copy_row(row: ScoreRow, number: int, name: str | int | float | None) -> ScoreRow:
-    """Return a copy of *row* for line *number*, which describes the same call: judging it again cost nothing."""
+    """Return a copy of *row*, without cost, for line *number*, which describes the same call."""
     free = {"cached": True, "n_calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0}
     return {**row, "line": number, "id": name, **free}
 
 
 def row_values(row: ScoreRow) -> dict[str, float | str]:
-    """Return the scores of a row by metric, or the reasons why there are none."""
+    """Return a row's scores by metric name; the reason instead of a score where there is none."""
     return {name: result.get("score", result.get("reason")) for name, result in row["results"].items()}
 
 
 def row_cost(row: ScoreRow) -> Cost:
-    """Return the requests, tokens and dollars that judging the call took."""
+    """Return what judging the call of *row* cost: requests, tokens and dollars."""
     return Cost(row["n_calls"], row["input_tokens"], row["output_tokens"], row["cost_usd"])
 
 
@@ -77,7 +77,7 @@ def _result_fields(result: Result) -> ScoreRow:
 
 
 def _plain(value: object) -> object:
-    """Return *value* as JSON can carry it; a user's metric or judge may put anything into attributes."""
+    """Return *value* in a form that JSON can represent; objects of other types become their `repr`."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else repr(value)
     if isinstance(value, (list, tuple)):
@@ -101,7 +101,7 @@ def _claim_fields(claim: Claim) -> ScoreRow:
 
 
 def evaluation_from_row(row: Mapping[str, Any]) -> Evaluation:
-    """Return the evaluation that *row* was made from by `score_row`, without the fields that a row does not keep."""
+    """Rebuild the evaluation from which `score_row` made *row*, without the fields that a row does not keep."""
     name, _, version = str(row["judge"]).partition("@")
     claims = tuple(map(_claim_of, row.get("unsupported") or ()))
     results = {metric: _result_of(metric, result, claims) for metric, result in row["results"].items()}
@@ -148,12 +148,12 @@ def _claim_of(fields: Mapping[str, Any]) -> Claim:
 
 
 def json_line(value: Mapping[str, Any]) -> bytes:
-    """Return *value* as one line of JSON; a lone surrogate, which UTF-8 cannot carry, stays an escape."""
+    """Return *value* as one line of JSON in UTF-8; lone surrogates, which UTF-8 cannot encode, are escaped."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def without_formula(cell: object) -> object:
-    """Put a quote before a text that a spreadsheet would run as a formula; numbers stay numbers."""
+    """Put a quote before the text of a CSV cell that a spreadsheet would run as a formula."""
     if isinstance(cell, str) and cell.lstrip(" ").startswith(FORMULA_STARTS):
         return f"'{cell}"
     return cell

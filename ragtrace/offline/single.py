@@ -1,4 +1,4 @@
-"""`score` and `ascore`: the scores of one call, without tracing."""
+"""`score` and `ascore`: score one call without tracing it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def ascore(
     metrics: str | Sequence[str | Metric] | None = None,
     judge: Judge | None = None,
 ) -> Mapping[str, Result]:
-    """Score one call like `score`, on the running event loop and without blocking it.
+    """Score one call without tracing, like `score`, but as a coroutine that does not block the event loop.
 
     Calls that overlap on one event loop with the same judge share its bounded concurrency; its connections are closed
     when the last of them is done.
@@ -99,7 +99,7 @@ async def ascore(
 
 
 def evaluate_call(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
-    """Evaluate one call on an event loop of its own; the arguments are those of `score`."""
+    """Evaluate one call on an event loop of its own, with or without one in the caller's thread."""
     return apart(lambda: _evaluate(call, metrics, judge))
 
 
@@ -113,7 +113,7 @@ async def _evaluate(call: RagCall, metrics: str | Sequence[str | Metric] | None,
 
 
 class _JudgeUse:
-    """Number of calls that a judge evaluates on an event loop at the moment, and their evaluators by metrics."""
+    """Evaluators that overlapping calls with one judge share on an event loop, and the number of these calls."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -125,7 +125,7 @@ _uses: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _JudgeUse]]]
 
 @asynccontextmanager
 async def _shared_evaluator(judge: Judge, metrics: tuple[Metric, ...]) -> AsyncGenerator[OfflineEvaluator, None]:
-    """Yield the evaluator that overlapping calls on this loop share; the last of its users closes it."""
+    """Yield the evaluator that overlapping calls with the same judge share; the last call closes it."""
     uses = _uses.setdefault(asyncio.get_running_loop(), {})
     use = uses.setdefault(id(judge), _JudgeUse())
     use.users += 1

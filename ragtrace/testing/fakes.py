@@ -1,4 +1,4 @@
-"""Stand-ins for tests: telemetry kept in memory, a scripted judge, and a clock that the test moves."""
+"""Stand-ins for tests: exporters that keep telemetry in memory, a scripted judge, and a manual clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _USUAL: Final = ("hallucinated", "faithfulness", "hallucination", "consistency",
 
 
 class FakeJudge:
-    """Judge that returns scripted judgements, or raises scripted errors, in order; the last one repeats.
+    """Judge for tests that returns scripted judgements, or raises scripted errors, in order.
+
+    The last item of the script repeats.
 
     Args:
         *script: `Judgement`s and exceptions, in order.
@@ -44,13 +46,13 @@ class FakeJudge:
         """Calls that the judge was asked about."""
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether the judge offers *metric*."""
+        """Return whether this judge can score *metric*."""
         if self._metrics is not None:
             return metric.name in self._metrics
         return metric.name in _USUAL or not getattr(metric, "computes", False)
 
     async def judge(self, call: RagCall) -> Judgement:
-        """Return, or raise, the next item of the script."""
+        """Return the next judgement of the script, or raise it if it is an exception."""
         self.calls.append(call)
         item = self._script.pop(0) if len(self._script) > 1 else self._script[0]
         if isinstance(item, BaseException):
@@ -59,7 +61,7 @@ class FakeJudge:
 
 
 class FakeClock:
-    """Clock that stands still until `advance`; calling it returns the time in seconds."""
+    """Clock for tests that stands still until `advance` is called; calling it returns the time in seconds."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -73,7 +75,7 @@ class FakeClock:
 
 
 class Captured:
-    """Exporters that keep all telemetry in memory: `configure(exporter=captured.signals)`."""
+    """Exporters for tests that keep all telemetry in memory: `configure(exporter=captured.signals)`."""
 
     def __init__(self) -> None:
         self._spans = InMemorySpanExporter()
@@ -87,11 +89,11 @@ class Captured:
         return self._spans.get_finished_spans()
 
     def roots(self) -> list[ReadableSpan]:
-        """Return the spans that carry scores, or a status that says why there are none."""
+        """Return the exported spans that carry scores, or a status that says why there are none."""
         return [span for span in self.spans if semconv.EVAL_STATUS in (span.attributes or {})]
 
     def root(self) -> ReadableSpan:
-        """Return the one span with scores.
+        """Return the only exported span that carries scores, or a status that says why there are none.
 
         Raises:
             LookupError: there is no such span, or more than one.
@@ -103,11 +105,11 @@ class Captured:
 
     @property
     def events(self) -> list[ReadableLogRecord]:
-        """Every event exported so far."""
+        """Every OpenTelemetry event exported so far."""
         return list(self._events.get_finished_logs())
 
     def metrics(self) -> dict[str, Any]:
-        """Return each metric's data, by name, as the OpenTelemetry SDK collects them now."""
+        """Return the current data of each OpenTelemetry metric, by metric name."""
         data = self._metrics.get_metrics_data()
         if data is None:
             return {}

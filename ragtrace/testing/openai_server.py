@@ -1,4 +1,4 @@
-"""Local model server that speaks OpenAI's protocol: it answers by rule, or as a script says, failures included."""
+"""Local model server for tests that speaks OpenAI's protocol and answers by rules or from a script."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _MOST_REQUEST_BYTES: Final = 64 * 2**20
 
 
 class OpenAIServer:
-    """Server of chat completions, embeddings and the list of models, on a free port while its `with` block runs.
+    """Local server of OpenAI's API for tests, which runs on a free port within its `with` block.
+
+    It serves chat completions, embeddings and the list of models.
 
     Without a script it answers ragtrace's prompts by rule: a statement is supported if a chunk has its words, with
     a quote from that chunk. Requests with any other JSON schema get a valid instance of it.
@@ -75,12 +77,12 @@ class OpenAIServer:
 
     @property
     def chats(self) -> list[Request]:
-        """Requests for chat completions."""
+        """Requests for chat completions that the server has received, in the order of arrival."""
         return [request for request in self.requests if request.path.endswith("/chat/completions")]
 
     @property
     def n_chats(self) -> int:
-        """Number of requests for chat completions."""
+        """Number of requests for chat completions that the server has received."""
         return len(self.chats)
 
     def __enter__(self) -> OpenAIServer:
@@ -124,7 +126,7 @@ class OpenAIServer:
                 await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; return False if the connection is to be closed."""
+        """Read and answer one HTTP request; return False if the connection is to be closed."""
         request = await self._received(reader)
         reply = self._reply(request)
         if reply.hangs:
@@ -152,7 +154,7 @@ class OpenAIServer:
         return request
 
     def _content(self, request: Request, reply: Reply) -> tuple[bytes, str]:
-        """Return the body of the response, and its content type."""
+        """Return the body and the content type of the response to *request*."""
         if reply.body is not None:
             said = reply.body if isinstance(reply.body, (bytes, str)) else json.dumps(reply.body)
             return said if isinstance(said, bytes) else said.encode(), "application/json"

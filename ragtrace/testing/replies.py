@@ -1,4 +1,4 @@
-"""Requests to the model server, its scripted replies, and the response bodies made of them."""
+"""Requests that the model server for tests receives, and the scripted replies that it sends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SURE: Final = 0.8
 
 @dataclass(frozen=True)
 class Request:
-    """Request that the model server received."""
+    """HTTP request that the model server for tests received."""
 
     number: int
     """From 0, in the order of arrival."""
@@ -38,12 +38,12 @@ class Request:
 
     @property
     def system(self) -> str:
-        """Instructions: the system messages."""
+        """Text of the request's system messages, which hold the instructions."""
         return "\n".join(_content(message) for message in self._messages if message.get("role") == "system")
 
     @property
     def user(self) -> str:
-        """First message of the user."""
+        """Text of the request's first user message."""
         return next((_content(message) for message in self._messages if message.get("role") == "user"), "")
 
     @property
@@ -53,7 +53,10 @@ class Request:
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """JSON schema of the reply, from `response_format` or from the instructions; None if there is none."""
+        """JSON schema that the model's reply must follow; None if the request has none.
+
+        It is taken from `response_format` or from the instructions.
+        """
         wanted = _dict(_dict(self.body.get("response_format")).get("json_schema")).get("schema")
         if wanted:
             return _dict(wanted)
@@ -62,7 +65,10 @@ class Request:
 
     @property
     def data(self) -> dict[str, Any] | None:
-        """The data of a ragtrace prompt: the only value of the JSON object that the user message is."""
+        """Data of one of ragtrace's prompts, read from the JSON in the user message; None for other prompts.
+
+        The user message is a JSON object whose only value is the data.
+        """
         outer = _dict(_parsed(self.user))
         return _dict(next(iter(outer.values()))) if len(outer) == 1 else None
 
@@ -90,7 +96,7 @@ def _parsed(text: str) -> object:
 
 @dataclass(frozen=True)
 class Reply:
-    """Reply of the server to one request.
+    """Scripted reply of the model server for tests to one request.
 
     Args:
         content: what the model writes; a mapping is written as JSON; None: an answer by rule.
@@ -129,14 +135,17 @@ class Reply:
         body: Mapping[str, object] | str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Return an error in OpenAI's shape, or with another *body*."""
+        """Return a reply with the HTTP error *status* and an error in OpenAI's format, or with *body*."""
         error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
         text = body if isinstance(body, str) else json.dumps({"error": error} if body is None else body)
         return cls(status=status, body=text.encode(), headers=headers or {})
 
     @classmethod
     def too_many(cls, seconds: float | None = None, *, date: bool = False) -> Reply:
-        """Return a 429 whose Retry-After is *seconds*, as a date if *date*; None: without the header."""
+        """Return a reply with status 429 (too many requests) and a Retry-After header of *seconds*.
+
+        The header is a date if *date*, and is left out if *seconds* is None.
+        """
         headers: dict[str, str] = {}
         if seconds is not None:
             headers["Retry-After"] = formatdate(time() + seconds, usegmt=True) if date else f"{seconds:g}"
@@ -144,37 +153,37 @@ class Reply:
 
     @classmethod
     def refusing(cls, why: str = "I'm sorry, I can't help with that.") -> Reply:
-        """Return a reply in which the model refuses, in the field for refusals."""
+        """Return a reply in which the model refuses to answer, with *why* in the field `refusal`."""
         return cls(content="", refusal=why)
 
     @classmethod
     def filtering(cls) -> Reply:
-        """Return a reply whose text a content filter removed."""
+        """Return a reply whose text was removed by a content filter."""
         return cls(content="", finish="content_filter")
 
     @classmethod
     def cutting_off(cls, content: str = '{"sentences": [{"id": "s1", "rel') -> Reply:
-        """Return a reply that is cut off at the limit of tokens."""
+        """Return a reply whose text is cut off because the model reached its limit of tokens."""
         return cls(content=content, finish="length")
 
     @classmethod
     def hanging(cls) -> Reply:
-        """Return a reply that never comes."""
+        """Return a reply for which the server never answers and keeps the connection open."""
         return cls(hangs=True)
 
     @classmethod
     def dropping(cls) -> Reply:
-        """Return a reply that is a closed connection."""
+        """Return a reply for which the server closes the connection without an answer."""
         return cls(drops=True)
 
     @classmethod
     def babbling(cls) -> Reply:
-        """Return a reply of bytes that are no JSON."""
+        """Return a reply whose body is not valid JSON."""
         return cls(body=b'\x00{"choices": [[[ \xff\xfe never mind')
 
     @classmethod
     def flooding(cls, n_bytes: int = 20_000_000) -> Reply:
-        """Return a reply of *n_bytes* characters."""
+        """Return a very large reply: a text of *n_bytes* characters."""
         return cls(content="x" * n_bytes)
 
 
@@ -182,7 +191,7 @@ class Reply:
 
 
 def completion(request: dict[str, Any], content: str, reply: Reply) -> dict[str, Any]:
-    """Return the body of a chat completion."""
+    """Return the JSON body of a chat completion in which the model writes *content*."""
     message = {"role": "assistant", "content": content, "refusal": reply.refusal}
     body: dict[str, Any] = {
         "id": "chatcmpl-local",
@@ -220,7 +229,7 @@ def _token(text: str, top: int) -> dict[str, Any]:
 
 
 def events(body: dict[str, Any], *, usage: bool) -> bytes:
-    """Return the completion *body* as server-sent events."""
+    """Return the chat completion *body* as a stream of server-sent events."""
     chunks: list[dict[str, Any]] = []
     for choice in body["choices"]:
         chunks += [_chunk(body, choice, piece) for piece in _pieces(choice)]
@@ -250,7 +259,7 @@ def _shared(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def embeddings(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of an embeddings response: texts that share words have vectors with a small angle."""
+    """Return the JSON body of an embeddings response; texts that share words get similar vectors."""
     asked = request.get("input", [])
     texts: list[str] = [asked] if isinstance(asked, str) else list(asked)
     vectors = [_vector(str(text), int(request.get("dimensions") or _DIMENSIONS)) for text in texts]
@@ -265,7 +274,7 @@ def embeddings(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _vector(text: str, dimensions: int) -> list[float]:
-    """Return the counts of words by their hash, as a vector of length 1."""
+    """Return an embedding of *text*: the counts of its words by their hash, scaled to length 1."""
     counts = [0.0] * dimensions
     for word in re.findall(r"\w+", text.lower()) or [text]:
         counts[crc32(word.encode("utf-8", "replace")) % dimensions] += 1.0

@@ -32,7 +32,7 @@ Record = dict[str, Any]
 
 
 def answer_by_rule(request: Request) -> str:
-    """Return the text that the model writes in answer to *request*."""
+    """Return the text with which the rule-based model answers *request*."""
     schema, data = request.schema, request.data
     if schema is not None:
         return json.dumps(instance(schema) if data is None else _RuleBasedModel(data).reply(schema))
@@ -41,7 +41,11 @@ def answer_by_rule(request: Request) -> str:
 
 
 class _RuleBasedModel:
-    """Model that answers one of ragtrace's prompts by comparing words; *data*: the data of the prompt."""
+    """Stand-in for a language model that answers one of ragtrace's prompts by comparing words.
+
+    Args:
+        data: data of the prompt.
+    """
 
     def __init__(self, data: Record) -> None:
         self._data = data
@@ -52,7 +56,7 @@ class _RuleBasedModel:
         self._said = {id_: TextTerms(self._texts[id_]) for id_ in self._chunks}
 
     def reply(self, schema: Mapping[str, Any]) -> Record:
-        """Return a reply with every field that *schema* has."""
+        """Return the model's reply as a dict with a value for every field of the JSON schema *schema*."""
         return {name: self._field(name, part) for name, part in schema.get("properties", {}).items()}
 
     def _field(self, name: str, schema: Record) -> Any:
@@ -79,7 +83,7 @@ class _RuleBasedModel:
         return value
 
     def _nearest(self, value: str, allowed: list[Any]) -> Any:
-        """Return the label of the scale *allowed* that is closest to *value*."""
+        """Return the one of the *allowed* labels whose meaning is closest to that of the label *value*."""
         good = value in ("supported", "full", "support", "yes", "entailment")
         scale = [label for label in ("full", "support", "supported", "yes", "entailment") if label in allowed]
         bad = [label for label in ("none", "not_support", "not_found", "no", "neutral") if label in allowed]
@@ -92,7 +96,7 @@ class _RuleBasedModel:
         return [cast("Record", entry) for entry in entries if isinstance(entry, dict) and "id" in entry]
 
     def _entries(self, name: str) -> list[Record]:
-        """Return the parts of the prompt's data that the list *name* of the reply has an entry for each of."""
+        """Return the parts of the prompt's data for which the reply's list *name* must have one entry each."""
         if name == "statements":
             stated = [{**s, "id": f"t{n}", "sentences": [s["id"]]} for n, s in enumerate(self._sentences, 1)]
             return self._listed("given_statements") + stated
@@ -104,7 +108,7 @@ class _RuleBasedModel:
         return listed or [{"id": f"{name[0]}{n}", "text": text} for n, text in enumerate(self._written(name), 1)]
 
     def _written(self, name: str) -> list[str]:
-        """Return the texts of the list *name* of the reply, where the model and not the prompt states them."""
+        """Return the texts that the model itself writes for the reply's list *name*, such as facts from the chunks."""
         source = self._data.get(name)
         if isinstance(source, str):
             return _sentences(source)
@@ -123,7 +127,10 @@ class _RuleBasedModel:
         return whole if isinstance(whole, str) else " ".join(str(s.get("text", "")) for s in self._sentences)
 
     def best(self, text: str) -> tuple[str, float]:
-        """Return the chunk with most of the words of *text*, and their share; 0 if the chunk lacks a number or name."""
+        """Return the chunk that shares most words with *text*, and the share of the words that it has.
+
+        The share is 0 if the chunk lacks a number or a name of the text.
+        """
         words = _words(text)
         shares = {
             id_: 0.0 if absent_terms(text, [self._said[id_]]) else _share(words, self._words[id_])
@@ -137,7 +144,7 @@ class _RuleBasedModel:
         return [chunk] if share >= _ENOUGH else []
 
     def quote(self, entry: Record) -> str:
-        """Return the sentence of the chunk that supports the entry best."""
+        """Return the sentence of the supporting chunk that shares most words with the text of *entry*."""
         words = _words(str(entry.get("text", "")))
         found = [text for id_ in self.evidence(entry) for text in _sentences(self._texts[id_])]
         return max(found, key=lambda text: _share(words, _words(text)), default="")
@@ -158,7 +165,7 @@ class _RuleBasedModel:
         return "yes" if _share(words, chunk) >= _ENOUGH else "no"
 
     def label(self, entry: Record) -> str:
-        """Return whether a claim of the answer is entailed by the reference, or one of the reference by the answer."""
+        """Return whether the claim *entry* is entailed by the other text: the reference, or the answer."""
         other = self._data.get("reference" if entry["side"] == "answer" else "answer")
         same = _share(_words(str(entry.get("text", ""))), _words(str(other))) >= _ENOUGH
         return "entailment" if same else "neutral"
@@ -172,7 +179,7 @@ class _RuleBasedModel:
         return "abstained" if any(words in low for words in _ABSTENTIONS) else "answered"
 
     def score(self) -> str:
-        """Return the score on a free criterion: high unless the answer abstains."""
+        """Return the answer's score on a criterion in free words: high unless the answer says "I don't know"."""
         return "9" if self.answer_label() == "answered" else "1"
 
     def questions(self) -> list[str]:
@@ -220,7 +227,10 @@ def _sentences(text: str) -> list[str]:
 
 
 def instance(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
-    """Return a value that is valid against *schema*: as few items as it allows, the first of its alternatives."""
+    """Return the smallest value that is valid against the JSON schema *schema*.
+
+    It has as few items as the schema allows, and the first of alternatives.
+    """
     root = schema if root is None else root
     if depth > _DEEPEST:
         return None
@@ -259,13 +269,13 @@ def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def tool_schema(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the schema of the arguments of the first tool that a request offers; None if it offers none."""
+    """Return the JSON schema of the arguments of the first tool in a request; None if it offers no tool."""
     tools: Any = body.get("tools")
     return tools[0].get("function", {}).get("parameters") if tools else None
 
 
 def schema_from_prompt(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the first JSON schema in the text of the messages; None if there is none.
+    """Return the first JSON schema in the text of a request's messages; None if there is none.
 
     Libraries that do not use structured output write their schema into the prompt.
     """
