@@ -1,4 +1,4 @@
-"""Metrics: arithmetic over a judge's labels."""
+"""Metrics: functions that compute the scores of a call from the labels that a judge gave it."""
 
 from ragtrace.metrics.chunks import (
     average_precision_at,

@@ -21,7 +21,10 @@ not cut long texts: the part cut off would silently not be compared."""
 
 
 class Match(NamedTuple):
-    """BERTScore of a candidate against a reference, each at most 1 and possibly negative."""
+    """BERTScore of a candidate text against a reference text: precision, recall and F1.
+
+    Each is at most 1 and may be negative.
+    """
 
     precision: float
     recall: float
@@ -29,11 +32,13 @@ class Match(NamedTuple):
 
 
 class EmbeddingError(Exception):
-    """Error about token embeddings that no score can be computed from; its text is the reason."""
+    """Raised when token embeddings cannot be used to compute a score; its text is the reason."""
 
 
 def match(candidate: Matrix, reference: Matrix) -> Match:
-    """Return the BERTScore of *candidate* against *reference*; all 0 if one of them has no token.
+    """Return the BERTScore of *candidate* against *reference*, two texts given by their token embeddings.
+
+    All of it is 0 if one of them has no token.
 
     Args:
         candidate: (m, d) token embeddings of unit length.
@@ -50,10 +55,14 @@ def match(candidate: Matrix, reference: Matrix) -> Match:
 
 
 def unit_rows(found: Sequence[Any], texts: int) -> list[Matrix]:
-    """Return the token embeddings *found* for a number of *texts* as matrices with rows of unit length.
+    """Return the token embeddings of some texts as matrices whose rows have unit length.
 
     Raises:
         EmbeddingError: `unparsable` (not one matrix a text, all of one width), `non_finite`, or `zero_norm`.
+
+    Args:
+        found: what the embedder returned.
+        texts: number of texts that it was given.
     """
     import numpy as np
 
@@ -82,7 +91,7 @@ def _unit(matrix: Matrix) -> Matrix:
 
 
 class BertScoreTokens:
-    """Embedder of tokens by a model of `transformers`, as the bert-score package embeds them (extra `bertscore`).
+    """Token embedder that runs a `transformers` model as the bert-score package does (extra `bertscore`).
 
     Without the package's special tokens, so figures differ slightly from its own, which let a word match those. A text
     longer than the model can read is embedded in pieces and never cut.
@@ -105,7 +114,7 @@ class BertScoreTokens:
         self._loaded: tuple[Any, Any] | None = None
 
     def __call__(self, texts: Sequence[str]) -> list[Any]:
-        """Return one (tokens, d) matrix a text; the first call loads the model."""
+        """Return a matrix of token embeddings for each text, one row a token; the first call loads the model."""
         return [self._embed(text) for text in texts]
 
     def _embed(self, text: str) -> Any:
@@ -122,7 +131,7 @@ class BertScoreTokens:
         return self._loaded
 
     def _pieces(self, text: str) -> list[str]:
-        """Return *text* in pieces that the model can read, cut at white space where there is any."""
+        """Split *text* into pieces that the model can read at once, at white space where there is any."""
         tokenizer, model = self._load()
         # RoBERTa and models like it reserve two of their positions.
         positions: int = getattr(model.config, "max_position_embeddings", 512)

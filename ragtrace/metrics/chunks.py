@@ -1,4 +1,4 @@
-"""Relevance of the retrieved chunks to the query: means over their grades, and how early the relevant ones come.
+"""Retrieval: how relevant the retrieved chunks are to the query, and how early the relevant ones come.
 
 Grades of a chunk: 0, it is unrelated to the query; 1, on the topic without an answer; 2, it answers in part, or the
 answer is buried in other text; 3, it is dedicated to the query and contains the exact answer.
@@ -61,7 +61,7 @@ def context_relevance(call: RagCall, judgement: Judgement, *, max_unjudged: floa
 def context_relevance_weighted(
     call: RagCall, judgement: Judgement, *, decay: float = DECAY, max_unjudged: float = MAX_UNJUDGED
 ) -> Result:
-    """Mean relevance of the retrieved chunks to the query, the first ones weighing most.
+    """Mean relevance of the retrieved chunks to the query, in which earlier chunks weigh more.
 
     Inputs: query and contexts.
     Formula: sum(u_i * d^i) / sum(d^i) over the ranks i from 0, with u = grade / 3 and decay d = 0.9. A chunk without a
@@ -88,7 +88,7 @@ def contextual_accuracy(
 
 @formula(needs=_NEEDS, range=(0.0, 3.0), settled=_nothing_to_grade)
 def umbrela(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Mean grade of the retrieved chunks.
+    """Mean UMBRELA grade, from 0 to 3, of the relevance of the retrieved chunks to the query.
 
     Inputs: query and contexts.
     Formula: mean of the grades.
@@ -104,7 +104,7 @@ def umbrela(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UN
 def precision_at_k(
     call: RagCall, judgement: Judgement, *, k: int = DEFAULT_K, threshold: int = RELEVANT_GRADE
 ) -> Result:
-    """Share of the first K places that hold a relevant chunk.
+    """Share of relevant chunks among the first K retrieved chunks.
 
     Inputs: query and contexts; K = 5.
     Formula: relevant chunks among the first K / K, also when fewer than K were retrieved.
@@ -120,7 +120,7 @@ def precision_at_k(
 def average_precision_at_k(
     call: RagCall, judgement: Judgement, *, k: int = DEFAULT_K, threshold: int = RELEVANT_GRADE
 ) -> Result:
-    """Mean, over the relevant chunks among the first K, of the precision at their ranks.
+    """Average precision over the first K retrieved chunks: mean of the precision at each relevant one.
 
     Inputs: query and contexts; K = 5.
     Formula: sum over relevant ranks i <= K of precision at i / number of relevant chunks in the first K; 0 if none is.
@@ -132,19 +132,23 @@ def average_precision_at_k(
 
 @formula(needs=_NEEDS, settled=_nothing_to_grade)
 def reciprocal_rank(call: RagCall, judgement: Judgement, *, threshold: int = RELEVANT_GRADE) -> Result:
-    """One over the rank of the first relevant chunk; its mean over queries is the mean reciprocal rank.
+    """One divided by the rank of the first relevant chunk, or 0 if no chunk is relevant.
 
     Inputs: query and contexts, all that were retrieved.
     Formula: 1 / rank of the first relevant chunk, from 1; 0 if none is relevant.
     Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (a chunk before the first relevant one has no valid
         label).
     Source: the reciprocal rank of the TREC question-answering tracks.
+
+    The mean over queries is the mean reciprocal rank.
     """
     return _ranked(call, judgement, lambda hits: 1 / len(hits) if any(hits) else 0.0, threshold, None)
 
 
 def discounted_mean(units: Sequence[float | None], decay: float = 1.0) -> float:
-    """Return sum(u_i * decay^i) / sum(decay^i) over the scores that are not None, i their position from 0.
+    """Return the mean of the scores *units*, in which each rank weighs *decay* times the rank before it.
+
+    It is sum(u_i * decay^i) / sum(decay^i) over the scores that are not None, i their position from 0.
 
     Args:
         units: one score a chunk in rank order, at least one of them a number; None: unjudged.
@@ -163,7 +167,10 @@ def _mean(
     *,
     decay: float = 1.0,
 ) -> Result:
-    """Return the mean *worth* of the grades; the chunk at each rank weighs *decay* times the one before it."""
+    """Return as a score the mean of *worth*, a function of a chunk's relevance grade, over the retrieved chunks.
+
+    The chunk at each rank weighs *decay* times the one before it.
+    """
     graded = _grades(call, judgement)
     if isinstance(graded, Unscored):
         return graded
@@ -179,9 +186,9 @@ def _mean(
 def _ranked(
     call: RagCall, judgement: Judgement, value: Callable[[Sequence[bool]], float], threshold: int, k: int | None
 ) -> Result:
-    """Return the score that *value* computes from the relevance of the first *k* chunks, one boolean a chunk.
+    """Return the score that *value* computes from which of the first *k* retrieved chunks are relevant.
 
-    With *k* None these are the chunks up to the first relevant one.
+    The function *value* gets one boolean a chunk. With *k* None these are the chunks up to the first relevant one.
     """
     graded = _grades(call, judgement)
     if isinstance(graded, Unscored):
@@ -205,9 +212,9 @@ def _average_precision(hits: Sequence[bool]) -> float:
 
 
 def _grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unscored:
-    """Return the grade of every chunk in rank order, None where it is unjudged; or why there are no grades.
+    """Return the relevance grade of every chunk in rank order, or the reason why there are no grades.
 
-    A blank chunk has grade 0, and where all are blank no judge is needed.
+    The grade of an unjudged chunk is None. A blank chunk has grade 0, and where all are blank no judge is needed.
     """
     if reason := unmet(call, judgement, "empty_query", "contexts_missing"):
         return Unscored(reason)
@@ -226,7 +233,10 @@ def _grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unsco
 def _about_chunks(
     call: RagCall, judgement: Judgement, graded: Sequence[int | None], threshold: int
 ) -> dict[str, Plain]:
-    """Return the attributes of every metric over chunks: grades, counts, and whether the answer misses a good chunk."""
+    """Return the attributes that every metric over chunks has: grades, counts, and whether a good chunk was missed.
+
+    A good chunk was missed if the answer declines to answer although a relevant chunk was retrieved.
+    """
     judged = [grade for grade in graded if grade is not None]
     attributes: dict[str, Plain] = {
         "chunks": len(judged),
@@ -244,7 +254,7 @@ def _about_chunks(
 
 
 def context_relevance_decaying(decay: float, *, name: str) -> Formula:
-    """Return `context_relevance_weighted` with another *decay*, as a metric called *name*.
+    """Return a metric called *name*: the weighted context relevance with another *decay* of weight from rank to rank.
 
     Raises:
         SettingsError: *decay* is not in (0, 1].
@@ -255,9 +265,10 @@ def context_relevance_decaying(decay: float, *, name: str) -> Formula:
 
 
 def contextual_accuracy_from(grade: int) -> Formula:
-    """Return `contextual_accuracy` with another threshold: chunks of at least *grade* (1, 2 or 3) are relevant.
+    """Return a metric for the share of retrieved chunks that have at least the relevance *grade* (1, 2 or 3).
 
-    The metric is called `contextual_accuracy_from_<grade>`. With grade 1 it is enough that a chunk is on the topic.
+    It is `contextual_accuracy` with another threshold. The metric is called `contextual_accuracy_from_<grade>`. With
+    grade 1 it is enough that a chunk is on the topic.
 
     Raises:
         SettingsError: *grade* is not 1, 2 or 3.
@@ -266,7 +277,7 @@ def contextual_accuracy_from(grade: int) -> Formula:
 
 
 def precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
-    """Return `precision_at_k` for another K, called `precision_at_<K>`.
+    """Return the metric `precision_at_<K>`: the share of relevant chunks among the first K retrieved chunks.
 
     Args:
         k: places looked at, at least 1.
@@ -279,7 +290,10 @@ def precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
 
 
 def average_precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
-    """Return `average_precision_at_k` for another K, called `average_precision_at_<K>`; arguments as `precision_at`."""
+    """Return the metric `average_precision_at_<K>`: average precision over the first K retrieved chunks.
+
+    Arguments and errors are as for `precision_at`.
+    """
     return _at(k, average_precision_at_k, "average_precision_at", threshold)
 
 
@@ -291,9 +305,9 @@ def _at(k: object, metric: Formula, name: str, threshold: int) -> Formula:
 
 
 def reciprocal_rank_from(grade: int) -> Formula:
-    """Return `reciprocal_rank` with another threshold: chunks of at least *grade* (1, 2 or 3) are relevant.
+    """Return a metric for the reciprocal rank of the first chunk of at least the relevance *grade* (1, 2 or 3).
 
-    The metric is called `reciprocal_rank_from_<grade>`.
+    It is `reciprocal_rank` with another threshold. The metric is called `reciprocal_rank_from_<grade>`.
 
     Raises:
         SettingsError: *grade* is not 1, 2 or 3.

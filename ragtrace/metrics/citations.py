@@ -22,7 +22,7 @@ _WORTH: Final = {"full": 1.0, "partial": 0.5, "none": 0.0}
 
 @formula(needs=_NEEDS)
 def citation_precision(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """How well the cited passages support the parts that cite them.
+    """How well the cited passages support the parts of the answer that cite them.
 
     Inputs: answer with citations, and contexts.
     Formula: mean over the distinct cited passages of the mean worth of their citations: full 1, partial 0.5, none 0. A
@@ -36,7 +36,7 @@ def citation_precision(call: RagCall, judgement: Judgement, *, max_unjudged: flo
 
 @formula(needs=_NEEDS)
 def citation_recall(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """How much of the answer is supported by what it cites.
+    """How much of the answer is supported by the passages that it cites.
 
     Inputs: answer with citations, and contexts.
     Formula: mean over the parts of the mean worth of their citations: full 1, partial 0.5, none 0. A part that cites
@@ -60,30 +60,35 @@ def citation_f1(call: RagCall, judgement: Judgement, *, max_unjudged: float = MA
 
 
 class _Citations(NamedTuple):
-    """Worth of each distinct pair of a part of the answer and a passage it cites; None: unjudged.
+    """Citations of an answer: how far each cited passage supports the part of the answer that cites it.
 
-    A passage is its rank, or, where there is no such passage, the marker that cites it.
+    `worth` has one value for each distinct pair of a part and a passage; None: unjudged. A passage is its rank, or,
+    where there is no such passage, the marker that cites it.
     """
 
     parts: int
     worth: dict[tuple[int, int | str], float | None]
 
     def precision(self) -> float:
-        """Return the mean over the cited passages of the mean worth of their citations."""
+        """Return the citation precision: the mean over the cited passages of how far they support their parts.
+
+        A passage counts with the mean worth of its citations.
+        """
         means = _means((passage, worth) for (_, passage), worth in self.worth.items())
         return sum(means) / len(means)
 
     def recall(self) -> float:
-        """Return the mean over the parts of the mean worth of their citations; a part without any is 0.
+        """Return the citation recall: the mean over the parts of the answer of how far their citations support them.
 
-        A part of whose citations none has a valid label is left out: nothing is known of it.
+        A part counts with the mean worth of its citations, and with 0 if it has none. A part of whose citations none
+        has a valid label is left out: nothing is known of it.
         """
         known = _means((part, worth) for (part, _), worth in self.worth.items())
         return sum(known) / (len(known) + self.uncited)
 
     @property
     def uncited(self) -> int:
-        """Number of parts that cite nothing."""
+        """Number of parts of the answer that cite nothing."""
         return self.parts - len({part for part, _ in self.worth})
 
 
@@ -132,7 +137,10 @@ def _citations(call: RagCall, judgement: Judgement, parts: int) -> _Citations:
 
 
 def _means(pairs: Iterable[tuple[Hashable, float | None]]) -> list[float]:
-    """Return for each distinct key of *pairs* the mean worth of its citations; those not judged (None) are left out."""
+    """Group *pairs* of a key and the worth of a citation by key, and return the mean worth of each group.
+
+    Citations that were not judged (None) are left out.
+    """
     grouped: defaultdict[Hashable, list[float]] = defaultdict(list)
     for key, worth in pairs:
         if worth is not None:

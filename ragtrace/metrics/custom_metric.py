@@ -1,4 +1,4 @@
-"""`ragtrace.metric`: makes a metric of a user's function."""
+"""`ragtrace.metric`: decorator that makes a metric out of a user's function."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def metric(
     threshold: float | None = None,
     register: bool = True,
 ) -> Formula | Callable[[CustomMetric], Formula]:
-    """Make a metric of a function that takes a call, or a call and a judge's labels.
+    """Make a metric out of a user's function of a call, or of a call and a judge's labels; used as a decorator.
 
     Example:
         @ragtrace.metric
@@ -120,7 +120,10 @@ def metric(
 
 
 def _compute(function: CustomMetric, needs: frozenset[str]) -> Callable[[RagCall, Judgement], Result]:
-    """Return a metric's computation by *function*, with its docstring, and with *function* as `__wrapped__`."""
+    """Return a function that computes a metric by calling the user's *function*.
+
+    It has the docstring of *function*, and *function* as `__wrapped__`.
+    """
     if inspect.iscoroutinefunction(function):
         raise SettingsError(
             "a metric must be a plain function, got a coroutine function; write def instead of async def (metrics run "
@@ -142,7 +145,7 @@ def _compute(function: CustomMetric, needs: frozenset[str]) -> Callable[[RagCall
 
 
 def _parameters(function: CustomMetric) -> int:
-    """Return 1 if *function* takes a call, 2 if a call and a judgement."""
+    """Return how many arguments *function* takes: 1 (a call) or 2 (a call and a judgement)."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # some built-in callables do not tell
@@ -162,7 +165,7 @@ def _origin(made: Formula) -> tuple[str, str]:
 
 
 def _result(outcome: object) -> Result:
-    """Return the result that a user's metric means by its return value *outcome*."""
+    """Convert *outcome*, the value that a user's metric function returned, to a `Score` or an `Unscored`."""
     if isinstance(outcome, (Score, Unscored)):
         return outcome
     if isinstance(outcome, str) or not isinstance(outcome, SupportsFloat):

@@ -1,4 +1,4 @@
-"""`Formula`: a metric made of a pure function over a judge's labels; and the preconditions that metrics share.
+"""`Formula`: metric that a function computes from a judge's labels; and the preconditions that metrics share.
 
 The function's docstring is the reference of the metric. After the first sentence it has these sections, each label at
 the start of a line, in this order; `python -m docs.make_metrics` makes docs/metrics.md of them and of the metadata:
@@ -37,7 +37,7 @@ _NO_LABELS: Final = Judgement()
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A metric: its metadata and the function that computes it.
+    """Metric: its name, range and other metadata, and the function that computes it.
 
     `compute` returns a `Score` with a value, attributes and claims, or an `Unscored` with its reason; the `Formula`
     adds name, version, direction, the threshold's label, and the judgement's mode, cost and attributes.
@@ -77,14 +77,20 @@ class Formula:
         return Score(result.value, name, version, up, label, why, evaluator, *about, attributes, result.claims)
 
     def fails(self, value: float) -> bool:
-        """Return whether *value* is strictly worse than the threshold, which must be set."""
+        """Return whether *value* is strictly worse than the threshold of this metric.
+
+        Raises:
+            ValueError: the metric has no threshold.
+        """
         if self.threshold is None:
             raise ValueError(f"metric {self.name!r} has no threshold; pass threshold= when making it")
         worse = self.threshold - value if self.higher_is_better else value - self.threshold
         return worse > SLACK
 
     def tolerating(self, unjudged: float) -> Formula:
-        """Return this metric with another limit of items without a valid label; the default is 0.2 of all items.
+        """Return a copy of this metric that tolerates another share of items without a valid label.
+
+        With more such items there is no score. The default is 0.2 of all items.
 
         Raises:
             SettingsError: *unjudged* is not in [0, 1), or the metric has no such limit.
@@ -96,7 +102,7 @@ class Formula:
         return self.variant(self.name, max_unjudged=unjudged)
 
     def variant(self, name: str, **options: object) -> Formula:
-        """Return this metric under *name*, computed with other *options*: keyword arguments of `compute`."""
+        """Return a copy of this metric with another *name* and other *options*, keyword arguments of `compute`."""
         return replace(self, name=name, compute=partial(self.compute, **options))
 
 
@@ -111,7 +117,9 @@ def formula(
     settled: Callable[[RagCall], bool] | None = None,
     beside: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Result]], Formula]:
-    """Return a decorator that makes a function of a call and a judgement a `Formula` of the function's name.
+    """Return a decorator that turns a function of a call and a judgement into a metric with the function's name.
+
+    The metric is a `Formula`.
 
     Args:
         needs: fields of `Judgement` that the function reads.
@@ -128,17 +136,17 @@ def formula(
 
 
 def blank(text: str | None) -> bool:
-    """Return whether *text* is absent or nothing but white space."""
+    """Return whether *text* is None, empty or nothing but white space."""
     return not text or text.isspace()
 
 
 def any_text(documents: Sequence[Document] | None) -> bool:
-    """Return whether at least one of *documents* is not blank."""
+    """Return whether at least one of *documents* has a text that is not blank."""
     return not all(blank(document.text) for document in documents or ())
 
 
 def declined(judgement: Judgement) -> bool:
-    """Return whether the answer is an abstention that makes no checkable statement."""
+    """Return whether the answer declines to answer and makes no statement that can be checked."""
     return judgement.answer_label == "abstained" and not any(claim.checkable for claim in judgement.claims or ())
 
 
@@ -156,7 +164,7 @@ _HOLDS: Final[Mapping[str, Callable[[RagCall, Judgement], bool]]] = MappingProxy
 
 
 def unmet(call: RagCall, judgement: Judgement, *reasons: str) -> str:
-    """Return the first of *reasons* for which the call can have no score, "" if none of them holds.
+    """Return the first of *reasons* for which the call cannot have a score; "" if none of them applies.
 
     Args:
         reasons: of `empty_answer`, `empty_query`, `contexts_missing`, `no_contexts`, `needs_reference`,
@@ -169,22 +177,28 @@ def unmet(call: RagCall, judgement: Judgement, *reasons: str) -> str:
 
 
 def why_missing(judgement: Judgement, field: str, otherwise: str = "unparsable") -> str:
-    """Return the judge's reason for leaving *field* of the judgement None; *otherwise* if the judge gave none."""
+    """Return the judge's reason for leaving out *field* of its judgement; *otherwise* if it gave none."""
     return judgement.reasons.get(field) or judgement.reasons.get("") or otherwise
 
 
 def too_many(unjudged: int, items: int, limit: float) -> bool:
-    """Return whether more than the share *limit* of *items*, or all of them, have no valid label."""
+    """Return whether too many *items* are *unjudged* (without a valid label) to compute a score.
+
+    These are more than the share *limit* of the items, or all of them.
+    """
     return unjudged >= items or unjudged > limit * items + SLACK
 
 
 def share(counted: int, unjudged: int, items: int, limit: float, attributes: Mapping[str, Plain]) -> Result:
-    """Return the share *counted* / (*items* - *unjudged*) as a score, or `too_many_unjudged` (see `too_many`)."""
+    """Return the share of judged items that are *counted*, as a score.
+
+    Items that are *unjudged* are left out. If they are too many, there is no score, for `too_many_unjudged`.
+    """
     if too_many(unjudged, items, limit):
         return Unscored("too_many_unjudged", attributes=attributes)
     return Score(counted / (items - unjudged), attributes=attributes)
 
 
 def f1(precision: float, recall: float) -> float:
-    """Return the harmonic mean of *precision* and *recall*, 0 if both are 0."""
+    """Return the F1 score: the harmonic mean of *precision* and *recall*, 0 if both are 0."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0

@@ -1,4 +1,4 @@
-"""`g_eval`: makes a metric that a judge rates by the user's criteria or steps."""
+"""`g_eval`: makes a metric for which a judge rates calls by the user's own criteria or steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _NAMES: Final = {field: LazyPattern(rf"\b(?:{names})\b", re.IGNORECASE) for fiel
 
 @dataclass(frozen=True, slots=True)
 class GEval:
-    """Metric that a judge rates on a scale by the user's criteria; made by `g_eval`, which explains the fields."""
+    """Metric for which a judge rates calls on a scale by the user's own criteria; made by `g_eval`.
+
+    The fields are explained there.
+    """
 
     name: str
     criteria: str | None
@@ -58,12 +61,12 @@ class GEval:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Range of the score, which is not that of the rating."""
+        """Range of the metric's score: always 0 to 1, whatever the scale of the judge's ratings."""
         return 0.0, 1.0
 
     @property
     def needs(self) -> frozenset[str]:
-        """Fields of the judgement that the metric reads."""
+        """Names of the `Judgement` fields that the metric reads."""
         return frozenset({"ratings"})
 
     def __call__(self, call: RagCall, judgement: Judgement) -> Result:
@@ -71,11 +74,14 @@ class GEval:
         return Formula(self.name, self.version, self._rated, self.needs, up, threshold=threshold)(call, judgement)
 
     def lacks(self, call: RagCall) -> str:
-        """Return the reason of the first declared field that *call* lacks, so that it cannot be rated; "" if none."""
+        """Return the reason why *call* cannot be rated: the first declared field that it lacks; "" if it has all."""
         return unmet(call, Judgement(), *(reason for field in self.fields for reason in _REQUIRED[field]))
 
     def named_but_absent(self) -> tuple[str, ...]:
-        """Return the fields that criteria and steps name, in the words usual in such prompts, but `fields` lacks."""
+        """Return the names of call fields that criteria or steps mention, but that the judge is not shown.
+
+        The fields are found by the words usual for them in such prompts. The judge is shown those in `fields`.
+        """
         text = "\n".join((self.criteria or "", *self.steps))
         found = (_NAMES[field].search(text) for field in _NAMES if field not in self.fields)
         return tuple(match[0] for match in found if match)
@@ -113,7 +119,7 @@ def g_eval(
     higher_is_better: bool = True,
     threshold: float | None = None,
 ) -> GEval:
-    """Make a metric out of criteria in plain words, rated by the judge.
+    """Make a metric for which the judge rates calls by criteria in plain words.
 
     Inputs: the fields declared in *needs*.
     Formula: (rating - low) / (high - low).

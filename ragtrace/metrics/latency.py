@@ -1,4 +1,4 @@
-"""Latency of a generation, measured by its span, without a judge.
+"""Latency of a generation, measured by its span and without a judge.
 
 Stream pieces are not tokens: per-token times need the token count that the provider reports. The time that the reader
 held the stream between two pieces is not the model's; it is subtracted and published.
@@ -17,7 +17,7 @@ _SECONDS: Final = (0.0, math.inf)
 
 @formula(higher_is_better=False, range=_SECONDS)
 def time_to_first_token_s(call: RagCall, _: Judgement) -> Result:
-    """Seconds from submitting the generation to the first piece of its stream.
+    """Seconds from the start of the generation to the first piece of its stream.
 
     Inputs: the call's timing.
     Formula: first piece - submit.
@@ -58,7 +58,7 @@ def time_per_output_token_s(call: RagCall, _: Judgement) -> Result:
 
 @formula(higher_is_better=False, range=_SECONDS)
 def duration_s(call: RagCall, _: Judgement) -> Result:
-    """Seconds from submitting the generation to its last piece, or to its return if it was not streamed.
+    """Seconds from the start of the generation to its last piece, or to its return if it was not streamed.
 
     Inputs: the call's timing.
     Formula: last piece - submit; of a call that was not streamed, its return - submit.

@@ -1,4 +1,4 @@
-"""`nugget_*`: how much of the retrieved information, split into nuggets (atomic facts), the answer contains."""
+"""`nugget_*`: how many of the facts in the retrieved chunks that answer the query (nuggets) the answer contains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VALUES: Final = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
 
 @formula(needs=_NEEDS, opt_in=True)
 def nugget_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Mean support of all nuggets by the answer.
+    """How far the answer contains the nuggets (the facts in the retrieved chunks that answer the query), on average.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: mean over the nuggets of 1 (support), 0.5 (partial support), 0 (not support).
@@ -35,7 +35,7 @@ def nugget_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX
 
 @formula(needs=_NEEDS, opt_in=True)
 def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Mean support of the vital nuggets by the answer.
+    """How far the answer contains the vital nuggets (the facts that a good answer must contain), on average.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: mean over the vital nuggets of 1 (support), 0.5 (partial support), 0 (not support).
@@ -48,7 +48,7 @@ def nugget_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = M
 
 @formula(needs=_NEEDS, opt_in=True)
 def nugget_weighted(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Mean support of all nuggets by the answer; "okay" nuggets (useful, not vital) have half the weight.
+    """How far the answer contains the nuggets (facts in the chunks), on average; vital ones weigh double.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: (sum over vital + 0.5 * sum over okay) / (number of vital + 0.5 * number of okay).
@@ -61,7 +61,7 @@ def nugget_weighted(call: RagCall, judgement: Judgement, *, max_unjudged: float 
 
 @formula(needs=_NEEDS, opt_in=True)
 def nugget_strict_all(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of all nuggets that the answer supports in full.
+    """Share of the nuggets (the facts in the retrieved chunks that answer the query) that the answer contains in full.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: supported / nuggets; partial support counts nothing.
@@ -74,7 +74,7 @@ def nugget_strict_all(call: RagCall, judgement: Judgement, *, max_unjudged: floa
 
 @formula(needs=_NEEDS, opt_in=True)
 def nugget_strict_vital(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of the vital nuggets that the answer supports in full.
+    """Share of the vital nuggets (the facts that a good answer must contain) that the answer contains in full.
 
     Inputs: query, answer, and the chunks that are at least related to the query (grade 1 or more).
     Formula: supported vital nuggets / vital nuggets; partial support counts nothing.
@@ -86,7 +86,7 @@ def nugget_strict_vital(call: RagCall, judgement: Judgement, *, max_unjudged: fl
 
 
 def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, strict: bool = False) -> Result:
-    """Return the mean support of the nuggets.
+    """Return as a score how far the answer contains the nuggets (facts in the chunks), on average.
 
     Args:
         limit: share of nuggets that may be unjudged.
@@ -120,7 +120,10 @@ def _mean(call: RagCall, judgement: Judgement, limit: float, *, okay: float, str
 
 
 def _weighted(nuggets: Sequence[Nugget], okay: float, *, strict: bool) -> float:
-    """Return the mean support of *nuggets*, each weighted by its importance; one must have a weight above 0."""
+    """Return the mean support of *nuggets* (facts in the chunks) by the answer, weighted by their importance.
+
+    At least one must have a weight above 0.
+    """
     weights = [1.0 if nugget.importance == "vital" else okay for nugget in nuggets]
     values = [_VALUES[nugget.support or "not_support"] for nugget in nuggets]
     values = [float(value == 1) for value in values] if strict else values

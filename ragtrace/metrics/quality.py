@@ -1,8 +1,8 @@
-"""Quality: retrieval, faithfulness and relevancy in one number, by three means of three metrics.
+"""Quality: context relevance, faithfulness and answer relevancy combined into one number.
 
-The mean hides which of the three is low, so the components stand beside it as attributes. A component without a score
-is not replaced by a default. Empty contexts leave context relevance, and so quality, without a number: alert on
-`faithfulness`, which is 0 there.
+There are three ways to combine them: weighted mean, harmonic mean and minimum. The mean hides which of the three is
+low, so the components stand beside it as attributes. A component without a score is not replaced by a default. Empty
+contexts leave context relevance, and so quality, without a number: alert on `faithfulness`, which is 0 there.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def quality_weighted(
 def quality_harmonic(
     call: RagCall, judgement: Judgement, *, parts: Sequence[Metric] = _PARTS, optional: frozenset[str] = _NONE
 ) -> Result:
-    """Harmonic mean of context relevance, faithfulness and answer relevancy: low as soon as one of them is.
+    """Harmonic mean of context relevance, faithfulness and answer relevancy; it is low if any of them is low.
 
     Inputs: the results of `context_relevance`, `faithfulness` and `answer_relevancy`, each brought into [0, 1].
     Formula: 3 / sum(1 / x); 0 if any of them is 0.
@@ -88,7 +88,7 @@ def quality_minimum(
 
 
 def grade_of(value: float) -> str:
-    """Return the letter of a weighted quality: A from 0.9 on, B from 0.8, C from 0.7, D from 0.6, else F."""
+    """Return the letter grade of a weighted quality: A from 0.9 on, B from 0.8, C from 0.7, D from 0.6, else F."""
     return next((letter for bound, letter in _GRADES if value >= bound - SLACK), "F")
 
 
@@ -99,7 +99,10 @@ def _combined(
     optional: frozenset[str],
     mean: Callable[[Mapping[str, float]], float],
 ) -> Result:
-    """Return the *mean* of the scores of *parts*, each brought into [0, 1]; only *optional* ones may have no score."""
+    """Return as a score what *mean* makes of the scores of the metrics *parts*, each brought into [0, 1].
+
+    Only *optional* metrics may have no score.
+    """
     found: dict[str, float] = {}
     lacking: dict[str, str] = {}
     for part in parts:
@@ -126,7 +129,9 @@ def combined_quality(
     weights: Sequence[float] = WEIGHTS,
     optional: Sequence[str] = (),
 ) -> Formula:
-    """Return `quality_weighted`, `quality_harmonic` or `quality_minimum` with other components, called *name*.
+    """Return a quality metric called *name* that combines other components, or weighs them otherwise.
+
+    It is a variant of `quality_weighted`, `quality_harmonic` or `quality_minimum`.
 
     Args:
         how: which of the three means.

@@ -1,4 +1,4 @@
-"""Claims of answer and reference compared: noise that the answer takes from the chunks, and factual correctness.
+"""Claims of the answer compared with those of a reference: factual correctness, and noise taken from the chunks.
 
 Each claim of the one text is compared with the other text and, for noise, with the chunks. A missing label counts as
 unknown (three-valued logic): a claim is left out only if its result depends on the unknown label.
@@ -22,7 +22,7 @@ Truth: TypeAlias = bool | None
 
 @formula(needs=_FACTS | {"entailments"}, higher_is_better=False, opt_in=True)
 def noise_sensitivity_relevant(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of the answer's claims that are wrong and stand in a relevant chunk.
+    """Share of the answer's claims that are wrong and stated in a relevant retrieved chunk.
 
     Inputs: answer, contexts and reference.
     Formula: incorrect claims that a relevant chunk entails / claims of the answer. A claim is incorrect when the
@@ -38,7 +38,7 @@ def noise_sensitivity_relevant(call: RagCall, judgement: Judgement, *, max_unjud
 
 @formula(needs=_FACTS | {"entailments"}, higher_is_better=False, opt_in=True)
 def noise_sensitivity_irrelevant(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of the answer's claims that are wrong and stand in irrelevant chunks only.
+    """Share of the answer's claims that are wrong and stated in irrelevant retrieved chunks only.
 
     Inputs: answer, contexts and reference.
     Formula: incorrect claims that an irrelevant chunk and no relevant one entails / claims of the answer.
@@ -52,7 +52,7 @@ def noise_sensitivity_irrelevant(call: RagCall, judgement: Judgement, *, max_unj
 
 @formula(needs=_FACTS, opt_in=True)
 def factual_correctness_precision(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of the answer's claims that the reference entails.
+    """Share of the answer's claims that the reference answer entails.
 
     Inputs: answer and reference.
     Formula: entailed claims of the answer / claims of the answer; neutral and contradicted ones count nothing.
@@ -68,7 +68,7 @@ def factual_correctness_precision(call: RagCall, judgement: Judgement, *, max_un
 
 @formula(needs=_FACTS, opt_in=True)
 def factual_correctness_recall(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of the reference's claims that the answer entails.
+    """Share of the reference answer's claims that the answer entails.
 
     Inputs: answer and reference.
     Formula: entailed claims of the reference / claims of the reference.
@@ -83,7 +83,7 @@ def factual_correctness_recall(call: RagCall, judgement: Judgement, *, max_unjud
 
 @formula(needs=_FACTS, opt_in=True)
 def factual_correctness_f1(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Harmonic mean of factual precision and recall.
+    """Harmonic mean of factual correctness precision and recall.
 
     Inputs: answer and reference.
     Formula: 2 P R / (P + R); 0 if both are 0.
@@ -105,7 +105,7 @@ def factual_correctness_f1(call: RagCall, judgement: Judgement, *, max_unjudged:
 
 
 def _entailed(judgement: Judgement, field: str, max_unjudged: float) -> Result:
-    """Return the share of the facts in *field* of the judgement that the other text entails."""
+    """Return as a score the share of the claims in *field* (of answer or reference) that the other text entails."""
     ours = field == "answer_facts"
     facts: Sequence[Fact] | None = judgement.answer_facts if ours else judgement.reference_facts
     side = "generated_claims" if ours else "reference_claims"
@@ -121,7 +121,10 @@ def _entailed(judgement: Judgement, field: str, max_unjudged: float) -> Result:
 
 
 class _Origin(NamedTuple):
-    """Origin of one claim of the answer: whether it is correct, and in which chunks it stands; None: unknown."""
+    """Origin of one claim of the answer: whether it is correct, and whether relevant or irrelevant chunks state it.
+
+    None: unknown.
+    """
 
     correct: Truth
     in_relevant: Truth
@@ -129,14 +132,18 @@ class _Origin(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the labels suffice to say if the claim is noise, and from relevant or from irrelevant chunks."""
+        """Whether enough labels are known to tell if the claim is noise from relevant or from irrelevant chunks."""
         if self.correct is None:
             return False
         settled = self.in_relevant is True or (self.in_relevant is False and self.in_irrelevant is not None)
         return self.correct or settled
 
     def noise(self, relevant: bool) -> bool:
-        """Return whether the claim counts for the metric of relevant, or of irrelevant, chunks."""
+        """Return whether the claim is wrong and stated in a relevant chunk, or in irrelevant chunks only.
+
+        Args:
+            relevant: which of the two is asked.
+        """
         if self.correct:
             return False
         return self.in_relevant is True if relevant else self.in_relevant is False and self.in_irrelevant is True
@@ -177,7 +184,10 @@ def _noise(call: RagCall, judgement: Judgement, max_unjudged: float, *, relevant
 
 
 def _distinct_ranks(contexts: Sequence[Document]) -> list[int]:
-    """Return the ranks of the chunks that are neither blank nor a duplicate of an earlier one but for white space."""
+    """Return the ranks of the distinct chunks, without blank ones and repetitions of earlier ones.
+
+    A repetition may differ in white space.
+    """
     seen: dict[str, int] = {}
     for rank, document in enumerate(contexts):
         if text := " ".join(document.text.split()):
@@ -205,7 +215,7 @@ def _any(values: Iterable[Truth]) -> Truth:
 def _about_claims(
     ranks: Sequence[int], rows: Entailments, relevant: Sequence[Truth], known: Sequence[_Origin], claims: int
 ) -> dict[str, Plain]:
-    """Return the attributes of noise sensitivity: counts of claims, and recall, precision and self-knowledge."""
+    """Return the attributes of the noise sensitivity metrics: counts of claims, and shares such as claim recall."""
     recalled = [_any(column) for column in zip(*rows.reference, strict=True)]
     own = [_and(one.correct, _and(_not(one.in_relevant), _not(one.in_irrelevant))) for one in known]
     counts: dict[str, Plain] = {

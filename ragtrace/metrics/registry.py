@@ -1,4 +1,4 @@
-"""`Registry`: the metrics known by name; the shared `registry` holds those of ragtrace."""
+"""`Registry`: collection of metrics by name; the shared `registry` holds those that come with ragtrace."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Registry:
             self.add(metric)
 
     def add(self, metric: Metric, *, replace: bool = False) -> Metric:
-        """Register *metric* under its name and return it.
+        """Register *metric* under its name, and return the metric.
 
         Args:
             replace: take the place of a metric of that name.
@@ -82,11 +82,11 @@ class Registry:
         return metric
 
     def find(self, name: str) -> Metric | None:
-        """Return the metric registered as *name*, or None; installed packages are not looked at."""
+        """Return the metric registered as *name*, or None if there is none; installed packages are not searched."""
         return self._metrics.get(name)
 
     def get(self, name: str) -> Metric:
-        """Return the metric called *name*: registered, or offered by an installed package.
+        """Return the metric called *name*, registered or offered by an installed package.
 
         Raises:
             UnknownMetricError: if there is none; the message lists near misses and all known names.
@@ -101,23 +101,29 @@ class Registry:
         return self._metrics.setdefault(name, _load(point))
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all metrics, those of installed packages (which are not imported for it) last."""
+        """Return the names of all metrics: first the registered ones, then those that installed packages offer.
+
+        The packages are not imported for it.
+        """
         return tuple(dict.fromkeys((*self._metrics, *self._entry_points())))
 
     def registered(self) -> tuple[Metric, ...]:
-        """Return the metrics added so far, and those of installed packages that `get` or `all` has loaded."""
+        """Return the registered metrics, including those already loaded from installed packages."""
         return tuple(self._metrics.values())
 
     def defaults(self) -> tuple[Metric, ...]:
-        """Return the metrics that are computed by default: the `USUAL` ones, and those that the user registered."""
+        """Return the metrics that are computed by default: the usual ones of ragtrace, and those a user added."""
         return tuple(metric for metric in self.every() if metric.name in USUAL or metric.name not in _OWN)
 
     def every(self) -> tuple[Metric, ...]:
-        """Return the metrics of `metrics="all"`: all registered ones that cost no judge call of their own."""
+        """Return the metrics that `metrics="all"` stands for: those that cost no judge call of their own."""
         return tuple(metric for metric in self._metrics.values() if not getattr(metric, "opt_in", False))
 
     def all(self) -> tuple[Metric, ...]:
-        """Return all metrics, those of installed packages too; one that cannot be loaded is skipped, with a warning."""
+        """Return all metrics, including those that installed packages offer.
+
+        A metric that cannot be loaded is skipped, with a warning.
+        """
         for name in self._entry_points():
             try:
                 self.get(name)
@@ -126,7 +132,7 @@ class Registry:
         return self.registered()
 
     def resolve(self, metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
-        """Return the metrics given by name or as objects, each once, then those that are always computed `beside` them.
+        """Return the metrics given by name or as objects, each once, and those always computed `beside` them.
 
         Raises:
             UnknownMetricError: at the first name that is not known.
@@ -137,7 +143,10 @@ class Registry:
         return tuple((given | {name: self.get(name) for name in beside if name not in given}).values())
 
     def _entry_points(self) -> dict[str, EntryPoint]:
-        """Return the entry points of the group by name; of two with one name, the one found first."""
+        """Return the entry points by which installed packages offer metrics, by metric name.
+
+        Of two with one name, the one found first.
+        """
         if self._group is None:
             return {}
         from importlib.metadata import entry_points  # not cheap to load
@@ -149,7 +158,7 @@ class Registry:
 
 
 def _load(point: EntryPoint) -> Metric:
-    """Return the metric that the entry point *point* names.
+    """Load the metric of an installed package that the entry point *point* names.
 
     Raises:
         SettingsError: *point* cannot be imported, is no metric, or is a metric of another name.

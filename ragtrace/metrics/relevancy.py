@@ -1,4 +1,4 @@
-"""Relevancy of the answer to the query, by statement, by sentence or as one rating; and whether it answers at all.
+"""Relevancy of the answer to the query, by statement, by sentence or as a whole; and whether it answers at all.
 
 Relevant is what answers the query or is useful background to the answer. Truth plays no part.
 """
@@ -19,7 +19,7 @@ _ANSWERED: Final[Mapping[str | None, float]] = {"answered": 1.0, "abstained": 0.
 # The thresholds ask for a majority, as that of faithfulness does; of a rating, for more than touching the question.
 @formula(needs=_NEEDS, version="2", threshold=0.5)
 def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of the answer's statements that answer the query or are useful background to the answer.
+    """Share of the answer's statements that answer the query or are useful background.
 
     Inputs: query and answer; statements that cannot be checked count too.
     Formula: relevant statements / statements.
@@ -38,7 +38,7 @@ def answer_relevancy(call: RagCall, judgement: Judgement, *, max_unjudged: float
 
 @formula(needs=_NEEDS | {"sentences"}, version="2", threshold=0.5)
 def answer_relevancy_sentences(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of the answer's sentences, courtesies aside, that answer the query or are useful background.
+    """Share of the answer's sentences, except courtesies, that answer the query or are useful background.
 
     Inputs: query and answer, in sentences as the splitter finds them: decimals, abbreviations and addresses stay
         whole, every item of a list is one.
@@ -60,7 +60,7 @@ def answer_relevancy_sentences(call: RagCall, judgement: Judgement, *, max_unjud
 
 @formula(needs=_NEEDS | {"answer_rating"}, threshold=0.5)
 def answer_relevancy_rating(call: RagCall, judgement: Judgement) -> Result:
-    """One rating of how directly and completely the answer answers the query.
+    """The judge's rating, from 0 to 1, of how directly and completely the answer answers the query.
 
     Inputs: query and answer.
     Formula: rating / 3; 0 is off the question, 1 touches it, 2 answers in part or with much surplus, 3 is direct and
@@ -81,7 +81,7 @@ def answer_relevancy_rating(call: RagCall, judgement: Judgement) -> Result:
 
 @formula(needs=frozenset({"answer_label"}))
 def answered(call: RagCall, judgement: Judgement) -> Result:
-    """1 if the answer attempts to answer the query, 0 if it declines; its mean is the share of calls answered.
+    """1 if the answer attempts to answer the query, 0 if it declines.
 
     Inputs: query and answer.
     Formula: 1 if the answer is labelled `answered`, 0 if `abstained`. A wrong or partial answer is an attempt; a blank
@@ -90,6 +90,8 @@ def answered(call: RagCall, judgement: Judgement) -> Result:
     Unscored: `empty_query` (with an answer that is not blank).
     Source: the no-answer check of the open-rag-eval framework, as a metric of its own.
     Labels: `answered`, `abstained`.
+
+    The mean over calls is the share of calls answered.
     """
     if blank(call.answer):
         return Score(0.0, label="abstained")
@@ -103,7 +105,7 @@ def answered(call: RagCall, judgement: Judgement) -> Result:
 
 @formula(needs=_NEEDS, higher_is_better=False, threshold=0.0)
 def answered_without_context(call: RagCall, judgement: Judgement) -> Result:
-    """1 if an answer was given although retrieval returned nothing to rest it on, 0 if chunks were retrieved.
+    """1 if an answer was given although retrieval returned nothing, 0 if chunks were retrieved.
 
     Inputs: answer and contexts.
     Formula: 1 if no retrieved chunk has a text, else 0, over answers that are neither blank nor abstentions. An answer
@@ -128,7 +130,12 @@ _REQUIRED: Final = ("empty_answer", "empty_query", "abstained")
 
 
 def _relevant_share(items: str, labels: Sequence[str | None], limit: float, counts: Mapping[str, int]) -> Result:
-    """Return the relevant share of the items that have a valid label; *items* names the attribute with their number."""
+    """Return as a score the share of relevant items among the items that have a valid label.
+
+    Args:
+        items: name of the attribute with their number, such as "statements".
+        labels: the relevance label of each item.
+    """
     relevant = labels.count("yes") + labels.count("background")
     judged = relevant + labels.count("no")
     unjudged = len(labels) - judged

@@ -1,4 +1,4 @@
-"""ROUGE of two texts: the overlap of their n-grams, and their longest common subsequence of tokens."""
+"""ROUGE of two texts: the overlap of their n-grams, or their longest common subsequence of tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASCII_TOKEN: Final = re.compile(r"[a-z0-9]+")
 
 
 class Overlap(NamedTuple):
-    """Overlap of a candidate and a reference as precision, recall and f1, each in [0, 1]."""
+    """ROUGE overlap of a candidate text with a reference text: precision, recall and F1, each in [0, 1]."""
 
     precision: float
     """Of the candidate's units."""
@@ -35,7 +35,7 @@ class Overlap(NamedTuple):
 
 
 def tokens_of(text: str, kind: Tokens = "unicode") -> list[str]:
-    """Return the tokens of *text* that ROUGE compares.
+    """Split *text* into the tokens that ROUGE compares.
 
     Args:
         kind: `unicode`: NFKC, case folded, runs of letters and digits of any script, one token a Chinese or Japanese
@@ -54,14 +54,17 @@ def tokens_of(text: str, kind: Tokens = "unicode") -> list[str]:
 
 @cache
 def _unicode_token() -> re.Pattern[str]:
-    """Return the pattern of a token; vowel signs of Indic scripts, no letters to `\\w`, are part of it."""
+    """Return the pattern of a token in any script: a word or number, or one Chinese or Japanese character.
+
+    Vowel signs of Indic scripts, no letters to `\\w`, are part of a token.
+    """
     marks = "".join(chr(code) for code in range(0x300, 0x1E950) if unicodedata.category(chr(code)).startswith("M"))
     letter = rf"[^\W_{_CJK}]"
     return re.compile(rf"[{_CJK}]|{letter}(?:{letter}|[{marks}])*")
 
 
 def rouge(candidate: Sequence[str], reference: Sequence[str], variant: Variant = "rouge1") -> Overlap:
-    """Return the ROUGE overlap of two token lists.
+    """Return the ROUGE overlap of two lists of tokens: precision, recall and F1.
 
     It is 0 without n-grams on one side or both (two lists of one token have no bigram), as in the rouge-score package.
 
@@ -86,7 +89,9 @@ def _overlap(common: int, candidate: int, reference: int) -> Overlap:
 
 
 def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence; a row of the table is the bits of one integer.
+    """Return the length of the longest common subsequence of two lists of tokens.
+
+    Each row of the usual table is held in the bits of one integer.
 
     Source: Hyyro 2004, "Bit-parallel LCS-length computation revisited": for 10,000 tokens a side the plain table
     would take a hundred million steps.

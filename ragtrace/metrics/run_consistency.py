@@ -1,4 +1,4 @@
-"""Repeated runs of one query: how alike the answers are (ROUGE, BERTScore), and how much a metric varies over them."""
+"""Consistency of repeated runs of one query: how alike the answers are, and how much a metric's scores vary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _rouge(
     part: Part = "f1",
     tokens: Tokens = "unicode",
 ) -> Result:
-    """Mean ROUGE over all pairs of runs of one query; the earlier run of each pair is the reference.
+    """Mean ROUGE of the answers over all pairs of runs of one query, with the earlier of each pair as reference.
 
     Inputs: the answers of at least three runs of one query, in order.
     Formula: ROUGE-1, ROUGE-2: common n-grams as multisets / those of the candidate (precision) or reference (recall);
@@ -58,7 +58,7 @@ def _rouge(
 def _bert_score(
     call: RagCall, _: Judgement, *, token_embedder: TokenEmbedder | None = None, baseline: float | None = None
 ) -> Result:
-    """Mean BERTScore F1 over all pairs of runs of one query; the earlier run of each pair is the reference.
+    """Mean BERTScore F1 of the answers over all pairs of runs of one query, with the earlier of each pair as reference.
 
     Inputs: the answers of at least three runs of one query, in order, and an embedder of tokens.
     Formula: P is the mean over the candidate's tokens of the highest cosine with a token of the reference, R the same
@@ -105,7 +105,9 @@ def _mean(runs: Sequence[str], pairs: Sequence[float], more: dict[str, Plain]) -
 
 
 def run_consistency_rouge(variant: Variant = "rougeL", part: Part = "f1", *, tokens: Tokens = "unicode") -> Formula:
-    """Return the metric `run_consistency_{variant}_{part}` with tokens of another kind (see `tokens_of`).
+    """Return the metric `run_consistency_{variant}_{part}`: how alike repeated answers are by ROUGE.
+
+    The kinds of tokens are those of `tokens_of`.
 
     Raises:
         SettingsError: there is no such variant, part or kind of tokens.
@@ -119,7 +121,7 @@ def run_consistency_rouge(variant: Variant = "rougeL", part: Part = "f1", *, tok
 def run_consistency_bert_score(
     token_embedder: TokenEmbedder | None = None, *, baseline: float | None = None
 ) -> Formula:
-    """Return the metric `run_consistency_bert_score` with an embedder of tokens.
+    """Return the metric `run_consistency_bert_score`: how alike repeated answers are by BERTScore.
 
     Args:
         token_embedder: gives the vectors of the tokens of each text: `BertScoreTokens`, or any callable.
@@ -141,7 +143,7 @@ def run_consistency(
     token_embedder: TokenEmbedder | None = None,
     baseline: float | None = None,
 ) -> dict[str, Result]:
-    """Return how alike the answers of repeated runs of one query are, pair by pair.
+    """Return how alike the answers of repeated runs of one query are, as the mean over all pairs of answers.
 
     Example: `ragtrace.run_consistency([ask(question) for _ in range(5)])["run_consistency_rougeL_f1"]`
 
@@ -215,9 +217,10 @@ def _statistic(
     ddof: int,
     compute: Callable[[float, float], float | None],
 ) -> Result:
-    """Return what *compute* makes of mean and variance of *results*, one a run; those without a score are left out.
+    """Return as a score what *compute* makes of the mean and variance of the *results* of repeated runs.
 
-    Without *results*, *base* (which needs no judge) is computed for each of the runs of *call*.
+    Runs without a score are left out. Without *results*, *base* (which needs no judge) is computed for each of the runs
+    of *call*.
     """
     if results is None:
         if base is None or len(call.runs or ()) < LEAST_RUNS:
@@ -254,7 +257,9 @@ STATISTICS: Final = {metric.name.removeprefix("run_consistency_"): metric for me
 
 
 def run_statistic(statistic: str, base: Metric | None = None, *, ddof: int = 0) -> Formula:
-    """Return the metric `run_consistency_{statistic}` of *base*, a metric that needs no judge.
+    """Return the metric `run_consistency_{statistic}`: how the scores of *base* vary over repeated runs.
+
+    The metric *base* must need no judge.
 
     Args:
         statistic: mean, variance or coefficient_of_variation.

@@ -12,7 +12,7 @@ from ragtrace.metrics.formula import SLACK, declined, formula, unmet, why_missin
 
 @formula(needs=frozenset({"questions", "question_cosines", "noncommittal"}), range=(-1.0, 1.0), opt_in=True)
 def answer_relevancy_similarity(call: RagCall, judgement: Judgement) -> Result:
-    """Mean cosine of the query and the questions that a model guessed from the answer alone.
+    """Mean cosine similarity of the query to questions that a model guessed from the answer alone.
 
     Inputs: query, answer and an embedder; the questions are guessed without sight of the query.
     Formula: mean of cos(query, question) over the distinct guessed questions (the model is asked for three); 0 if the
@@ -45,7 +45,7 @@ def answer_relevancy_similarity(call: RagCall, judgement: Judgement) -> Result:
 
 @formula(needs=frozenset({"reference_cosine"}), range=(-1.0, 1.0), opt_in=True)
 def semantic_similarity(call: RagCall, judgement: Judgement) -> Result:
-    """Cosine of the embeddings of answer and reference.
+    """Cosine similarity of the answer to the reference answer, by their embeddings.
 
     Inputs: answer, reference and an embedder.
     Formula: cos(answer, reference).

@@ -1,4 +1,4 @@
-"""Support of an answer by the retrieved chunks: of its statements, each with a label, or of the answer as a whole.
+"""Support of the answer by the retrieved chunks: of each of its statements, or of the answer as a whole.
 
 A statement is supported, contradicted, partial or not found; the metrics differ in which of these they count.
 `consistency` is one number of the judge for the whole answer, and `suspicious` compares it with the application's own.
@@ -115,7 +115,7 @@ def contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = 
     settled=lambda call: not any_text(call.contexts if call.reference_contexts is None else call.reference_contexts),
 )
 def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: float = MAX_UNJUDGED) -> Result:
-    """Share of the contexts that the answer contradicts: of the reference contexts if the call has them.
+    """Share of the retrieved chunks (or of the call's reference contexts) that the answer contradicts.
 
     Inputs: answer and contexts; with reference contexts the retrieved ones play no part.
     Formula: contradicted contexts / distinct contexts that are not blank. A context is contradicted when the judge
@@ -153,7 +153,7 @@ def context_contradiction(call: RagCall, judgement: Judgement, *, max_unjudged: 
 def _share(
     call: RagCall, judgement: Judgement, counted: Collection[str], limit: float, *, held_against_chunks: bool = False
 ) -> Result:
-    """Return the share of the checkable claims whose label is one of *counted*.
+    """Return as a score the share of the answer's checkable claims whose label is one of *counted*.
 
     With *held_against_chunks* there is no score without any retrieved text to compare the claims with.
     """
@@ -187,7 +187,9 @@ def _share(
 
 
 def _first_ranks(contexts: Sequence[Document], *, marked: bool) -> dict[int, int]:
-    """Return, for the rank of every context that is not blank, the rank of the first one with the same words.
+    """Return for the rank of each context the rank of the first context with the same words.
+
+    Blank contexts are left out.
 
     Args:
         marked: duplicates are marked as such, so that contexts without any mark need not be compared.
@@ -200,7 +202,7 @@ def _first_ranks(contexts: Sequence[Document], *, marked: bool) -> dict[int, int
 
 
 def _of_retrieved(call: RagCall, judgement: Judgement, firsts: dict[int, int]) -> tuple[bool | None, ...] | None:
-    """Return whether each distinct chunk is contradicted, in rank order.
+    """Return for each distinct retrieved chunk whether the answer contradicts it, in rank order.
 
     None if the chunks were not judged, () if the judgement has not one label a chunk.
     """
@@ -246,7 +248,7 @@ def consistency(call: RagCall, judgement: Judgement) -> Result:
 
 
 class Level(Protocol):
-    """Distribution of `consistency` in one workflow."""
+    """Baseline of one workflow: the usual distribution of its `consistency` scores."""
 
     @property
     def n(self) -> int: ...
@@ -256,17 +258,17 @@ class Level(Protocol):
 
 
 class Levels(Protocol):
-    """Baselines of `consistency` by workflow."""
+    """Baselines by workflow: the usual distribution of `consistency` scores in each."""
 
     def find(self, workflow: str) -> Level | None: ...
     def missing(self, workflow: str) -> int:
-        """Return how many more scored calls of *workflow* make a baseline."""
+        """Return how many more calls of *workflow* must be scored before it has a baseline."""
         ...
 
 
 @formula(needs=_CONSISTENCY, higher_is_better=False, threshold=0.0, opt_in=True, beside=("consistency",))
 def suspicious(call: RagCall, judgement: Judgement, *, baseline: Levels | None = None) -> Result:
-    """1 if the answer's consistency is below the 5 % quantile of the application's own baseline, else 0.
+    """1 if the answer's consistency is unusually low for the application (below its 5 % quantile), else 0.
 
     Inputs: as `consistency`, and the baseline of the call's workflow.
     Formula: 1 if the consistency is below the 5 % quantile of the baseline. Calls exactly at the quantile are split by
@@ -298,7 +300,7 @@ def suspicious(call: RagCall, judgement: Judgement, *, baseline: Levels | None =
 
 
 def _call_number(call: RagCall) -> int:
-    """Return the trace id; without one, a number that the same question and answer always have."""
+    """Return a number that identifies the call: its trace id or, without one, a hash of query and answer."""
     if call.span is not None and call.span.is_valid:
         return call.span.trace_id
     text = f"{call.query}\0{call.answer}".encode("utf-8", "surrogatepass")
@@ -306,7 +308,7 @@ def _call_number(call: RagCall) -> int:
 
 
 def suspicious_against(baseline: Levels) -> Formula:
-    """Return the metric `suspicious` that compares with *baseline*."""
+    """Return the metric `suspicious`, which compares the consistency of an answer with *baseline*."""
     return suspicious.variant("suspicious", baseline=baseline)
 
 

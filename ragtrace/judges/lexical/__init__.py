@@ -1,1 +1,1 @@
-"""The embedded judge, which compares words and needs no model."""
+"""Embedded judge: compares the words of an answer with those of the retrieved chunks, and needs no model."""

@@ -1,7 +1,7 @@
-"""`EmbeddedJudge`: judges a call by words alone, in well under a millisecond, with no model and no network.
+"""`EmbeddedJudge`: scores an answer by comparing its words with the retrieved chunks, without model or network.
 
-It compares the words of each sentence of the answer with those of the retrieved chunks. It therefore cannot see a
-contradiction made of the chunks' own words, and never uses the label `contradicted`.
+Judging a call usually takes well under a millisecond. The judge cannot see a contradiction made of the chunks' own
+words, and never uses the label `contradicted`.
 
 Where its constants come from: the word lists are written by hand (see `words`), no frequency list is shipped, nothing
 was trained. Human-labelled calls were used to compare about a dozen forms of the score, which differ little:
@@ -110,7 +110,9 @@ _NEGATION: Final = -2
 
 
 class EmbeddedJudge:
-    """Judge that compares words: local, deterministic, about half a millisecond for 2,000 characters.
+    """Judge that compares the words of an answer with those of the retrieved chunks, without model or network.
+
+    It is deterministic and takes about half a millisecond for 2,000 characters.
 
     Offers `consistency`, `answered` and `answered_without_context`, and shows which words of each statement no chunk
     has. Its `consistency` orders answers well, but its level depends on how freely an application words its answers: it
@@ -131,11 +133,14 @@ class EmbeddedJudge:
         self._lexicons: dict[str, Lexicon] = {}
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether this judge gives the labels that *metric* reads."""
+        """Return whether this judge gives the labels that *metric* is computed from."""
         return metric.name in self._offered
 
     async def judge(self, call: RagCall) -> Judgement:
-        """Judge *call*, letting other tasks run after every `STEP_CHARS` characters. Raises nothing."""
+        """Judge the answer of *call* by its words, letting other asyncio tasks run in between.
+
+        They run after every `STEP_CHARS` characters. Raises nothing.
+        """
         steps, done = self.steps(call), 0
         while True:
             try:
@@ -148,7 +153,10 @@ class EmbeddedJudge:
                 await asyncio.sleep(0)
 
     def steps(self, call: RagCall) -> Generator[int, None, Judgement]:
-        """Judge *call* in steps of about `STEP_CHARS` characters; yields the length of each, returns the judgement."""
+        """Judge *call* step by step: yield the number of characters of each step, and return the judgement.
+
+        A step has about `STEP_CHARS` characters.
+        """
         parsed = _ParsedCall(call.answer or "")
         if not parsed.answer or parsed.answer.isspace():
             return parsed.unjudged("empty_answer")
@@ -192,7 +200,7 @@ class EmbeddedJudge:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _ParsedCall:
-    """One call as the embedded judge has read it so far: the statements of its answer, and its distinct chunks."""
+    """Statements of the answer and distinct retrieved chunks of one call, as far as the judge has read them."""
 
     answer: str
     statements: list[Statement] = field(default_factory=list[Statement])
@@ -206,18 +214,18 @@ class _ParsedCall:
 
     @property
     def prose(self) -> list[Statement]:
-        """The statements that are no code."""
+        """Statements of the answer that are not lines of a code block."""
         return [statement for statement in self.statements if not statement.code]
 
     @property
     def abstained(self) -> bool:
-        """Whether the answer abstains: the sentences that decline have more words than the statements to check."""
+        """Whether the answer abstains: its declining sentences have more words than its checkable statements."""
         declined = sum(len(statement.words) + 1 for statement in self.statements if statement.declines)
         attempted = sum(len(s.words) for s in self.prose if s.checkable and not s.declines)
         return declined > attempted
 
     def read_answer(self, lexicon: Lexicon) -> Iterator[int]:
-        """Split the answer into statements; number its stems, and note which follow which."""
+        """Split the answer into statements, number its word stems, and record which stems follow which."""
         end = min(len(self.answer), MAX_ANSWER_CHARS)
         numbers, followers = self.numbers, self.followers
         for statement in statements(self.answer, end, lexicon):
@@ -236,7 +244,10 @@ class _ParsedCall:
             self.attributes["truncated_answer_chars"] = len(self.answer) - end
 
     def choose_chunks(self, contexts: Iterable[Document]) -> Iterator[int]:
-        """Keep each distinct chunk once, up to the limit of characters, and count the duplicate and the cut ones."""
+        """Keep each distinct retrieved chunk once, up to `MAX_CONTEXT_CHARS` characters in all.
+
+        Counts the duplicate and the truncated chunks.
+        """
         seen: set[bytes | str] = set()
         duplicates = truncated = chars = 0
         for rank, document in enumerate(contexts):
@@ -255,7 +266,10 @@ class _ParsedCall:
         self.attributes.update({"chunks": len(seen), "duplicate_chunks": duplicates, "truncated_chunks": truncated})
 
     def shares_script(self) -> Generator[int, None, bool]:
-        """Return whether most letters of the answer belong to scripts that the chunks use; False without a word."""
+        """Return whether most letters of the answer are of a script (Latin, Greek, ...) that the chunks use.
+
+        False for an answer without a word.
+        """
         if not self.numbers and not any(map(str.isalnum, self.answer[:SAMPLE_CHARS])):
             return False
         letters = scripts(self.answer[:SAMPLE_CHARS])
@@ -269,9 +283,9 @@ class _ParsedCall:
         return shared >= _SHARED_SCRIPT * sum(letters.values())
 
     def shares_language(self, findings: Sequence[Finding]) -> bool:
-        """Return False if answer and chunks are in different languages, so that a comparison of words says nothing.
+        """Return whether answer and chunks are in the same language, so that their words can be compared.
 
-        Where most words are found in the chunks anyway, it says something whatever the languages look like.
+        True, too, where a language is not recognised or most words are found in the chunks anyway.
         """
         if sum((2 * finding.deficit - 1) * finding.weight for finding in findings) < 0:
             return True
@@ -284,7 +298,7 @@ class _ParsedCall:
         return words < _FEWEST_WORDS or (not other and words < _ENOUGH_WORDS)
 
     def claim(self, statement: Statement, finding: Finding, evidence: Evidence) -> Claim:
-        """Return *statement* as a claim, with what the comparison found and the chunks closest to it."""
+        """Return *statement* as a `Claim` with its support label, its unsupported words and the closest chunks."""
         wanted = dict(zip(statement.stems, statement.weights, strict=True))
         closest = _closest(wanted, evidence)
         # Quoting costs as much as everything else done for a claim; a supported one needs no defence.
@@ -296,18 +310,21 @@ class _ParsedCall:
         return Claim(text, start, end, support, evidence=closest, quote=quote, score=score, unsupported=unsupported)
 
     def plain_claim(self, statement: Statement) -> Claim:
-        """Return *statement* as a claim that is not compared: it states no fact, or there is no chunk to support it."""
+        """Return *statement* as a `Claim` that is not compared with chunks.
+
+        It states no fact, or there is no chunk that could support it.
+        """
         start, end = statement.start, statement.end
         if not statement.checkable:
             return Claim(self.answer[start:end], start, end, None, checkable=False)
         return Claim(self.answer[start:end], start, end, "not_found", score=0.0, unsupported=((start, end),))
 
     def unjudged(self, reason: str) -> Judgement:
-        """Return a judgement without claims and consistency, for *reason*."""
+        """Return a judgement without claims and consistency; *reason* says why it has none."""
         return self.judgement(None, None, {"claims": reason, "consistency": reason})
 
     def judgement(self, claims: tuple[Claim, ...] | None, value: float | None, reasons: Mapping[str, str]) -> Judgement:
-        """Return the judgement with *claims*, and *value* as the consistency."""
+        """Return a `Judgement` with *claims* and the consistency *value*; *reasons* say why one is missing."""
         label: AnswerLabel = "abstained" if self.abstained or not self.answer.strip() else "answered"
         return Judgement(
             claims, label, value, reasons, mode="lexical", attributes={"method": "whole", **self.attributes}
@@ -315,7 +332,10 @@ class _ParsedCall:
 
 
 def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
-    """Return a key that is equal for chunks that differ in white space only; it is empty for a blank one."""
+    """Return a key of the chunk *text* that is the same for all texts that differ only in white space.
+
+    It is empty for a blank text.
+    """
     if len(text) <= STEP_CHARS:
         yield len(text) // 8 + 1
         return one_line(text)
@@ -329,7 +349,7 @@ def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
 
 
 def _choose_language(answer: str, chunk: str) -> str:
-    """Return the code of the language to read answer and chunks in; "" where neither text says."""
+    """Return the code of the language in which to compare *answer* and *chunk*; "" if it is not clear."""
     spoken, written = language(answer[:SAMPLE_CHARS]), ""
     if spoken != "en":
         written = language(chunk[:SAMPLE_CHARS])
@@ -340,7 +360,10 @@ def _choose_language(answer: str, chunk: str) -> str:
 
 
 def _closest(wanted: Mapping[int, float], evidence: Evidence) -> tuple[int, ...]:
-    """Return the ranks of the chunks with most of the *wanted* stems by weight, best first; of equals the earlier."""
+    """Return the ranks of the retrieved chunks that contain most of the *wanted* word stems, best first.
+
+    Each stem counts with its weight. Of chunks that contain as much, the earlier comes first.
+    """
     held: dict[int, float] = defaultdict(float)
     for stem, weight in wanted.items():
         for rank in evidence.ranks[stem]:
@@ -353,7 +376,7 @@ def _closest(wanted: Mapping[int, float], evidence: Evidence) -> tuple[int, ...]
 
 
 class Evidence:
-    """Index of the chunks over one answer's vocabulary: which words occur where, near which others, negated or not.
+    """Index of the retrieved chunks for one answer: where its words occur, near which others, and whether negated.
 
     Args:
         vocabulary: the answer's stems, numbered from 0.
@@ -376,7 +399,13 @@ class Evidence:
         """For each stem, the ranks of the first chunks it occurs in."""
 
     def read(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
-        """Add the chunk *text* at *rank* to the index, in *steps* (ranges of it); yields the length of each."""
+        """Read one retrieved chunk into the index, and yield the number of characters of each step.
+
+        Args:
+            rank: rank of the chunk.
+            text: the whole chunk.
+            steps: consecutive ranges of *text*, each read in one step.
+        """
         self._pieces[rank] = []
         window = UNSPACED_WINDOW if not text.isascii() and IS_UNSPACED.search(text, 0, SAMPLE_CHARS) else WINDOW
         line = [_ELSEWHERE] * (window - 1)
@@ -399,7 +428,7 @@ class Evidence:
             yield end - start
 
     def _read_pieces(self, rank: int, text: str, start: int, end: int) -> list[int]:
-        """Return the vocabulary number of each content word of ``text[start:end]``.
+        """Return for each content word of ``text[start:end]`` its number in the vocabulary of the answer.
 
         It is `_ELSEWHERE` for a word that the answer has not, and `_NEGATION` for a negation.
         """
@@ -413,7 +442,10 @@ class Evidence:
         return found
 
     def _note_negations(self, read: list[int], negated: bool) -> tuple[list[int], bool]:
-        """Record which words follow a negation; return *read* without its negations, and whether it ends with one."""
+        """Record which of the words *read* follow a negation, and return the words without the negations.
+
+        The second value says whether *read* ends with a negation; *negated* says so of the words before.
+        """
         words: list[int] = []
         for number in read:
             if number == _NEGATION:
@@ -425,9 +457,10 @@ class Evidence:
         return words, negated
 
     def quote(self, rank: int, text: str, wanted: Mapping[int, float]) -> str:
-        """Return the excerpt of *text*, the chunk at *rank*, that has most of the *wanted* stems by weight.
+        """Return the excerpt of the chunk *text* at *rank* that contains most of the *wanted* word stems.
 
-        It has at most `MAX_QUOTE_CHARS` characters, and begins and ends with a sentence, or else a word, where it can.
+        Each stem counts with its weight. The excerpt has at most `MAX_QUOTE_CHARS` characters, and begins and ends with
+        a sentence, or else a word, where it can.
         """
         best, at = 0.0, 0
         for offset, read in self._pieces[rank]:
@@ -446,7 +479,7 @@ class Evidence:
 
 
 def _last_break(text: str, start: int, end: int) -> int:
-    """Return where the last sentence that ends in ``text[start:end]`` ends; 0 if none does."""
+    """Return the offset after the last sentence that ends within ``text[start:end]``; 0 if none does."""
     found = _BREAK_BACKWARDS.search(text[start:end][::-1])
     return end - found.start() if found else 0
 
@@ -464,7 +497,12 @@ class Finding(NamedTuple):
 
 
 def compare(statement: Statement, evidence: Evidence, query_stems: frozenset[str]) -> Finding:
-    """Compare *statement* with the chunks that *evidence* has indexed; *query_stems* are the stems of the query."""
+    """Compare *statement* with the indexed chunks, and return how well they support it.
+
+    Args:
+        evidence: index of the retrieved chunks.
+        query_stems: stems of the words of the user's query.
+    """
     if statement.unspaced:
         statement = _without_straddling_pairs(statement, evidence)
     words, weights, stems, affirmed = statement.words, statement.weights, statement.stems, evidence.affirmed
@@ -496,9 +534,10 @@ def compare(statement: Statement, evidence: Evidence, query_stems: frozenset[str
 
 
 def _missed_pairs(statement: Statement, evidence: Evidence) -> tuple[float | None, list[bool]]:
-    """Return the share of pairs of neighbouring words that no chunk has together; None if there is no pair.
+    """Return the share of the statement's pairs of neighbouring words that occur together in no chunk.
 
-    The list says of each word whether no chunk has it together with any of its neighbours.
+    The share is None if there is no pair. The list says of each word whether no chunk has it together with any of its
+    neighbours.
     """
     stems, weights, not_met = statement.stems, statement.weights, evidence.never_together
     tried = missed = 0.0
@@ -524,7 +563,10 @@ def _missed_pairs(statement: Statement, evidence: Evidence) -> tuple[float | Non
 
 
 def _absence(statement: Statement, at: int, evidence: Evidence, query_stems: frozenset[str], *, alone: bool) -> float:
-    """Return how much of the word at position *at* is missing from the chunks: 0, `IN_QUERY` or 1."""
+    """Return how far the word at position *at* of the statement is missing from the chunks: 0, `IN_QUERY` or 1.
+
+    It is `IN_QUERY` for a number or name that only the query has.
+    """
     start, _, word = statement.words[at]
     stem = statement.stems[at]
     if stem in (evidence.negated if start in statement.negated else evidence.affirmed):
@@ -535,9 +577,10 @@ def _absence(statement: Statement, at: int, evidence: Evidence, query_stems: fro
 
 
 def _without_straddling_pairs(statement: Statement, evidence: Evidence) -> Statement:
-    """Return *statement* without the character pairs that straddle two words, of which no chunk has the second.
+    """Return *statement* without the character pairs that join the end of a word to an absent word.
 
-    An absent word of two characters takes part in three pairs; without the first one it counts as much as any word.
+    This is for scripts without spaces, whose words are read as overlapping pairs of characters. An absent word of two
+    characters takes part in three pairs; without the first one it counts as much as any word.
     """
     words, stems, affirmed = statement.words, statement.stems, evidence.affirmed
     kept = [
@@ -557,13 +600,13 @@ def _without_straddling_pairs(statement: Statement, evidence: Evidence) -> State
 
 
 def _is_fact(token: Token, statement: Statement) -> bool:
-    """Return whether *token* is a number or a name, of which there is no paraphrase."""
+    """Return whether *token* is a number or a name, which cannot be paraphrased."""
     start, _, word = token
     return word.number or (word.name and start > statement.start and word.weight == 1)
 
 
 def _ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return the ranges of the answer in which the words at *positions* stand, those of neighbours joined."""
+    """Return the ranges of the answer covered by the words at *positions*; ranges of adjacent words are joined."""
     ranges: list[tuple[int, int]] = []
     previous = -2
     for at in positions:
@@ -577,7 +620,10 @@ def _ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[tuple[int
 
 
 def consistency(findings: Sequence[Finding]) -> float:
-    """Return the consistency of an answer, in [0, 1], from the findings of its statements, at least one."""
+    """Return the consistency of an answer with the chunks, from 0 to 1, given the findings of its statements.
+
+    There must be at least one finding.
+    """
     total = sum(finding.weight for finding in findings)
     unsupported = sum(finding.weight * finding.deficit**2 for finding in findings)
     strength = unsupported / total * math.sqrt(max(total, FEW_WORDS))

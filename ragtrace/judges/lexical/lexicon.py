@@ -1,4 +1,4 @@
-"""Words in any script: finds them in text, folds and stems them, and recognises their script and language.
+"""Text analysis in any script: splits text into words, stems them, and recognises their script and language.
 
 `Lexicon` caches what each spelling means to the embedded judge. ASCII text is split into *runs*, the stretches between
 spaces after `spaced`: a run is nearly always one word, so that one look-up gives all about it. Other text is split by a
@@ -115,7 +115,7 @@ _ARABIC_AND: Final = "\u0648"
 
 
 class Word(NamedTuple):
-    """Stem, weight and kind of one spelling of a word."""
+    """Properties of one spelling of a word: its stem, its weight, and whether it is a number, name or negation."""
 
     stem: str
     weight: float
@@ -138,7 +138,10 @@ one takes longer to make than all else that is done with a word.)"""
 
 
 class Lexicon(dict[str, Word]):
-    """Bounded cache of the `Word` for each spelling in one language, made at the first look-up."""
+    """Dictionary from the spelling of a word in one language to its `Word`, which is made at the first look-up.
+
+    It is a cache of limited size.
+    """
 
     def __init__(self, language: str = "en") -> None:
         super().__init__()
@@ -192,7 +195,10 @@ class Lexicon(dict[str, Word]):
 
 
 class _Runs(dict[str, _T]):
-    """Bounded cache from a run, the text between two spaces, to the result of *read* for its words."""
+    """Cache, of limited size, from a run of text (the characters between two spaces) to the words in it.
+
+    A value is what *read* returns for these words.
+    """
 
     def __init__(self, lexicon: Lexicon, read: Callable[[Iterable[Token]], _T]) -> None:
         super().__init__()
@@ -226,7 +232,10 @@ def _generic_stems() -> frozenset[str]:
 
 
 def tokens(text: str, lexicon: Lexicon, start: int = 0, end: int | None = None) -> list[Token]:
-    """Return the words of ``text[start:end]`` with their offsets in *text*; unspaced scripts as overlapping pairs."""
+    """Return the words of ``text[start:end]`` in order, each with its offsets in *text*.
+
+    A word in a script without spaces is returned as overlapping pairs of characters.
+    """
     end = len(text) if end is None else end
     if text.isascii():
         return [(m.start(), m.end(), lexicon[m[0]]) for m in ASCII_TOKEN.finditer(text, start, end)]
@@ -243,7 +252,10 @@ def tokens(text: str, lexicon: Lexicon, start: int = 0, end: int | None = None) 
 
 
 def content_tokens(text: str, lexicon: Lexicon, start: int, end: int) -> list[Token]:
-    """Return the words of ``text[start:end]`` as `tokens` does, without mere function words."""
+    """Return the words of ``text[start:end]`` that carry content, without function words such as "the".
+
+    Words and offsets are as `tokens` returns them. Function words with a `signal` are kept.
+    """
     part = text[start:end]
     part = part if part.isascii() else ascii_punctuation(part)
     if not part.isascii():
@@ -259,7 +271,7 @@ def content_tokens(text: str, lexicon: Lexicon, start: int, end: int) -> list[To
 
 
 def stems(text: str, lexicon: Lexicon, start: int, end: int) -> Iterable[str]:
-    """Return the stems of the content words of ``text[start:end]``, and `NEGATION` for each negation, in order."""
+    """Return the stems of the content words of ``text[start:end]`` in order, and `NEGATION` for each negation."""
     part = text[start:end]
     part = part if part.isascii() else ascii_punctuation(part)
     if part.isascii():
@@ -269,23 +281,30 @@ def stems(text: str, lexicon: Lexicon, start: int, end: int) -> Iterable[str]:
 
 
 def ascii_punctuation(text: str) -> str:
-    """Return *text* with the commonest typographic punctuation in ASCII, of the same length and with the same words."""
+    """Return *text* with its curly quotes, dashes and similar punctuation replaced by ASCII characters.
+
+    The length and the words stay the same.
+    """
     for character, instead in _TYPOGRAPHY:
         text = text.replace(character, instead)
     return text
 
 
 def spaced(text: str) -> str:
-    """Return ASCII *text* with a space for every character that is in no word or number, and a space at its end.
+    """Return ASCII *text* with a space in place of every character that belongs to no word or number.
 
-    A stretch between spaces is nearly always one word; tables and substrings are several times as fast as a pattern.
+    One more space is added at the end. A stretch between spaces is nearly always one word; tables and substrings are
+    several times as fast as a pattern.
     """
     cleared = text.encode("ascii").translate(_SPACED).decode("ascii") + " "
     return cleared.replace(", ", "  ").replace(". ", "  ")
 
 
 def one_line(text: str) -> str:
-    """Return ``" ".join(text.split())``, in half the time for common text: only " " is printable white space."""
+    """Return *text* as one line, with each run of white space replaced by one space.
+
+    It is ``" ".join(text.split())``, in half the time for common text: only " " is printable white space.
+    """
     line = text.replace("\n", " ")
     if not line.isprintable():
         return " ".join(text.split())
@@ -295,7 +314,7 @@ def one_line(text: str) -> str:
 
 
 def spellings(text: str) -> list[str]:
-    """Return the words of *text* as they are written, in any order."""
+    """Return all words of *text* as they are spelled there, in any order."""
     if not text.isascii():
         return TOKEN.findall(text)
     runs = spaced(text).split()
@@ -305,7 +324,7 @@ def spellings(text: str) -> list[str]:
 
 
 def fold(word: str) -> str:
-    """Return *word* without case, accents, width variants and hidden characters.
+    """Return *word* in a normal form, without case, accents, width variants and hidden characters.
 
     Vowel signs are dropped only where they are optional (below U+0700: Latin, Greek, Cyrillic, Hebrew, Arabic).
     """
@@ -318,7 +337,10 @@ def fold(word: str) -> str:
 
 
 def stem(word: str) -> str:
-    """Return a light English stem of a folded *word*: without one suffix, final e and doubled consonants."""
+    """Return the stem of an English *word*, without one suffix, the final e and a doubled final consonant.
+
+    The word must be folded (see `fold`).
+    """
     length = len(word)
     for suffix, replacement, least in _SUFFIXES.get(word[-2:]) or _SUFFIXES.get(word[-1:], ()):
         if length >= least and word.endswith(suffix) and not word.endswith("ss"):
@@ -334,9 +356,10 @@ def stem(word: str) -> str:
 
 
 def light_stem(word: str, language: str) -> str:
-    """Return a folded *word* of another language than English without one ending of its inflection.
+    """Return the stem of a *word* in another language than English, without one inflectional ending.
 
-    An Arabic word loses its article and conjunction, too (as with Larkey's light stemmer).
+    The word must be folded (see `fold`). An Arabic word loses its article and conjunction, too (as with Larkey's light
+    stemmer).
     """
     endings, least = INFLECTION.get(language, ()), _LEAST_STEM
     if "\u0600" <= word[:1] <= "\u06ff":
@@ -356,7 +379,7 @@ def light_stem(word: str, language: str) -> str:
 
 
 def number(token: str, *, comma: bool = False) -> str:
-    """Return one spelling for each number: `1,000` and `1000`, `3.50` and `3.5`, `٣` and `3` are the same.
+    """Return the normal form of a number: `1,000` becomes `1000`, `3.50` becomes `3.5`, and `٣` becomes `3`.
 
     Args:
         comma: the language writes decimals with a comma, so that a point before three digits groups thousands.
@@ -375,7 +398,10 @@ def number(token: str, *, comma: bool = False) -> str:
 
 
 def scripts(text: str) -> dict[str, int]:
-    """Return the number of letters of each script in *text*, by its name; 1 for a text in Latin letters alone."""
+    """Return how many letters of *text* belong to each script, by its name such as "latin" or "cyrillic".
+
+    The letters of a text in Latin alone are not counted: the number is 1.
+    """
     if text.isascii() or not _BEYOND_LATIN.search(text):
         return {"latin": 1} if _LETTER.search(text) else {}
     counts: dict[str, int] = {}
@@ -387,7 +413,7 @@ def scripts(text: str) -> dict[str, int]:
 
 
 def language(text: str, least: int = 3) -> str:
-    """Return the code of the language whose function words dominate *text*; empty where that cannot be said surely.
+    """Return the code of the language whose function words dominate *text*; empty if no language clearly does.
 
     Below three function words, at least *least* are needed, and none of any other language.
     """
@@ -402,7 +428,7 @@ def language(text: str, least: int = 3) -> str:
 
 
 def function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
-    """Return how many words *text* has, how many are function words of the languages *codes*, and how many of others.
+    """Count all words of *text*, the function words of the languages *codes* among them, and those of others.
 
     Where *codes* is English alone, words with accents count among the last. Capitalised words are left out, but for the
     first one: a list of names is the same in every language.
@@ -419,17 +445,20 @@ def function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
 
 @cache
 def _all_function_words() -> frozenset[str]:
-    """Return the function words of all languages, but for single letters."""
+    """Return the function words of all known languages, except single letters."""
     return frozenset(word for known in FUNCTION_WORDS.values() for word in known if len(word) > 1)
 
 
 def fold_light(text: str) -> str:
-    """Return *text* in lower case, with one kind of apostrophe; the accents, which distinguish function words, stay."""
+    """Return *text* in lower case and with straight apostrophes; its accents are kept.
+
+    Accents distinguish function words.
+    """
     return text.lower().replace("\u2019", "'")
 
 
 def pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield ranges of ``text[start:end]`` of about *size* characters, cut at white space where there is some near."""
+    """Yield the ranges of pieces of ``text[start:end]`` of about *size* characters, cut at white space if possible."""
     while start < end:
         stop = min(start + size, end)
         if stop < end:

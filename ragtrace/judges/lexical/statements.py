@@ -1,4 +1,4 @@
-"""Splits an answer into statements: its sentences with their words, and which of them state a fact at all.
+"""Splits an answer into statements: its sentences, each with its content words and whether it states a fact.
 
 Sentences: decimals, abbreviations, initials and URLs stay whole; every list item is a sentence, without its marker; the
 full stops of Chinese, Japanese, Arabic, Urdu and Hindi are known. A sentence is never longer than `MAX_SENTENCE_CHARS`.
@@ -157,7 +157,7 @@ _HEADING_WORDS: Final = 6
 
 @dataclass(slots=True, eq=False, repr=False)
 class Statement:
-    """Sentence of the answer, and whether it states a fact."""
+    """Sentence of an answer, with its content words and whether it states a fact that can be checked."""
 
     start: int
     end: int
@@ -178,7 +178,7 @@ class Statement:
 
 
 def statements(answer: str, end: int, lexicon: Lexicon) -> Iterator[Statement]:
-    """Yield the sentences of ``answer[:end]`` as statements."""
+    """Split ``answer[:end]`` into sentences, and yield each as a `Statement`."""
     declined = False
     for first, last, code in prose_and_code(answer, end):
         for start, stop in sentences(answer, last, first):
@@ -213,7 +213,7 @@ def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement
 def _content(
     answer: str, candidates: list[Token], cited: list[tuple[int, int]], lexicon: Lexicon
 ) -> tuple[list[Token], frozenset[int]]:
-    """Return the content words among *candidates*, without citations, and the offsets of those after a negation."""
+    """Return the content words among *candidates*, without citations, and the offsets of the negated words."""
     content: list[Token] = []
     behind: list[int] = []
     negated = False
@@ -235,7 +235,10 @@ def _content(
 
 
 def _declines(text: str) -> int:
-    """Return the offset of the word by which the speaker or the context is said not to know; -1 if there is none."""
+    """Return the offset of the word by which the English sentence *text* declines to answer; -1 if it does not.
+
+    It declines when it says that the speaker or the context does not know or state something.
+    """
     found = list(islice(_WORD.finditer(text, 0, _FIRST_CHARS), _FIRST_WORDS))
     words = [fold_light(match[0]) for match in found]
     for at, word in enumerate(words):
@@ -245,7 +248,7 @@ def _declines(text: str) -> int:
 
 
 def _declines_elsewhere(text: str, lexicon: Lexicon) -> int:
-    """Return as `_declines` does the offset of a denial in another language than English; -1 if there is none."""
+    """Return the offset at which *text*, a sentence not in English, declines to answer; -1 if it does not."""
     if lexicon.english and (text.isascii() or not _OTHER_SCRIPT.search(text)):
         return -1
     lower = fold_light(text[:_FIRST_CHARS])
@@ -256,7 +259,7 @@ def _declines_elsewhere(text: str, lexicon: Lexicon) -> int:
 
 
 def _denies_stating(words: list[str], at: int) -> bool:
-    """Return whether the denial ``words[at]`` says that a speaker or the context does not know or state something."""
+    """Return whether the denial ``words[at]`` ("not", "unable") says that speaker or context do not know something."""
     before, after = words[max(0, at - _NEAR_WORDS) : at], words[at + 1 : at + 1 + _NEAR_WORDS]
     if not _CONDITIONS.isdisjoint(words[:at]):
         return False
@@ -274,7 +277,7 @@ def _denies_stating(words: list[str], at: int) -> bool:
 
 
 def _is_courtesy(text: str, words: Sequence[Token], heaviest: float) -> bool:
-    """Return whether *text* is a greeting, an offer, a question or a frame such as "Here is the answer:"."""
+    """Return whether the sentence *text* is a greeting, an offer, a question or a frame ("Here is the answer:")."""
     if text.endswith(_QUESTION_ENDS):
         return True
     if heaviest < 1:
@@ -292,7 +295,10 @@ def _courteous_stems() -> frozenset[str]:
 
 
 def prose_and_code(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the ranges of ``text[:end]`` in order, and whether each is code; without tables, headings, source lists."""
+    """Yield the ranges of prose and of code in ``text[:end]``, in order, each with whether it is code.
+
+    Tables, headings and lists of sources are left out.
+    """
     if not _LAID_OUT.search(text, 0, end):
         yield 0, end, False
         return
@@ -317,10 +323,10 @@ def _next_line(text: str, at: int, end: int) -> int:
 
 
 def _layout(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
-    """Return the end of the code block, table, heading or list of sources that begins with the line at *at*.
+    """Find the code block, table, heading or source list that begins at the line at *at*; return its code and end.
 
-    It is *at* if the line is none of these. Before it the range of the code; None: text that is fenced as text is no
-    code, nor is that behind a fence without end.
+    The code is a range, the end an offset: *at* if no such block begins there. The range is None where there is no
+    code: text that is fenced as text is none, nor is text behind a fence without end.
     """
     stop = _next_line(text, at, end)
     line = text[at:stop].strip()
@@ -337,7 +343,7 @@ def _layout(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
 
 
 def sentences(text: str, end: int | None = None, begin: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of the sentences of ``text[begin:end]``, in order, without white space and list markers."""
+    """Yield the range of each sentence of ``text[begin:end]`` in order, without white space and list markers."""
     end = len(text) if end is None else min(end, len(text))
     start = _next_start(text, begin, end)
     while start < end:
@@ -351,7 +357,10 @@ def sentences(text: str, end: int | None = None, begin: int = 0) -> Iterator[tup
 
 
 def _next_start(text: str, at: int, end: int) -> int:
-    """Return the offset behind white space at *at*, and behind a list marker if a line starts there."""
+    """Return the offset at which the next sentence starts: after white space and a list marker at *at*.
+
+    A list marker counts where a line starts.
+    """
     fresh = at == 0 or text[at - 1] == "\n"
     while at < end and text[at].isspace() and (space := _SPACE.match(text, at, end)):
         fresh = fresh or "\n" in space[0]
@@ -362,7 +371,7 @@ def _next_start(text: str, at: int, end: int) -> int:
 
 
 def _marker(text: str, at: int, end: int) -> int:
-    """Return the offset after the list marker at *at*, 0 if there is none."""
+    """Return the offset after the list marker ("- ", "1. ") that stands at *at*; 0 if there is none."""
     if text[at : at + 2].isalpha():  # a word, as nearly always
         return 0
     found = _MARKER.match(text, at, end)
@@ -370,7 +379,7 @@ def _marker(text: str, at: int, end: int) -> int:
 
 
 def _end_of_sentence(text: str, start: int, end: int) -> int:
-    """Return the offset after the sentence of ``text[:end]`` that starts at *start*."""
+    """Return the offset at which the sentence of ``text[:end]`` that starts at *start* ends."""
     limit = min(start + MAX_SENTENCE_CHARS, end)
     for match in _STOP.finditer(text, start, limit):
         # `\Z` also matches at the limit, where the text goes on.
@@ -385,7 +394,7 @@ def _end_of_sentence(text: str, start: int, end: int) -> int:
 
 
 def _is_end(text: str, start: int, match: re.Match[str], end: int) -> bool:
-    """Return whether the stop *match* ends the sentence that starts at *start*."""
+    """Return whether the full stop or other mark in *match* ends the sentence that starts at *start*."""
     mark = match[0]
     if mark == "\n":
         return _line_is_end(text, start, match.start(), end)
@@ -402,7 +411,7 @@ def _is_end(text: str, start: int, match: re.Match[str], end: int) -> bool:
 
 
 def _line_is_end(text: str, start: int, at: int, end: int) -> bool:
-    """Return whether the line break at *at* ends a sentence: not if the next line goes on in lower case."""
+    """Return whether the line break at *at* ends a sentence; it does not if the next line starts in lower case."""
     if not text[start:at].strip():
         return False
     if text.startswith("\n", at + 1) or _marker(text, at + 1, end):
@@ -411,7 +420,7 @@ def _line_is_end(text: str, start: int, at: int, end: int) -> bool:
 
 
 def _continues(text: str, at: int, end: int) -> bool:
-    """Return whether the text at *at* goes on in lower case, as within a sentence."""
+    """Return whether the sentence continues at *at*, that is, the next word starts in lower case."""
     if text[at : at + 1] == " " and text[at + 1 : min(at + 2, end)].isupper():  # as nearly always
         return False
     following = _next_word(text, at, end)

@@ -1,4 +1,6 @@
-"""Closed word lists of the embedded judge, written by hand for it: no corpus and no frequency list is shipped.
+"""Word lists of the embedded judge: function words, negations, units and word endings of several languages.
+
+They are written by hand for it and closed: no corpus and no frequency list is shipped.
 
 Function words (`ENGLISH`) carry no content, `GENERIC` words carry little (they frame an answer rather than state a
 fact), every other word counts in full. The short lists of function words of other languages serve to recognise a

@@ -1,1 +1,1 @@
-"""Judges that run a model in this process: HHEM, and any scorer of pairs of texts."""
+"""Judges without a chat model: HHEM, which runs in this process, and any function that scores pairs of texts."""

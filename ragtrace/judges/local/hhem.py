@@ -1,4 +1,4 @@
-"""`HHEM`: Vectara's hallucination evaluation model, or any local model that classifies pairs of texts, as a judge.
+"""`HHEM`: judge that runs Vectara's hallucination evaluation model, or another local classifier of pairs of texts.
 
 HHEM-2.1-Open comes with loading code of its own, which would have to be trusted and which newer versions of
 transformers no longer run. Its weights are those of a T5 encoder with a token classifier, so they are loaded as that,
@@ -36,7 +36,9 @@ _MOST_TOKENS: Final = 100_000
 
 
 class HHEM:
-    """Judge by a local classifier of premise and hypothesis: no network once the model is on this machine.
+    """Judge that runs a local model, by default Vectara's HHEM, to rate how far the contexts support an answer.
+
+    It needs no network once the model is on this machine.
 
     The model is loaded at the first call, in a thread of the background, and runs there, one call at a time. Offers
     `consistency`; as `screen=` it sees every call, as `judge=` a sample. Contexts that are too long for it are read in
@@ -84,15 +86,18 @@ class HHEM:
 
     @property
     def version(self) -> str:
-        """Version of the way texts are split into windows, and the model's name."""
+        """Version of this judge: how it splits texts into windows, and which model it runs."""
         return f"1:{Path(self._model).name}"
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* can be computed from the consistency of the answer with the contexts alone."""
+        """Return whether *metric* needs nothing but the consistency of the answer with the contexts.
+
+        That is the one label that this judge gives.
+        """
         return metric.needs == OFFERED
 
     def load(self) -> None:
-        """Load the model now instead of at the first call: a download takes longer than a judge's deadline.
+        """Load the model now instead of at the first call, because a download takes longer than a judge's deadline.
 
         Raises:
             JudgeError: the model cannot be loaded ("unavailable").
@@ -101,7 +106,9 @@ class HHEM:
             self._load()
 
     def judge(self, call: RagCall) -> Judgement:
-        """Return the consistency of *call*. Blocks: ragtrace calls it in a thread.
+        """Return a judgement with the consistency of the answer of *call* with its contexts.
+
+        It blocks: ragtrace calls it in a thread.
 
         Raises:
             JudgeError: the model cannot be loaded ("unavailable"), or gives no probability.
@@ -124,7 +131,7 @@ class HHEM:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Model that is ready, with its tokenizer."""
+    """Loaded model with its tokenizer, ready to score pairs of texts."""
 
     device: str
     tokenizer: Callable[..., Any]
@@ -135,12 +142,12 @@ class _Loaded:
     max_tokens: int
 
     def fits(self, premise: str, hypothesis: str) -> bool:
-        """Return whether the model can read *premise* and *hypothesis* at once."""
+        """Return whether *premise* and *hypothesis* together are short enough for the model to read at once."""
         tokens = self.tokenizer(*self.texts([(premise, hypothesis)]), verbose=False)["input_ids"][0]
         return len(tokens) <= self.max_tokens
 
     def scores(self, pairs: Sequence[Pair]) -> list[float | str]:
-        """Return for each pair of texts the probability that the premise supports the hypothesis."""
+        """Return for each pair of texts the probability that its premise supports its hypothesis."""
         found: list[float | str] = []
         for start in range(0, len(pairs), _BATCH):
             texts = self.texts(pairs[start : start + _BATCH])
@@ -173,7 +180,7 @@ def _load(name: str, device: str | None, max_tokens: int | None, label: str | in
 
 
 def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_tokens: int, local: bool) -> _Loaded:
-    """Return HHEM-2.1-Open: a T5 encoder whose first token is classified."""
+    """Load the model HHEM-2.1-Open, a T5 encoder whose first token is classified."""
     torch, transformers = import_module("torch"), import_module("transformers")
     foundation, prompt = described.get("foundation") or _FOUNDATION, _prompt(described)
     config = transformers.T5Config.from_pretrained(foundation, local_files_only=local)
@@ -195,9 +202,10 @@ def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_to
 
 
 def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return the parts of the prompt before the premise, between premise and hypothesis, and behind the hypothesis.
+    """Return the parts of the model's prompt template: before the premise, between the two texts, and after them.
 
-    They are joined with the texts, so that nothing in a text is read as a placeholder.
+    The texts are premise and hypothesis. They are joined with the texts, so that nothing in a text is read as a
+    placeholder.
     """
     before, _, rest = str(described.get("prompt") or _PROMPT).partition("{text1}")
     between, found, after = rest.partition("{text2}")
@@ -207,7 +215,11 @@ def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _load_weights(network: Any, name: str, local: bool) -> None:
-    """Load the weights of the model *name* into *network*; raises a `JudgeError` if any is missing or left over."""
+    """Load the weights of the model *name* into *network*.
+
+    Raises:
+        JudgeError: a weight is missing or left over.
+    """
     hub, tensors = import_module("transformers.utils"), import_module("safetensors.torch")
     found: dict[str, Any] = tensors.load_file(hub.cached_file(name, "model.safetensors", local_files_only=local))
     weights = {key.removeprefix("t5."): value for key, value in found.items()}
@@ -220,7 +232,7 @@ def _load_weights(network: Any, name: str, local: bool) -> None:
 
 
 def _column(config: Any, label: str | int | None) -> int | None:
-    """Return the index of the output that means consistent; None: there is only one output."""
+    """Return the index of the model output that means "consistent"; None if the model has only one output."""
     names = {int(index): str(name).casefold() for index, name in config.id2label.items()}
     if label is not None:
         found = [index for index, name in names.items() if label in (index, name) or str(label).casefold() == name]
@@ -239,7 +251,7 @@ def _column(config: Any, label: str | int | None) -> int | None:
 
 
 def _most_tokens(config: Any, tokenizer: Any) -> int:
-    """Return how many tokens a model can read at once; 512 if neither the model nor its tokenizer knows."""
+    """Return how many tokens the model can read at once; 512 if neither *config* nor *tokenizer* says."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions and "roberta" in str(getattr(config, "model_type", "")):
         positions -= 2  # it keeps two for itself

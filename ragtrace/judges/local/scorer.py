@@ -1,4 +1,4 @@
-"""`ScorerJudge`: the consistency of an answer by a model that scores pairs of texts."""
+"""`ScorerJudge`: judge that gets the consistency of an answer from a user's function that scores pairs of texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _SEPARATOR: Final = "\n\n"
 
 
 class ScorerJudge:
-    """Judge that takes the consistency from any scorer of pairs: the probability that a premise supports a hypothesis.
+    """Judge that gets the consistency of an answer from a function that scores how well one text supports another.
+
+    The function may be any scorer of pairs: it returns the probability that a premise supports a hypothesis.
 
     If all contexts and the answer fit the scorer, they are one pair (`method=whole`). Otherwise the contexts are joined
     into windows of whole chunks, a longer chunk split at sentences with one sentence of overlap, and each sentence of
@@ -57,11 +59,14 @@ class ScorerJudge:
         self.id, self.version = name, version
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* can be computed from the consistency of the answer with the contexts alone."""
+        """Return whether *metric* needs nothing but the consistency of the answer with the contexts.
+
+        That is the one label that this judge gives.
+        """
         return metric.needs == OFFERED
 
     def judge(self, call: RagCall) -> Judgement:
-        """Return the consistency of *call*.
+        """Return a judgement with the consistency of the answer of *call* with its contexts.
 
         Raises:
             JudgeError: the scorer returned something that is no number in [0, 1].
@@ -74,7 +79,9 @@ class ScorerJudge:
 
 
 def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool]) -> Judgement:
-    """Return the consistency of the answer with the distinct contexts that are not blank; no label without either.
+    """Return a judgement with the consistency of the answer of *call* with its contexts, as *scores* rates it.
+
+    Contexts that are blank or repeated are left out. Without an answer or a context the judgement has no label.
 
     Args:
         scores: returns a number in [0, 1], or a text with one, for each pair.
@@ -118,7 +125,11 @@ def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool])
 
 
 def _number(value: object) -> float:
-    """Return what a scorer returned as a number in [0, 1]; raises a `JudgeError` if it is none."""
+    """Return the result *value* of a scorer as a number in [0, 1].
+
+    Raises:
+        JudgeError: *value* is no such number.
+    """
     if isinstance(value, str):
         return parse_rating(value)
     try:
@@ -135,10 +146,11 @@ def _number(value: object) -> float:
 
 
 def windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
-    """Return *texts* joined into as few windows as fit, in order; nothing is left out.
+    """Join *texts* in order into as few windows (texts that the model can read at once) as possible.
 
-    A text that does not fit alone is split at sentences, and each of its windows begins with the last sentence of the
-    one before. A sentence that does not fit alone is split at white space, or anywhere if it has none.
+    Nothing is left out. A text that does not fit alone is split at sentences, and each of its windows begins with the
+    last sentence of the one before. A sentence that does not fit alone is split at white space, or anywhere if it has
+    none.
 
     Args:
         fits: returns whether the model can read a window.
@@ -162,7 +174,10 @@ def windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
 
 
 def _split(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
-    """Yield windows of *text*, cut at sentences, each with the last sentence of the one before where that fits."""
+    """Split *text* at its sentences into windows that the model can read at once, and yield them.
+
+    Each window begins with the last sentence of the one before, where that fits.
+    """
     pieces: list[tuple[int, int]] = []
     done = first = 0
     for start, end in sentences(text):
@@ -182,7 +197,7 @@ def _split(text: str, fits: Callable[[str], bool]) -> Iterator[str]:
 
 
 def _parts(text: str, at: int, fits: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
-    """Yield offset and text of the parts into which *text* is cut so that the model can read each.
+    """Cut *text* into parts that the model can read at once, and yield each part with its offset.
 
     Args:
         at: offset of *text*.
