@@ -76,7 +76,7 @@ class Server:
             self.problem = f"{self.path} cannot be started: {error}; {self.install}"
 
     def await_ready(self) -> None:
-        """Wait until the server answers and set `url`; if it does not, stop it and set `problem`."""
+        """Wait until the backend server answers and set `url`; if it does not, stop it and set `problem`."""
         if self._process is None:
             return
         address, deadline = f"http://{_address(self.port)}", time.monotonic() + _START_S
@@ -140,7 +140,7 @@ class Backends:
         self.servers = (self.phoenix, self.prometheus, self.alertmanager)
 
     def destinations(self) -> Destinations:
-        """Return exporters to Phoenix (spans, scores) and Prometheus (metrics); the rest by the environment."""
+        """Return the demo's exporters: spans and scores go to Phoenix, and metrics to Prometheus."""
         from ragtrace_exporters.phoenix import phoenix
         from ragtrace_exporters.prometheus import prometheus
 

@@ -215,5 +215,5 @@ def third_person(sentence: str) -> str:
 
 
 def finished(sentence: str) -> str:
-    """Return *sentence* with a full stop added if it ends without a mark."""
+    """Return *sentence* with a full stop added, unless it has an end mark."""
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."

@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Counts over the calls before, or after, the simulated release; `ragtrace demo --help` explains each."""
+    """Counts over the calls before, or after, the simulated release, such as scored and flagged calls."""
 
     calls: int
     scored: int
@@ -87,7 +87,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Alert that was active during the demo, with the number of calls until it was raised."""
+    """Alert that was active during the demo, with the number of calls after the release until it was raised."""
 
     rule: str
     mean_calls: int

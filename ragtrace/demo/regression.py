@@ -111,7 +111,7 @@ class Release:
         return answer, None
 
     def _swap(self, kind: str, answer: str, known: str, choice: random.Random) -> tuple[int, int, str]:
-        """Choose a word of *answer* to falsify; return its offsets, and what to replace it with ("": nothing)."""
+        """Choose a word of *answer* to falsify, and return its offsets and the false text to put in its place."""
         pattern, others = _SWAPS[kind]
         found = list(pattern.finditer(answer))
         for match in choice.sample(found, len(found)):
@@ -134,7 +134,7 @@ class Release:
         return sentence if sentence.lower() not in known else ""
 
     def _elsewhere(self, known: str, choice: random.Random) -> str:
-        """Return a true sentence about another thing, worded as if it were about the question's subject."""
+        """Return a true sentence about another function, worded as if it were about the question's subject."""
         for entry, sentence in choice.sample(self._instructions, min(len(self._instructions), 8)):
             if entry.title.lower() not in known and sentence.lower() not in known:
                 return f"It also {third_person(finished(sentence))}"

@@ -30,7 +30,7 @@ _SUFFIXES = ("ings", "ing", "ies", "ied", "es", "ed", "s")
 
 
 def tokens(text: str) -> list[str]:
-    """Return the search terms of *text*: words without inflection; an identifier gives itself and its parts.
+    """Return the search terms of *text*: the stems of its words, and each identifier with its parts.
 
     "shutil.copyFile" gives "shutil.copyfile", "shutil", "copyfile", "copy", "file".
     """

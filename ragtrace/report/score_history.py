@@ -55,7 +55,7 @@ def _source(scores: Path) -> Source:
 
 
 def _has_unit_range(name: str) -> bool:
-    """Return whether the metric's range is [0, 1], or unknown because the metric is a user's own."""
+    """Return whether a metric's scores lie in [0, 1], which is assumed of metrics that are not ragtrace's own."""
     return name not in registry.names() or registry.get(name).range == (0.0, 1.0)
 
 

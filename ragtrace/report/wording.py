@@ -313,7 +313,7 @@ def reason_in_words(code: str) -> str:
 
 
 def sampling_decisions(report: Report) -> str:
-    """Return in words how many calls the judge got or did not get, for each reason of the sampling."""
+    """Return in words how many calls were judged and how many were not, each with the sampling's reason."""
     return "; ".join(f"{count:,} {DECISIONS.get(reason, reason)}" for reason, count in report.decisions.items())
 
 

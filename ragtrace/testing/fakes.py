@@ -89,11 +89,14 @@ class Captured:
         return self._spans.get_finished_spans()
 
     def roots(self) -> list[ReadableSpan]:
-        """Return the exported spans that carry scores, or a status that says why there are none."""
+        """Return the root span of every exported call, which carries the call's scores.
+
+        A call without scores has a status on that span that says why there are none.
+        """
         return [span for span in self.spans if semconv.EVAL_STATUS in (span.attributes or {})]
 
     def root(self) -> ReadableSpan:
-        """Return the only exported span that carries scores, or a status that says why there are none.
+        """Return the root span of the only exported call, which carries the call's scores.
 
         Raises:
             LookupError: there is no such span, or more than one.
