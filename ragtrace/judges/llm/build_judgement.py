@@ -20,7 +20,7 @@ _SLACK: Final = 1e-9
 
 
 def build_judgement(source: PromptInput, labels: Labels, most_uncovered: float = MOST_UNCOVERED) -> Judgement:
-    """Return a `Judgement` of the call *source*, built from the *labels* that the LLM gave.
+    """Return the `Judgement` of one call, built from the *labels* that the LLM gave.
 
     A label that the LLM did not give stays missing, with a reason.
 

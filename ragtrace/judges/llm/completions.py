@@ -1,4 +1,4 @@
-"""Reads the response of a chat completions endpoint: one JSON body or, from servers that only stream, its events."""
+"""Reads the response of a chat completions endpoint, sent as one JSON body or as a stream of events."""
 
 from __future__ import annotations
 

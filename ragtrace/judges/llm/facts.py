@@ -275,10 +275,10 @@ async def find_nuggets(extra: ExtraLabels) -> None:
 
 
 async def _write_nuggets(extra: ExtraLabels) -> dict[str, Importance] | str:
-    """Let the LLM write nuggets (facts that a good answer should contain) from the chunks with a grade of 1 or more.
+    """Let the LLM write nuggets (facts that a good answer should contain) from the chunks that relate to the query.
 
-    Returns the importance of at most `MOST_KEPT` nuggets by their text, vital ones first; or the reason why there are
-    none.
+    These have a grade of 1 or more. Returns the importance of at most `MOST_KEPT` nuggets by their text, vital ones
+    first; or the reason why there are none.
     """
     labels, chunks = extra.judgement.chunks, extra.input.chunks
     if labels is None or any(chunk.rank >= len(labels) for chunk in chunks):

@@ -104,7 +104,7 @@ def _merge(
 
 
 def vote(rounds: Sequence[Verification]) -> tuple[Verification, float]:
-    """Return the labels that most verification rounds agree on, and the share of items on which rounds differ.
+    """Return the labels that most of several verification rounds agree on, and the share of items on which they differ.
 
     Of grades it is the median. An item without a majority is unjudged. The share leaves out items that no round judged.
     """

@@ -104,7 +104,7 @@ def packed(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[
 
 
 def numbered(prefix: str, texts: Iterable[str]) -> dict[str, str]:
-    """Return *texts* by numbered ids: `<prefix>1`, `<prefix>2` and so on."""
+    """Return a dictionary of *texts*, with the ids `<prefix>1`, `<prefix>2` and so on as keys."""
     return {f"{prefix}{number}": text for number, text in enumerate(texts, 1)}
 
 
@@ -127,10 +127,10 @@ def one_of(labels: Sequence[str]) -> Schema:
 
 
 def record(**fields: Schema) -> Schema:
-    """Return the JSON schema of an object with exactly these fields."""
+    """Return the JSON schema of an object with exactly the given fields, all of them required."""
     return {"type": "object", "additionalProperties": False, "required": list(fields), "properties": fields}
 
 
 def list_of(**fields: Schema) -> Schema:
-    """Return the JSON schema of a list of objects with exactly these fields."""
+    """Return the JSON schema of a list of objects with exactly the given fields, all of them required."""
     return {"type": "array", "items": record(**fields)}

@@ -60,7 +60,7 @@ _folded_before = lru_cache(maxsize=128)(_folded)
 
 
 def occurs(quote: str, folded: str) -> bool:
-    """Return whether *quote* occurs in a text, of which *folded* is the form normalized by `fold`.
+    """Return whether *quote* occurs in a text; *folded* is that text, normalized by `fold`.
 
     Parts around an ellipsis must do so in order. Punctuation at the ends of a part does not count. A quote without any
     letter or digit occurs nowhere.
@@ -76,7 +76,10 @@ def occurs(quote: str, folded: str) -> bool:
 
 
 def too_short(quote: str, folded: str) -> bool:
-    """Return whether *quote* has fewer than three words and is not the whole text of its chunk, given as *folded*."""
+    """Return whether *quote* has fewer than three words and is not the whole text of its chunk.
+
+    *folded* is the text of the chunk, normalized by `fold`.
+    """
     return len(_WORDS.findall(quote)) < _FEWEST_WORDS and fold(quote).strip(_EDGES) != folded.strip(_EDGES)
 
 

@@ -90,7 +90,7 @@ class StepsReply(NamedTuple):
 
 
 def read_steps(data: Mapping[str, Any]) -> StepsReply:
-    """Read the evaluation steps that the LLM wrote from its reply, a JSON object of any shape."""
+    """Read the evaluation steps from an LLM's reply, a JSON object of any shape."""
     written = ReplyReader(data).texts("steps")
     steps = tuple(step for step in map(one_line, written[:_MOST_STEPS]) if step)
     return StepsReply(steps, [] if len(steps) >= _FEWEST_STEPS else ["steps must be a list of 3 or 4 sentences"])
@@ -263,7 +263,9 @@ def score_token(text: str, tokens: Sequence[str], field: str) -> tuple[int, str,
 def expected_rating(
     text: str, tokens: Sequence[str], alternatives: Sequence[Mapping[str, float]], field: str, low: int, high: int
 ) -> float | None:
-    """Return the mean score at *field* of an LLM's reply *text*, weighted by token probabilities; None if not known.
+    """Return the mean of the scores that an LLM could have given in *field*, weighted by token probabilities.
+
+    None if it is not known.
 
     Args:
         tokens: the tokens written, in order.

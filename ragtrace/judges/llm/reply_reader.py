@@ -1,4 +1,4 @@
-"""`ReplyReader`: reads labels from an LLM's reply, which may be any JSON, and fills in no default.
+"""`ReplyReader`: reads labels from an LLM's reply, which may be any JSON; it never fills in a default label.
 
 Items that the request enumerates are looked up by id: an id without exactly one valid label is unjudged, an id that is
 not in the request is a defect and nothing else.
@@ -81,7 +81,7 @@ class ReplyReader:
     def labels(
         self, part: str, ids: Collection[str], allowed: Mapping[str, tuple[str, ...]]
     ) -> dict[str, dict[str, Any]] | None:
-        """Read the labels of all *ids* from the list *part* of the reply; return them by label name, then by id.
+        """Read the labels of the items *ids* from the list *part* of the reply; return them by label name, then by id.
 
         A label is None if it is missing, unknown or contradicted.
 
@@ -126,7 +126,7 @@ class ReplyReader:
 
 
 def one_line(value: object) -> str:
-    """Return a text from an LLM's reply on one line, without invisible characters; "" if *value* is no text."""
+    """Put a text from an LLM's reply on one line, without invisible characters; return "" if *value* is no text."""
     return " ".join(without_invisible(value).split())[:TEXT_CHARS] if isinstance(value, str) else ""
 
 
