@@ -161,7 +161,7 @@ def _library_entries() -> Iterator[Entry]:
 
 
 def _is_public_home(module: ModuleType, value: object) -> bool:
-    """Return whether users import *value* from *module*, not from the module that it is taken from."""
+    """Return whether *module* is where users import *value* from, not one that imports it for its own use."""
     home = str(getattr(value, "__module__", "") or "").lstrip("_").partition(".")[0]
     return module.__name__ == "builtins" or home == module.__name__.partition(".")[0] or home not in _PACKAGES
 
