@@ -1,4 +1,4 @@
-"""`ragtrace.call`, for code that no decorator fits; `usage` and `reference`, which add facts to the current call."""
+"""`ragtrace.call`, for code that cannot be decorated; `usage` and `reference`, which add facts to the current call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ragtrace.system.faults import faults, guarded
 
 
 class CallBlock:
-    """Context manager of one RAG call, which is traced and scored like the call of a decorated function.
+    """Context manager whose block is traced and scored as one RAG call, like a decorated function.
 
     Use with `with` or `async with`. An exception in the block is recorded and goes on.
     """
@@ -36,7 +36,10 @@ class CallBlock:
             self._invocation = Invocation(recorder)
 
     def retrieved(self, found: object) -> None:
-        """Record what was retrieved, in anything `@retrieve` understands; called again, the documents are added."""
+        """Record the documents that were retrieved, in any form that `@retrieve` understands.
+
+        Called again, it adds documents.
+        """
         step = self._step
         if step is None:
             return
@@ -48,7 +51,7 @@ class CallBlock:
                 step.documents = (step.documents or ()) + read
 
     def answered(self, answer: object) -> None:
-        """Record the answer: a text, or anything `@generate` understands."""
+        """Record the answer of the call: a text, or anything that `@generate` understands."""
         self._answer = answer
 
     def __enter__(self) -> CallBlock:
@@ -85,7 +88,9 @@ def call(
     user: str | None = None,
     reference: str | None = None,
 ) -> CallBlock:
-    """Open one RAG call by hand.
+    """Return a context manager that traces and scores its block as one RAG call.
+
+    For code that no decorator fits.
 
     Example:
         with ragtrace.call(question, name="support") as call:
@@ -106,11 +111,11 @@ _ARGUMENTS = FunctionArguments(call, "trace", query="query", session="session", 
 
 
 def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, model: str | None = None) -> None:
-    """Attach token counts and the model to the generation in progress, where its answer does not carry them.
+    """Attach token counts and the name of the model to the generation in progress.
 
-    To be called inside a `@generate`, or a `@trace` without one: by a function that yields text while it reads a
-    model's stream, say. Called again, the counts are added up. Outside a call it does nothing and says so once in the
-    log. Never raises.
+    For answers that do not carry them. To be called inside a `@generate`, or a `@trace` without one: by a function that
+    yields text while it reads a model's stream, say. Called again, the counts are added up. Outside a call it does
+    nothing and says so once in the log. Never raises.
 
     Example:
         @ragtrace.generate
@@ -153,7 +158,7 @@ def _sum(known: int | None, more: int | None) -> int | None:
 
 
 def reference(text: str) -> None:
-    """Attach the right answer to the call in progress, for metrics that compare the answer with it.
+    """Attach the reference answer to the call in progress, for metrics that compare the answer with it.
 
     To be called anywhere below a `@trace`, or in a `@generate` without one; the last text given counts. Outside a call
     it does nothing and says so once in the log. Never raises.

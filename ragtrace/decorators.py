@@ -1,4 +1,4 @@
-"""The decorators of a RAG application's functions: `@trace`, `@retrieve`, `@generate`."""
+"""Decorators for the functions of a RAG application: `@trace`, `@retrieve`, `@generate`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def trace(
     session: Where = None,
     user: Where = None,
 ) -> Any:
-    """Tie the retrievals and generations inside the decorated function into one scored call.
+    """Trace every run of the decorated function as one RAG call, with the retrievals and generations in it.
+
+    The finished call is scored.
 
     Args:
         function: any function: plain, coroutine, generator, async generator, method.
@@ -89,7 +91,7 @@ def retrieve(
     rerank: bool | None = None,
     provider: str | None = None,
 ) -> Any:
-    """Record what the decorated function retrieves.
+    """Record the documents that the decorated function retrieves.
 
     Args:
         function: any function that returns (or yields) documents: texts, dicts, (document, score) tuples, or the
@@ -140,7 +142,9 @@ def generate(
     provider: str | None = None,
     session: Where = None,
 ) -> Any:
-    """Record what the decorated function generates; without a `@trace` around it, it is a scored call of its own.
+    """Record the answer that the decorated function generates.
+
+    Without a `@trace` around it, it is a scored call of its own.
 
     Args:
         function: any function that returns or streams an answer: texts, dicts, or the objects of OpenAI, LangChain,
@@ -197,7 +201,10 @@ def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
 
 
 class _ObservedFunction(FunctionProxy):
-    """Decorated function: a plain call goes straight to the recorder, a call as a method through wrapt's binding."""
+    """Proxy of a decorated function that records its calls.
+
+    A plain call goes straight to the recorder, a call as a method through wrapt's binding.
+    """
 
     def __init__(self, wrapped: Any, observed: Callable[..., Any]) -> None:
         super().__init__(wrapped, observed)
@@ -208,7 +215,10 @@ class _ObservedFunction(FunctionProxy):
 
 
 class _ObservedObject(Proxy):
-    """Decorated callable object (or partial): unlike a function it binds to no instance."""
+    """Proxy of a decorated callable object, or of a partial, that records its calls.
+
+    Unlike a function it binds to no instance.
+    """
 
     def __init__(self, wrapped: Any, observed: Callable[..., Any]) -> None:
         super().__init__(wrapped)

@@ -1,4 +1,4 @@
-"""`carry`: passes the current call on to a thread pool that does not copy the context."""
+"""`carry`, which passes the current RAG call on to threads that do not copy the context."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ R = TypeVar("R")
 
 
 def carry(function: Callable[P, R]) -> Callable[P, R]:
-    """Return *function* bound to the current call, for `ThreadPoolExecutor` and other threads without its context.
+    """Return *function* bound to the current RAG call, so that its runs in other threads belong to that call.
 
-    `asyncio.create_task`, `asyncio.to_thread` and OpenTelemetry's threading instrumentation carry the context
-    themselves. The result may be called several times, and by several threads at once.
+    For `ThreadPoolExecutor` and other threads that do not copy the context. `asyncio.create_task`, `asyncio.to_thread`
+    and OpenTelemetry's threading instrumentation carry the context themselves. The result may be called several times,
+    and by several threads at once.
 
     Example: `pool.map(ragtrace.carry(search), queries)`
     """

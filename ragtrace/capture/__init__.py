@@ -1,4 +1,4 @@
-"""Finds query, documents and answer in whatever a RAG application passes around.
+"""Finds query, documents and answer in the arguments and results of an application's functions.
 
 Nothing here imports another framework: objects are recognised by their fields. All of it runs on the application's
 threads, so it never iterates what can be read only once, never writes, never calls a method of an unknown object, and

@@ -1,4 +1,4 @@
-"""Finds the answer in what a generator function returned or streamed, with what the provider said about it.
+"""Finds the answer, the model and the token counts in what a generation function returned or streamed.
 
 Pieces of a stream are read for every token: their common shapes come first.
 """
@@ -59,7 +59,7 @@ _SSE_PROBE_CHARS: Final = 2_000
 
 @dataclass(slots=True)
 class Answer:
-    """Answer of one generation, with what the provider said about it.
+    """Answer of one generation, with the model, token counts and finish reasons that the provider reported.
 
     Of several models and ids that are found the first counts, of several token counts the last.
     """
@@ -80,7 +80,7 @@ class Answer:
 
 
 def find_answer(value: object) -> Answer | None:
-    """Return the answer in *value*. Never raises.
+    """Return the answer found in *value*, the result of a generation function. Never raises.
 
     Args:
         value: a string; a record with an answer field; a message or completion of OpenAI, LangChain, LlamaIndex,
@@ -98,7 +98,7 @@ def find_answer(value: object) -> Answer | None:
 
 
 def _read(value: object, answer: Answer, depth: int) -> bool:
-    """Fill *answer* from *value*; return False if *value* holds no answer."""
+    """Read the answer in *value*, of any form, into *answer*; return False if *value* holds none."""
     answer.budget.left -= 1
     if depth > MAX_DEPTH or answer.budget.left < 0:
         return False
@@ -136,7 +136,7 @@ def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
 
 
 def _read_choices(choices: list[object], answer: Answer) -> bool:
-    """Read the choices of a chat or text completion: the first is the answer."""
+    """Read the answer from the choices of an OpenAI completion, chat or text: the first choice counts."""
     getters = [get for choice in choices if (get := getter(choice)) is not None]
     reasons = (label_of(get("finish_reason")) for get in getters)
     answer.finish_reasons = tuple(reason for reason in reasons if reason is not None)
@@ -155,7 +155,7 @@ def _read_choices(choices: list[object], answer: Answer) -> bool:
 
 
 def _read_response(get: Get, answer: Answer) -> bool:
-    """Read a response of OpenAI's Responses API: messages, function calls, status."""
+    """Read the answer from a response of OpenAI's Responses API: messages, function calls and status."""
     _read_facts(get, answer)
     output = items_of(get("output"), _MAX_OUTPUT_ITEMS)
     if not output:
@@ -182,7 +182,10 @@ def _read_response(get: Get, answer: Answer) -> bool:
 
 
 def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
-    """Read a record of any kind: the first answer field that holds an answer, and the documents beside it."""
+    """Read the answer from the first field of a record that holds one under a well-known name.
+
+    The documents beside the answer are read, too.
+    """
     answer.tool_calls += len(items_of(get("tool_calls"), _MAX_CHOICES) or ())
     understood = any(_read_field(get(name), name, answer, depth) for name in field_names.ANSWER)
     if answer.text == "" and answer.tool_calls:
@@ -206,7 +209,7 @@ def _read_field(found: object, name: str, answer: Answer, depth: int) -> bool:
 
 
 def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
-    """Return the documents that a record carries next to its answer."""
+    """Return the documents that a record holds beside its answer; None if it holds none."""
     for name in field_names.ANSWER_DOCUMENTS:
         found = get(name)
         if found is None:
@@ -219,7 +222,7 @@ def _documents_beside(get: Get, answer: Answer) -> tuple[Document, ...] | None:
 
 
 def _read_components(value: object, answer: Answer, depth: int) -> bool:
-    """Read the results of a pipeline's components; the answer is that of the last component that has one."""
+    """Read the answer from the results of a pipeline's components: the last answer counts."""
     understood = False
     for component in values_of(value, _MAX_COMPONENTS):
         get = getter(component) if shape_of(type(component)).kind == "dict" else None
@@ -233,7 +236,10 @@ def _read_components(value: object, answer: Answer, depth: int) -> bool:
 
 
 def _read_list(value: object, answer: Answer, depth: int) -> bool:
-    """Read a list: a conversation, the parts of one message, or results of a component; never a list of documents."""
+    """Read the answer from a list: a conversation, the parts of a message, or the results of a component.
+
+    A list of documents is never an answer.
+    """
     message = last_message(value, field_names.ASSISTANT)
     if message is not None:
         return _read(message, answer, depth + 1)
@@ -249,7 +255,7 @@ def _read_list(value: object, answer: Answer, depth: int) -> bool:
 
 
 def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
-    """Read a tuple of which exactly one item is an answer, such as (answer, documents)."""
+    """Read the answer from a tuple with exactly one item that is an answer, such as (answer, documents)."""
     items = items_of(value, 8) or []
     rest = [item for item in items if item is not None and number_of(item) is None and not is_list(item)]
     if len(rest) != 1 or not _read(rest[0], answer, depth + 1):
@@ -263,7 +269,7 @@ def _read_tuple(value: object, answer: Answer, depth: int) -> bool:
 
 
 def _read_facts(get: Get, answer: Answer) -> None:
-    """Read model, id, finish reason and token counts."""
+    """Read the model, id, finish reason and token counts in a provider's reply into *answer*."""
     _read_own_facts(get, answer)
     for name in field_names.FACTS:
         found = get(name)
@@ -287,7 +293,10 @@ def _read_own_facts(get: Get, answer: Answer) -> None:
 
 
 def _read_usage(usage: object, answer: Answer) -> None:
-    """Read the token counts in *usage*; of the reports in a stream the last one counts."""
+    """Read the token counts in a provider's *usage* record into *answer*.
+
+    Of several records in a stream the last one counts.
+    """
     get = None if usage is None else getter(usage)
     if get is None:
         return
@@ -301,7 +310,7 @@ def _read_usage(usage: object, answer: Answer) -> None:
 
 
 class AnswerStream:
-    """Answer of a stream, gathered piece by piece while the application passes the pieces on.
+    """Collector of a streamed answer, which adds up its pieces while the application reads the stream.
 
     At most *max_chars* characters are kept, the others are counted. Understands strings, UTF-8 bytes, dicts with a text
     field, and the chunks of OpenAI (chat, completions, responses), LangChain, LlamaIndex, Haystack and Anthropic. Not
@@ -321,7 +330,7 @@ class AnswerStream:
         """Type name of the first piece that was not understood."""
 
     def add(self, piece: object) -> bool:
-        """Add one piece of the stream; return whether it carried text of the answer. Never raises."""
+        """Add one *piece* of the stream to the answer; return whether it carried text. Never raises."""
         text: str | None
         try:
             if type(piece) is str:
@@ -348,9 +357,10 @@ class AnswerStream:
         return True
 
     def answer(self) -> Answer | None:
-        """Return the answer gathered so far; None if no piece was understood, or the stream is framed for transport.
+        """Return the answer collected so far, or None if no piece of the stream was understood.
 
-        A stream that ended without a piece has the text "". Never raises.
+        None, too, for server-sent events: a stream that is framed for transport. A stream that ended without a piece
+        has the text "". Never raises.
         """
         gathered, answer = self._text.getvalue(), self._answer
         if _is_server_sent_events(gathered):
@@ -374,7 +384,7 @@ class AnswerStream:
 
 
 def _is_server_sent_events(text: str) -> bool:
-    """Return whether *text* has lines of `field: value`, in blocks that end with an empty line."""
+    """Return whether *text* consists of server-sent events: blocks of lines such as `data: value`."""
     if not text.startswith(("data:", "event:", "id:", "retry:", ":")) or "\n\n" not in text.replace("\r", "")[-4:]:
         return False
     lines = text[:_SSE_PROBE_CHARS].splitlines()
@@ -382,7 +392,9 @@ def _is_server_sent_events(text: str) -> bool:
 
 
 def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
-    """Return the text of one stream piece, and add model, usage and documents that it carries to *answer*.
+    """Return the text of one piece of a streamed answer.
+
+    The model, token counts and documents that it carries are added to *answer*.
 
     Args:
         piece: anything but str and bytes.
@@ -424,7 +436,10 @@ def _piece_text(piece: object, answer: Answer, seen_chars: int) -> str | None:
 
 
 def _chunk_text(get: Get, choices: list[object], answer: Answer) -> str | None:
-    """Read a chunk of a chat or text completion; the last one may hold the usage and no choice."""
+    """Return the text in one chunk of a streamed OpenAI completion, chat or text.
+
+    The last chunk may hold the usage and no choice.
+    """
     if answer.model is None:
         _read_facts(get, answer)
     else:
@@ -455,13 +470,16 @@ def _delta_text(look: Get, answer: Answer) -> str | None:
 
 
 def _new_tool_calls(calls: object, name: str) -> int:
-    """Return the number of tool calls that begin in this piece: later pieces of a call lack its id or name."""
+    """Return the number of tool calls that begin in one piece of a streamed answer.
+
+    Only the first piece of a tool call has the field *name*, its id or name.
+    """
     getters = [getter(call) for call in items_of(calls, _MAX_CHOICES) or ()]
     return sum(get is not None and get(name) is not None for get in getters)
 
 
 def _block_event_text(kind: str, get: Get, answer: Answer) -> str:
-    """Read an event of Anthropic's Messages API."""
+    """Return the text in one streamed event of Anthropic's Messages API."""
     inner = getter(get("message" if kind == "message_start" else "delta"))
     if kind == "content_block_delta":
         is_text = inner is not None and label_of(inner("type")) in field_names.TEXT_PARTS
@@ -476,7 +494,7 @@ def _block_event_text(kind: str, get: Get, answer: Answer) -> str:
 
 
 def _message_text(piece: object, get: Get, answer: Answer, seen_chars: int) -> str | None:
-    """Read a message chunk of LangChain, LlamaIndex or Haystack, or a dict with a text field."""
+    """Return the text in a streamed message of LangChain, LlamaIndex or Haystack, or a dict with a text field."""
     for name in _LATER_FACTS:
         found: Any = get(name)
         if found is not None and (type(found) is not dict or found):

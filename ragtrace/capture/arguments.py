@@ -78,7 +78,7 @@ _ROLE_NAMES: Final = frozenset(_ROLES)
 
 
 def find_query(value: object) -> str | None:
-    """Return the question in *value*: a string, the last user message of a conversation, or a field of a record.
+    """Return the user's question in *value*: a string, the last user message, or a field of a record.
 
     Never raises. None if there is no question; a blank question is returned as it is.
     """
@@ -111,10 +111,11 @@ def _query(value: object, depth: int, budget: SearchBudget) -> str | None:
 
 
 def find_prompt(value: object) -> Prompt | None:
-    """Return the messages of a conversation, or of a record with a field `messages`; else None. Never raises.
+    """Return the chat messages in *value*, a conversation or a record with a field `messages`.
 
-    Each item must have a role: a list of other records may be anything. Messages without a text (images, tool calls)
-    are left out; of a long conversation, so are the earliest, which is logged once.
+    None for any other value. Never raises. Each item must have a role: a list of other records may be anything.
+    Messages without a text (images, tool calls) are left out; of a long conversation, so are the earliest, which is
+    logged once.
     """
     try:
         if type(value) is str or value is None:
@@ -129,7 +130,7 @@ def find_prompt(value: object) -> Prompt | None:
 
 
 def _prompt(items: list[object]) -> Prompt | None:
-    """Return the prompt made of the messages *items*, given newest first; None if an item is no message."""
+    """Return the prompt made of the chat messages *items*, given newest first; None if an item is no message."""
     found: list[Message] = []
     for item in items:
         get = getter(item)
@@ -163,7 +164,7 @@ def _prompt(items: list[object]) -> Prompt | None:
 
 
 class ExtractedArguments(NamedTuple):
-    """Query, documents and settings of one call; None where its arguments hold none."""
+    """Query, documents and settings that were found in the arguments of one call; None where there are none."""
 
     query: str | None = None
     documents: tuple[Document, ...] | None = None
@@ -176,7 +177,7 @@ class ExtractedArguments(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """Parameter of a decorated function, and its position among the arguments of a call."""
+    """Parameter of a decorated function: its name, its position and its default value."""
 
     name: str
     position: int | None
@@ -185,7 +186,7 @@ class Parameter(NamedTuple):
 
 
 class CallArguments(NamedTuple):
-    """Arguments of one call, as they were given."""
+    """Positional and keyword arguments that were passed in one call of a decorated function."""
 
     args: Sequence[object]
     kwargs: Mapping[str, object]
@@ -193,7 +194,7 @@ class CallArguments(NamedTuple):
     """Number of parameters that `args` leaves out: 1 where self or cls is bound."""
 
     def value(self, parameter: Parameter) -> object:
-        """Return the value given for *parameter*, else its default; None if there is neither."""
+        """Return the value passed for *parameter*, else the default of *parameter*, else None."""
         position = parameter.position
         if position is not None and 0 <= position - self.shift < len(self.args):
             return self.args[position - self.shift]
@@ -201,7 +202,10 @@ class CallArguments(NamedTuple):
 
 
 class ArgumentSource(NamedTuple):
-    """Source of one value in the arguments of a call: a parameter, a path from it, or a function of the user's."""
+    """Place of one value, such as the query, in the arguments of a call.
+
+    It is a parameter, a path that starts at a parameter, or found by a function of the user's.
+    """
 
     is_explicit: bool = False
     """Named by the user, as opposed to found by a well-known name."""
@@ -214,7 +218,7 @@ _NOWHERE: Final = ArgumentSource()
 
 
 class FunctionArguments:
-    """Finder of query, documents and settings in the arguments of one function.
+    """Finder of query, documents and settings in the arguments of one decorated function.
 
     Args:
         function: what is decorated: a function, method, staticmethod, classmethod, partial or an object with
@@ -284,7 +288,10 @@ class FunctionArguments:
             return ExtractedArguments()
 
     def _source(self, argument: str, selector: object, well_known: Iterable[str]) -> ArgumentSource:
-        """Return the source of *argument*: what the user named, else the first parameter with a well-known name."""
+        """Return where *argument*, such as the query, is found among the parameters of the function.
+
+        This is what the user named, else the first parameter with a well-known name.
+        """
         known = self._parameters
         if selector is None:
             found = next((known[name] for name in well_known if name in known), None)
@@ -344,7 +351,10 @@ class FunctionArguments:
         return None
 
     def _find_prompt(self, call: CallArguments, query: str | None) -> Prompt | None:
-        """Return the messages among the arguments, the question included; None if their order cannot be known."""
+        """Return the chat messages among the arguments of *call*, the user's question included.
+
+        None if the order of the messages cannot be known.
+        """
         found: Prompt | None = None
         is_history = False
         for parameter in self._prompts:
@@ -372,7 +382,7 @@ class FunctionArguments:
 
 
 def follow(value: Any, path: Iterable[str]) -> object:
-    """Return the value at the end of *path*: a key, an index or an attribute at each step.
+    """Follow *path*, a sequence of keys, indexes and attribute names, from *value*; return what is at its end.
 
     Raises:
         LookupError, TypeError: if there is no such step; other errors are the object's own.
@@ -391,7 +401,7 @@ def follow(value: Any, path: Iterable[str]) -> object:
 
 
 def unwrap(function: Any) -> Any:
-    """Return the function inside partials, static methods and class methods."""
+    """Return the function inside a partial, a static method or a class method."""
     wrappers: Any = (partial, staticmethod, classmethod)
     while isinstance(function, wrappers):
         function = function.func if isinstance(function, partial) else function.__func__
@@ -399,7 +409,7 @@ def unwrap(function: Any) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """Return the qualified name of any callable, without addresses and `<locals>`."""
+    """Return the qualified name of a callable, without memory addresses and `<locals>`."""
     function = unwrap(function)
     name: object = None
     with suppress(Exception):  # of an object that answers for its attributes itself
@@ -409,7 +419,7 @@ def name_of(function: Any) -> str:
 
 
 def _signature_owner(function: object) -> tuple[Any, bool]:
-    """Return the callable to take the signature from, and whether its first parameter is bound already."""
+    """Return the callable whose signature holds for *function*, and whether its first parameter is bound."""
     if isinstance(function, (staticmethod, classmethod)):
         return cast(Any, function).__func__, False
     if isinstance(function, MethodType):
@@ -422,7 +432,7 @@ def _signature_owner(function: object) -> tuple[Any, bool]:
 
 
 def _parameters(function: Any) -> tuple[dict[str, Parameter], bool]:
-    """Return the parameters of *function* by name, and whether it takes any keyword."""
+    """Return the parameters of *function* by name, and whether it accepts arbitrary keyword arguments."""
     try:
         found: Iterable[inspect.Parameter] = inspect.signature(function).parameters.values()
     except Exception:  # no signature (C functions), or annotations that cannot be evaluated now
@@ -439,7 +449,7 @@ def _parameters(function: Any) -> tuple[dict[str, Parameter], bool]:
 
 
 def _parameters_of_code(function: Any) -> list[inspect.Parameter]:
-    """Return the parameters that the code object of *function* declares; for functions without a signature."""
+    """Return the parameters that the code object of *function* declares, if its signature cannot be read."""
     function = inspect.unwrap(function)
     code: Any = getattr(function, "__code__", None)
     if code is None:

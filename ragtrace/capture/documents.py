@@ -1,4 +1,4 @@
-"""Finds documents in whatever a retriever returned or a generator was given."""
+"""Finds documents in the results of retrieval functions and in the arguments of generation functions."""
 
 from __future__ import annotations
 
@@ -37,13 +37,16 @@ from ragtrace.system.faults import faults
 
 MAX_DOCUMENTS: Final = 1_000
 MAX_SECONDS = 0.004
-"""CPU time for the documents of one value that take a search: the application's request waits for it."""
+"""CPU time, in seconds, of one `_Search` for documents: the application's request waits for it."""
 _ITEMS_AT_A_TIME: Final = 16
-"""Items between two readings of the clock, each of which takes as long as a passage."""
+"""Number of items after which the clock is read again: a reading takes as long as one more item."""
 _MOST_AT_A_TIME: Final = 0.001
-"""Seconds that count of such an interval: a longer one may be an interrupt, for which no document is left out."""
+"""Most seconds that count as work between two readings of the clock.
+
+If more have passed, the thread has probably been interrupted, and no document is left out for that.
+"""
 _RECORDS_PER_DOCUMENT: Final = 4
-"""Records, each list item and each record inside a record, that may be searched for every document found."""
+"""Records that may be searched in addition for every document found; a list item or a nested record is one."""
 _MAX_COMPONENTS: Final = 20
 _MAX_KEYS: Final = 32
 
@@ -54,7 +57,7 @@ _set_text, _set_id, _set_score, _set_duplicate, _set_cut = (
 
 
 def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[Document, ...] | None:
-    """Return the documents in *value*, in their order, with duplicates. Never raises.
+    """Return the documents found in *value*, in their order and with duplicates. Never raises.
 
     Args:
         value: strings; records (dicts, objects) with a text field; LangChain, LlamaIndex, Haystack and OpenAI results;
@@ -82,7 +85,10 @@ def find_documents(value: object, budget: SearchBudget | None = None) -> tuple[D
 
 
 def mark_duplicates(found: tuple[Document, ...]) -> tuple[Document, ...]:
-    """Return *found* with `duplicate` set where an earlier text is the same after whitespace folding."""
+    """Return the documents *found*, with `duplicate` set on each whose text repeats an earlier one.
+
+    Texts that differ only in whitespace count as the same.
+    """
     seen: set[str] = set()
     marked: list[Document] = []
     for each in found:
@@ -108,7 +114,10 @@ def document(text: str, id_: str | None = None, score: float | None = None) -> D
 
 
 def _simple_documents(value: object) -> tuple[Document, ...] | None:
-    """Return the documents of a list of texts, flat records and (document, score) pairs; None for any other value."""
+    """Return the documents of a list of texts, records with a text field, or (document, score) pairs.
+
+    None for any other value.
+    """
     kind = type(value)
     if kind is not list and kind is not tuple:
         return None
@@ -133,7 +142,10 @@ def _simple_documents(value: object) -> tuple[Document, ...] | None:
 
 
 def _simple_passage(item: object) -> Document | None:
-    """Return the document of a text, a flat record or a (document, score) pair; None for any other value."""
+    """Return the document in one item: a text, a record with a text field, or a (document, score) pair.
+
+    None for any other item.
+    """
     kind = type(item)
     if kind is str:
         return document(cast(str, item))
@@ -154,7 +166,7 @@ def _simple_passage(item: object) -> Document | None:
 
 
 class _RecordKeys(NamedTuple):
-    """Keys of one kind of record that hold text, ids, scores, names and metadata."""
+    """Keys under which one kind of record holds its text, ids, scores, names and metadata."""
 
     text: str | None
     ids: tuple[str, ...]
@@ -178,11 +190,14 @@ def _find_keys(keys: tuple[object, ...], is_metadata: bool) -> _RecordKeys:
 
 
 _keys_of: Any = lru_cache(maxsize=1_024)(_find_keys)
-"""Worked out once for each set of keys that occurs."""
+"""Cached, as the records that a retriever returns usually have the same keys."""
 
 
 def _flat_record(value: object) -> Document | None:
-    """Return the document in a dict or object whose text is one of its own fields; None for any other value."""
+    """Return the document in a dict or object that holds a text in one of its own fields.
+
+    None for any other value.
+    """
     kind = type(value)
     fields: Any = value if kind is dict else plain_fields(value)
     if fields is None or len(fields) > _MAX_KEYS:
@@ -228,10 +243,12 @@ def _label(fields: Mapping[str, object], keys: tuple[str, ...]) -> str | None:
 
 
 class _Search:
-    """Search for the documents of one value, within limits of depth, number, work and time.
+    """Bounded search for documents in the value that a retrieval function returned.
+
+    It is limited in depth, number of documents, searched records and CPU time.
 
     Args:
-        spare: how many records may be looked at without finding a document.
+        spare: number of records that may be searched without finding a document.
     """
 
     __slots__ = (
@@ -240,19 +257,25 @@ class _Search:
 
     def __init__(self, spare: int) -> None:
         self.spare = self.limit = spare
+        """Limit of `searched`: `spare`, and `_RECORDS_PER_DOCUMENT` more for every document found."""
         self.found: list[Document] = []
         self.searched = 0
+        """Number of records searched so far."""
         self.items = 0
-        """Items that were no simple passages."""
+        """Number of items read so far by `_read_item`, which reads the clock for some of them."""
         self.clock_read = self.spent = 0.0
         """CPU time of the thread at the last reading of the clock, and what the search has taken, in seconds."""
         self.is_late = False
+        """The search has taken more than `MAX_SECONDS`."""
         self.is_cut = False
+        """Documents may be missing, as a limit of the search was reached."""
         self.skipped: str | None = None
+        """Type of the first list item that held no document."""
         self.unread: str | None = None
+        """Class of that item, if reading it would have run code of the application."""
 
     def read_result(self, value: object) -> bool:
-        """Search the value that a function returned; return False if it has a form that cannot be read."""
+        """Search for documents in *value*, which a function returned; return False if its form is unknown."""
         kind = type(value)
         if kind is list:
             return self._read_list(value, 0)
@@ -264,7 +287,7 @@ class _Search:
         return self._read_wrapper(get, 0) or self._read_record(get, 0) or self._read_components(value)
 
     def _read_list(self, value: object, depth: int) -> bool:
-        """Read the items of a list; return False if it has items and none of them is a document."""
+        """Search for documents in the items of a list; return False if it has items but no document."""
         items = items_of(value, MAX_DOCUMENTS + 1)
         if items is None or depth > MAX_DEPTH:
             return False
@@ -283,9 +306,12 @@ class _Search:
         return understood
 
     def _may_search(self) -> bool:
-        """Count one searched record; return False once the limit of documents, of records or of time is reached."""
+        """Count one more record to be searched; return False if a limit of the search has been reached.
+
+        The limits are those of documents, of records and of time.
+        """
         self.searched += 1
-        if self.searched > self.limit:  # what is found makes room for more
+        if self.searched > self.limit:  # it may have risen: every document found raises it
             self.limit = self.spare + _RECORDS_PER_DOCUMENT * len(self.found)
         if self.searched <= self.limit and len(self.found) < MAX_DOCUMENTS and not self.is_late:
             return True
@@ -293,7 +319,7 @@ class _Search:
         return False
 
     def _read_item(self, value: object, depth: int) -> bool:
-        """Read one item: a record, a string, a pair with a score, or a list of its own."""
+        """Search for documents in one item of a list: a record, a string, a pair with a score, or a list."""
         self.items += 1
         if self.items % _ITEMS_AT_A_TIME == 1:
             now = thread_time()
@@ -310,7 +336,7 @@ class _Search:
         return self._read_tuple(value, depth) if issubclass(type(value), tuple) else self._read_list(value, depth)
 
     def _read_record(self, get: Get, depth: int) -> bool:
-        """Read one passage."""
+        """Add the document that a record holds to those found; return False if it holds none."""
         passage = self._passage(get, depth)
         if passage is None:
             return False
@@ -318,7 +344,7 @@ class _Search:
         return True
 
     def _passage(self, get: Get, depth: int) -> Document | None:
-        """Return the passage in one record, or in the record inside it."""
+        """Return the document that a record, or another record inside it, holds as text."""
         text = first(get, field_names.TEXT, text_of)
         if text is not None:
             return document(text, _id(get), _score(get))
@@ -339,7 +365,10 @@ class _Search:
         return None
 
     def _read_tuple(self, value: object, depth: int) -> bool:
-        """Read a tuple: a document and its score in either order, one or more lists of documents, or the documents."""
+        """Search for documents in a tuple: a pair with a score, one or more lists, or just documents.
+
+        A pair has the document and its score in either order.
+        """
         items = items_of(value, MAX_DOCUMENTS + 1) or []
         lists = [item for item in items if is_list(item)]
         if lists and depth == 0:  # (documents, scores), (query, documents) ...: only the lists hold documents
@@ -357,7 +386,7 @@ class _Search:
         return self._read_list(value, depth)
 
     def _read_scored(self, value: object, score: float, depth: int) -> bool:
-        """Read the document of a (document, score) pair."""
+        """Add the document of a (document, score) pair with this score; return False if there is none."""
         if depth > MAX_DEPTH or not self._may_search():
             return False
         start = len(self.found)
@@ -371,7 +400,10 @@ class _Search:
         return True
 
     def _read_wrapper(self, get: Get, depth: int) -> bool:
-        """Read a record that holds documents under a well-known name, with ids and scores in lists beside them."""
+        """Search for documents in a record that holds several of them in a field with a well-known name.
+
+        Their ids and scores may be in lists beside them.
+        """
         for name in field_names.SEVERAL:
             inside = get(name)
             if inside is None or depth > MAX_DEPTH or not self._may_search():
@@ -383,7 +415,7 @@ class _Search:
         return False
 
     def _read_wrapped(self, value: object, name: str, depth: int) -> bool:
-        """Read the value of a field *name* that holds several documents."""
+        """Search for documents in *value*, the field *name* of a record that holds several of them."""
         if (text := text_of(value)) is not None:
             if name in field_names.JOINED:
                 self.found.append(document(text))
@@ -397,7 +429,10 @@ class _Search:
         return self._read_list(value, depth + 1)
 
     def _attach(self, ids: list[object] | None, scores: list[object] | None, start: int) -> None:
-        """Set ids and scores of the documents found since index *start*, from lists with one value for each of them."""
+        """Set the ids and scores of the documents found since index *start*, given in separate lists.
+
+        A list is used if it has one value for each of them.
+        """
         count = len(self.found) - start
         for offset in range(count):
             passage = self.found[start + offset]
@@ -409,7 +444,10 @@ class _Search:
                 )
 
     def _read_components(self, value: object) -> bool:
-        """Read the results of a pipeline's components; the documents are those of the last component that has any."""
+        """Search for documents in the results of a pipeline's components.
+
+        The documents are those of the last component that has any.
+        """
         understood = False
         for component in values_of(value, _MAX_COMPONENTS):
             get = getter(component) if shape_of(type(component)).kind == "dict" else None
@@ -423,7 +461,7 @@ class _Search:
         return understood
 
     def warn_of_missed(self) -> None:
-        """Log once which documents were cut off or could not be read."""
+        """Log, once per process, that documents were cut off or could not be read."""
         if not self.found:
             return
         if self.is_cut:
@@ -461,7 +499,10 @@ def _score(get: Get) -> float | None:
 
 
 def _metadata(get: Get) -> Get:
-    """Return the look-up of the first metadata dictionary; without one, a look-up that finds nothing."""
+    """Return a function that looks up a field by name in the metadata dictionary of a record.
+
+    Without such a dictionary, the function finds nothing.
+    """
     for name in field_names.METADATA:
         metadata = get(name)
         kind = type(metadata)
@@ -471,7 +512,10 @@ def _metadata(get: Get) -> Get:
 
 
 def _first_list(get: Get, list_names: tuple[str, ...]) -> list[object] | None:
-    """Return the first list under one of *list_names*; of a list of lists, as Chroma returns it, its first list."""
+    """Return the first list that a record holds in one of the fields *list_names*.
+
+    Of a list of lists, as Chroma returns it, the first inner list is returned.
+    """
     for name in list_names:
         items = items_of(get(name), MAX_DOCUMENTS)
         if items:

@@ -1,4 +1,4 @@
-"""The text of exceptions, printed as the interpreter prints them, with no code of an unknown class run for it."""
+"""Message and traceback of exceptions, as the interpreter prints them, without running code of unknown classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _own: Any = vars(BaseException)
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of *error*: by its `__str__` if that is of Python or a known library, else its arguments."""
+    """Return the message of the exception *error*, without running code of an unknown class.
+
+    It is made by a `__str__` of Python or a known library, else from the exception's arguments.
+    """
     args: tuple[object, ...] = _own["args"].__get__(error)
     if not all(id(type(each)) in _PLAIN for each in args):  # printing them would run code of theirs
         return ", ".join(str(each) if id(type(each)) in _PLAIN else f"<{type_name_of(type(each))}>" for each in args)
@@ -43,7 +46,10 @@ def message_of(error: BaseException) -> str:
 
 
 def traceback_of(error: BaseException, *, messages: bool = True) -> str:
-    """Return the traceback of *error* and of its causes; without *messages* only types and frames, without notes."""
+    """Return the traceback of the exception *error* and of its causes as text.
+
+    Without *messages*, the text has types and frames, but no messages or notes.
+    """
     return "".join(_chain(error, 0, messages=messages))
 
 

@@ -1,4 +1,4 @@
-"""The field names under which RAG applications keep texts, ids, scores, answers and questions; first match wins."""
+"""Field names under which RAG applications keep texts, ids, scores, answers and questions; the first match wins."""
 
 from __future__ import annotations
 

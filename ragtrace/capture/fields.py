@@ -1,4 +1,4 @@
-"""Reads the fields of unknown values without running, consuming or changing anything that belongs to the application.
+"""Reads fields of an application's objects without running its code, consuming streams or changing anything.
 
 A class is examined once and remembered as a `Shape`. Of an instance we read its dictionary, its slots, and the
 properties of libraries we know. No code of any other class is run: it may wait for a database, never end, or belong to
@@ -76,9 +76,10 @@ _of_class: Any = {name: type.__dict__[name].__get__ for name in ("__mro__", "__d
 
 
 class SearchBudget:
-    """Number of records that may still be searched without finding anything, for one value or one stream."""
+    """Limit on the number of nested records that are searched in one value or one stream."""
 
     left: int = MAX_RECORDS
+    """Number of records that may still be searched without finding anything."""
 
 
 class Shape(NamedTuple):
@@ -110,7 +111,7 @@ _PLAIN_DESCRIPTORS = frozenset(map(id, (MemberDescriptorType, GetSetDescriptorTy
 
 
 def static_attribute(cls: type[Any], name: str) -> Any:
-    """Return the attribute as written in *cls* or its bases, without running a descriptor or a metaclass."""
+    """Return the attribute *name* as written in *cls* or its bases, without running a descriptor or metaclass."""
     for owner in _of_class["__mro__"](cls):
         found = _of_class["__dict__"](owner).get(name, _ABSENT)
         if found is not _ABSENT:
@@ -119,7 +120,7 @@ def static_attribute(cls: type[Any], name: str) -> Any:
 
 
 def _has(cls: type[Any], *names: str) -> bool:
-    """Return whether *cls* has any of the attributes *names*."""
+    """Return whether the class *cls* has any of the attributes *names*."""
     return any(static_attribute(cls, name) is not _ABSENT for name in names)
 
 
@@ -128,7 +129,7 @@ def _has_method(cls: type[Any], name: str) -> bool:
 
 
 def _derives(cls: type[Any], base: object) -> bool:
-    """Return whether *base* is among the bases of *cls*, without running code of abstract classes."""
+    """Return whether *cls* is derived from *base*, without running code of abstract classes."""
     return any(each is base for each in _of_class["__mro__"](cls))
 
 
@@ -141,31 +142,37 @@ def _is_plain_descriptor(attribute: object) -> bool:
 
 
 def module_of(cls: type[Any]) -> str:
-    """Return the name of the module of *cls*, "" if its `__module__` is no string."""
+    """Return the name of the module in which *cls* is defined; "" if it is not known."""
     name: object = _of_class["__module__"](cls)
     return name if type(name) is str else ""
 
 
 def type_name_of(cls: type[Any]) -> str:
-    """Return the name of *cls* without running code of its metaclass."""
+    """Return the name of the class *cls* without running code of its metaclass."""
     name: str = type.__dict__["__name__"].__get__(cls)
     return name
 
 
 def full_name_of(cls: type[Any]) -> str:
-    """Return the qualified name of *cls*, with its module unless it is a builtin, without running its metaclass."""
+    """Return the qualified name of the class *cls*, with its module unless it is a builtin.
+
+    No code of its metaclass is run.
+    """
     name: str = type.__dict__["__qualname__"].__get__(cls)
     module = module_of(cls)
     return name if module in ("builtins", "") else f"{module}.{name}"
 
 
 def is_mock(cls: type[Any]) -> bool:
-    """Return whether *cls* is a mock, which claims to have every attribute."""
+    """Return whether *cls* is a mock class, whose instances seem to have every attribute."""
     return module_of(cls) == "unittest.mock"
 
 
 def is_known(cls: type[Any]) -> bool:
-    """Return whether *cls* belongs to a library whose code may be run: it is found there under its own name."""
+    """Return whether *cls* belongs to a well-known library, so that its code may be run to read its objects.
+
+    The class must be found in that library under its own name.
+    """
     module = module_of(cls)
     if module.partition(".")[0] not in field_names.LIBRARIES:
         return False
@@ -249,7 +256,7 @@ def _overrides_attributes(cls: type[Any]) -> bool:
 
 
 def _can_be_proxied(cls: type[Any]) -> bool:
-    """Return whether a proxy can be put around an instance without running code of its class."""
+    """Return whether an instance of *cls* can be wrapped in a proxy without running code of its class."""
     if _overrides_attributes(cls) and _is_heap_type(cls):
         return False
     return all(type(static_attribute(cls, name)) is not property for name in ("__module__", "__doc__", "__class__"))
@@ -263,7 +270,7 @@ def _is_number(cls: type[Any]) -> bool:
 
 
 def _computed_fields(cls: type[Any]) -> tuple[dict[str, Any], bool]:
-    """Return the slots and properties that can be read safely, and whether there are properties that cannot."""
+    """Return the slots and properties of *cls* that can be read safely, and whether it has other properties."""
     computed: dict[str, Any] = {}
     is_foreign = False
     known = is_known(cls)
@@ -284,7 +291,10 @@ def _computed_fields(cls: type[Any]) -> tuple[dict[str, Any], bool]:
 
 
 def _returned_path(found: property) -> tuple[str, ...] | None:
-    """Return the path of fields that a property returns; None if the property does anything else."""
+    """Return the path of fields that a property returns, as in `return self.node.text`.
+
+    None if the property does anything else.
+    """
     function = found.fget
     if type(function) is not FunctionType or function.__code__.co_argcount != 1:
         return None
@@ -308,9 +318,10 @@ def _returned_path(found: property) -> tuple[str, ...] | None:
 
 
 def _object_proxy() -> Any:
-    """Return wrapt's `ObjectProxy`; None where wrapt, which the decorators import, has not been imported.
+    """Return the class `ObjectProxy` of the library wrapt; None if wrapt has not been imported.
 
-    Importing wrapt here would take 20 ms of `configure`, and without it no object is one of its proxies.
+    The decorators import wrapt. Importing wrapt here would take 20 ms of `configure`, and without it no object is one
+    of its proxies.
     """
     return getattr(sys.modules.get("wrapt"), "ObjectProxy", None)
 
@@ -319,7 +330,7 @@ def _object_proxy() -> Any:
 
 
 def holds_stream(value: object) -> bool:
-    """Return whether *value* has a generator in its field `response_gen`, as LlamaIndex's responses have."""
+    """Return whether *value* is a response with a generator in its field `response_gen`, as in LlamaIndex."""
     shape = shape_of(type(value))
     fields = _own_dict(value, shape) if shape.kind == "object" else None
     inner = None if fields is None else fields.get("response_gen")
@@ -327,7 +338,7 @@ def holds_stream(value: object) -> bool:
 
 
 def is_late(value: object) -> bool:
-    """Return whether the text of *value* is still to be read by a method, as of LlamaIndex's chat responses."""
+    """Return whether *value* is a response whose text is read from it later, by a method, as in LlamaIndex."""
     if not shape_of(type(value)).is_late:
         return False
     get = getter(value)
@@ -335,14 +346,17 @@ def is_late(value: object) -> bool:
 
 
 def _own_dict(value: object, shape: Shape) -> dict[str, object] | None:
-    """Return the instance's dictionary, if it is a plain one."""
+    """Return the `__dict__` of the instance *value*, if it is a plain dictionary."""
     fields: Any = object.__getattribute__(value, "__dict__") if shape.has_dict else None
     kind = cast("type[object]", type(fields))
     return fields if kind is dict else None
 
 
 def plain_fields(value: object) -> dict[str, object] | None:
-    """Return the dictionary with all fields of *value*: *value* or its `__dict__`; None if it has other fields too."""
+    """Return the dictionary that holds all fields of *value*: *value* itself or its `__dict__`.
+
+    None if *value* has fields elsewhere, too.
+    """
     plain: Any = value
     kind = type(value)
     if kind is dict:
@@ -372,7 +386,10 @@ def getter(value: object) -> Get | None:
 
 
 def _dict_getter(fields: Any) -> Get:
-    """Return the look-up of a dictionary, without keys that are no plain strings: comparing them runs foreign code."""
+    """Return a function that looks up the values of a dictionary by key, if the key is a plain string.
+
+    Other keys are left out: comparing them would run foreign code.
+    """
     kind = cast("type[object]", type(fields))
     for key in fields if kind is dict else _dict_iter(fields):
         if type(key) is not str:
@@ -401,7 +418,7 @@ def _mapping_getter(value: Any) -> Get | None:
 
 
 def _inner_data(value: object) -> object:
-    """Return the list or dictionary inside a `UserList` or `UserDict`."""
+    """Return the list or dictionary that a `UserList` or `UserDict` holds."""
     data = (_own_dict(value, shape_of(type(value))) or {}).get("data")
     return data if issubclass(type(data), (list, dict)) else None
 
@@ -417,7 +434,10 @@ def _object_getter(value: object, shape: Shape) -> Get | None:
 
 
 def _field(value: object, get: Get | None, computed: Mapping[str, Any], name: str) -> object:
-    """Return the field *name* of *value*: by *get*, else by its descriptor or path in *computed*."""
+    """Return the field *name* of an object, from its dictionary or else from its slot or property.
+
+    *get* looks a name up in the dictionary; *computed* holds the descriptors and paths of the others.
+    """
     found = None if get is None else get(name)
     how = computed.get(name)
     if found is not None or how is None:
@@ -435,7 +455,7 @@ def _field(value: object, get: Get | None, computed: Mapping[str, Any], name: st
 
 
 def unwrap_proxies(value: object) -> object:
-    """Return the object inside the transparent proxies that instrumentation puts around objects."""
+    """Return the object inside the transparent proxies that instrumentation libraries put around it."""
     for _ in range(MAX_DEPTH):
         if shape_of(type(value)).kind != "proxy":
             break
@@ -463,18 +483,18 @@ def items_of(value: object, limit: int) -> list[object] | None:
 
 
 def first_item(value: object) -> object:
-    """Return the first item of a list or sequence; None if it has none, or is neither."""
+    """Return the first item of a list or sequence; None if *value* is empty or neither."""
     return next(iter(items_of(value, 1) or ()), None)
 
 
 def is_list(value: object) -> TypeGuard[list[object]]:
-    """Return whether *value* is a plain list."""
+    """Return whether *value* is a plain list, and of no class derived from it."""
     kind = type(value)
     return kind is list
 
 
 def last_items(value: object, limit: int) -> list[object] | None:
-    """Return the last *limit* items of a list or sequence, last first; None for other values."""
+    """Return the last *limit* items of a list or sequence in reverse order; None for other values."""
     plain: Any = value
     kind = type(value)
     if kind is list or kind is tuple:
@@ -489,7 +509,7 @@ def values_of(value: object, limit: int) -> list[object]:
 
 
 def text_of(value: object) -> str | None:
-    """Return *value* if it is a string, a plain copy if it is of a class derived from str, else None."""
+    """Return *value* as a plain string if it is a string, also one of a derived class; else None."""
     kind = type(value)
     if kind is str:
         return cast(str, value)
@@ -498,7 +518,10 @@ def text_of(value: object) -> str | None:
 
 
 def number_of(value: object) -> float | None:
-    """Return a finite number as float, also NumPy's scalars and Decimal; None for truth values, tensors and others."""
+    """Return *value* as a float if it is a finite number; else None.
+
+    NumPy's scalars and Decimal are numbers, truth values and tensors are not.
+    """
     plain: Any = value
     kind = type(value)
     if kind is not float:
@@ -511,12 +534,12 @@ def number_of(value: object) -> float | None:
 
 
 def whole_of(value: object) -> int | None:
-    """Return *value* if it is an int >= 0, else None."""
+    """Return *value* if it is a whole number, at least 0; else None."""
     return value if type(value) is int and 0 <= value <= sys.maxsize else None
 
 
 def label_of(value: object) -> str | None:
-    """Return a short identifier as text: a string, an integer, a UUID or an enumeration of them; else None."""
+    """Return *value* as text if it is a short identifier: a string, integer, UUID or enumeration; else None."""
     if type(value) is str:
         return value if 0 < len(value) <= MAX_LABEL_CHARS else None
     plain: Any = value
@@ -531,7 +554,7 @@ def label_of(value: object) -> str | None:
 
 
 def first(get: Get, names: tuple[str, ...], read: Callable[[object], T | None]) -> T | None:
-    """Return the first value under one of *names* that *read* understands; None if there is none."""
+    """Return the first value that *get* finds under one of *names* and *read* understands; None if there is none."""
     for name in names:
         found = get(name)
         if found is not None and (value := read(found)) is not None:
@@ -543,7 +566,7 @@ def first(get: Get, names: tuple[str, ...], read: Callable[[object], T | None]) 
 
 
 def parts_text(value: object, separator: str) -> str | None:
-    """Return the texts of a list of content parts, joined; None for other values and for parts without a text."""
+    """Return the joined texts of *value*, the list of content parts of a message; None if it has no texts."""
     texts: list[str] = []
     for part in items_of(value, _MAX_PARTS) or ():
         get = getter(part)
@@ -560,23 +583,26 @@ def parts_text(value: object, separator: str) -> str | None:
 
 
 def role_of(get: Get) -> str | None:
-    """Return the role of one message: that of OpenAI, LlamaIndex and Haystack, the type of LangChain."""
+    """Return the role of a chat message, such as "user"; libraries keep it under different names.
+
+    OpenAI, LlamaIndex and Haystack have a role, LangChain has a type.
+    """
     return first(get, ("role", "_role", "type"), label_of)
 
 
 def content_of(get: Get, separator: str) -> str | None:
-    """Return the text of one message, whole or in parts."""
+    """Return the text of a chat message, joined if it is in several parts."""
     return first(get, ("content", "text", "parts"), partial(text_or_parts, separator=separator))
 
 
 def text_or_parts(value: object, separator: str) -> str | None:
-    """Return *value* as a text, or the texts of its content parts joined; else None."""
+    """Return *value* if it is a text, the joined texts if it is a list of content parts, else None."""
     text = text_of(value)
     return parts_text(value, separator) if text is None else text
 
 
 def last_message(value: object, roles: frozenset[str]) -> object | None:
-    """Return the last message of a conversation with one of *roles*; None if there is none or it is no conversation."""
+    """Return the last message of a conversation that has one of *roles*; None if there is none."""
     for message in last_items(value, _MAX_MESSAGES) or ():
         get = getter(message)
         if is_role_and_text(message, roles) if get is None else role_of(get) in roles:
@@ -585,7 +611,7 @@ def last_message(value: object, roles: frozenset[str]) -> object | None:
 
 
 def is_role_and_text(message: object, roles: frozenset[str]) -> bool:
-    """Return whether *message* is in LangChain's short form, ("human", "text"), with one of *roles*."""
+    """Return whether *message* is a pair of one of *roles* and a text, the short form of LangChain's messages."""
     items = items_of(message, 3) if shape_of(type(message)).kind == "tuple" else None
     return items is not None and len(items) == 2 and text_of(items[0]) in roles
 
@@ -594,7 +620,7 @@ def is_role_and_text(message: object, roles: frozenset[str]) -> bool:
 
 
 def describe(value: object) -> str:
-    """Return the type name of *value*, with that of its first item if it is a list or a tuple."""
+    """Return the type name of *value* for log lines; for a list or tuple, also that of its first item."""
     kind = type(value)
     items: Any = value if kind is list or kind is tuple else ()
     first: object = items[0] if items else None
@@ -602,7 +628,10 @@ def describe(value: object) -> str:
 
 
 def unreadable_class(value: object) -> str | None:
-    """Return the name of the class whose code would have to run to read *value* or its first item; else None."""
+    """Return the name of the unknown class whose code would have to run to read *value*; None if there is none.
+
+    It is the class of *value* or of its first item.
+    """
     kind = type(value)
     items: Any = value if kind is list or kind is tuple else ()
     for each in (value, *items[:1]):
@@ -613,7 +642,10 @@ def unreadable_class(value: object) -> str | None:
 
 
 def warn_unread(name: str) -> None:
-    """Count a value that was not read because that would run code of the unknown class *name*; log it once."""
+    """Count a value that was not read because it is of the unknown class *name*; log the first.
+
+    Reading it would run code of that class.
+    """
     faults.warn_once(
         "capture.unread",
         "ragtrace did not read an object of class %s: its text comes from a property or an index that would run code of"
@@ -626,7 +658,10 @@ def warn_unread(name: str) -> None:
 def warn_not_found(
     what: Literal["query", "documents", "contexts", "answer"], function_name: str, value: object
 ) -> None:
-    """Log once for this function that *what* is not in *value*, and which argument would locate it. Never raises."""
+    """Log, once per function, that no query, documents or answer were found in *value*. Never raises.
+
+    The log line names the argument of the decorator that would locate them.
+    """
     if (name := unreadable_class(value)) is not None:
         warn_unread(name)
     faults.warn_once(

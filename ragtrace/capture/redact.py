@@ -25,7 +25,7 @@ _IDS: Final = ("conversation_id", "user_id")
 
 
 class Redacted(NamedTuple):
-    """Redacted text, and the number of characters cut off its end."""
+    """Text after redaction, and the number of characters cut off its end."""
 
     text: str
     cut_chars: int = 0
@@ -34,7 +34,7 @@ class Redacted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """Rules for what is taken out of every query, context, answer and reference.
+    """Redaction rules: what is removed from every query, context, answer and reference.
 
     Args:
         patterns: regular expressions; whatever one matches is replaced. All of them see the original text, and matches
@@ -86,11 +86,14 @@ class Redact:
 
     @property
     def has_rules(self) -> bool:
-        """Whether texts are rewritten by patterns or a function; without them they are only cut and made encodable."""
+        """Whether any pattern or function rewrites the texts.
+
+        Without them texts are only cut and made encodable.
+        """
         return bool(self._compiled) or self.function is not None
 
     def text(self, text: str) -> Redacted:
-        """Return *text* as it may leave the process: encodable as UTF-8, redacted, cut. Never raises.
+        """Return *text* redacted, cut to the maximum length and encodable as UTF-8. Never raises.
 
         If anything fails the text becomes `FAILED` and the failure is counted.
         """
@@ -116,7 +119,7 @@ class Redact:
         return kept if len(text) <= limit and len(kept) <= limit else kept[max(MARGIN_CHARS, len(kept) - limit) :]
 
     def id(self, value: str) -> str:
-        """Return the conversation or user id *value* as `ids` rewrites it. Never raises."""
+        """Return the conversation or user id *value* as the user's function `ids` rewrites it. Never raises."""
         try:
             return encodable(value) if self.ids is None else _checked(self.ids(value))
         except Exception as error:
@@ -124,11 +127,14 @@ class Redact:
             return FAILED
 
     def message(self, error: BaseException) -> str:
-        """Return the message of *error* for the log, redacted: it may quote the texts of a call."""
+        """Return the message of the exception *error*, redacted for the log: it may quote the texts of a call."""
         return self._redacted(str(error)).text if self.has_rules else str(error)
 
     def documents(self, found: Sequence[Document]) -> tuple[Document, ...]:
-        """Return *found* with text and id redacted, and the characters cut off the text added to `cut_chars`."""
+        """Return the documents *found* with their texts and ids redacted.
+
+        The number of characters cut off a text is added to its `cut_chars`.
+        """
         redacted: list[Document] = []
         for document in found:
             text, cut = self.text(document.text)
@@ -150,7 +156,10 @@ class Redact:
         return Redacted(kept[:end], beyond + len(kept) - end)
 
     def _rewritten(self, text: str) -> str:
-        """Return *text* with the matches of all patterns replaced, those that touch together, then by the function."""
+        """Return *text* with all matches of the patterns replaced, and then rewritten by the user's function.
+
+        Matches that touch are replaced together.
+        """
         text = encodable(text)
         matches = (match.span() for pattern in self._compiled for match in pattern.finditer(text))
         parts: list[str] = []
@@ -180,7 +189,10 @@ def _compile(pattern: Any) -> re.Pattern[str]:
 
 
 def redact_step(step: Step, redact: Redact) -> None:
-    """Redact every captured text of *step*, once: before it reaches a span, an event or a judge."""
+    """Redact all texts captured in *step*, one run of a decorated function.
+
+    This happens once, before the texts reach a span, an event or a judge.
+    """
     if step.redacted:
         return
     step.redacted = True
@@ -218,7 +230,10 @@ def redact_step(step: Step, redact: Redact) -> None:
 
 
 def redact_evaluation(evaluation: Evaluation, redact: Redact) -> Evaluation:
-    """Return *evaluation* with all its texts redacted: what a model wrote may repeat what was to be taken out."""
+    """Return a copy of *evaluation* with all its texts redacted.
+
+    What a model wrote may repeat what was to be taken out.
+    """
     claims_by_id: dict[int, tuple[Claim, ...]] = {}
 
     def redacted_result(result: Result) -> Result:

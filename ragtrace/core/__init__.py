@@ -1,1 +1,1 @@
-"""Shared types, wire names, settings, errors and the ledger: imported by all other packages of ragtrace."""
+"""Data types, attribute names, settings, errors and call counts, which all other packages of ragtrace import."""

@@ -1,4 +1,4 @@
-"""`Cost`: requests, tokens and dollars that judging a call took; and the meter of the requests made in a context.
+"""Cost of judging a call (requests, tokens, US dollars), and a meter that sums the cost of all requests in a context.
 
 A judge that is cancelled at a call's deadline cannot report its cost any more. So its transport records every request,
 as it is made and answered, on the `CostMeter` of the current context.
@@ -19,7 +19,10 @@ from ragtrace.core.types import Evaluation, Judgement
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Requests to a model, the tokens it read and wrote, and their price in US dollars; add costs with `+`."""
+    """Cost of judging: requests made to a model, tokens that it read and wrote, and their price in US dollars.
+
+    Costs are added with `+`.
+    """
 
     n_calls: int = 0
     input_tokens: int = 0
@@ -29,9 +32,9 @@ class Cost:
 
     @classmethod
     def of(cls, report: Judgement | JudgeError | Evaluation) -> Cost:
-        """Return the cost that *report* states; a value that is no number counts as nothing.
+        """Return the `Cost` that *report* states: the labels or error of a judge, or an evaluation.
 
-        A judge of the user's may report anything.
+        A value that is no number counts as nothing. A judge of the user's may report anything.
         """
         return cls(
             _count(report.n_calls), _count(report.input_tokens), _count(report.output_tokens), _dollars(report.cost_usd)
@@ -41,14 +44,20 @@ class Cost:
         return bool(self.n_calls or self.input_tokens or self.output_tokens or self.cost_usd)
 
     def __add__(self, other: Cost) -> Cost:
-        """Return the sum; its dollars are known only if those of both parts are. An empty `Cost()` changes nothing."""
+        """Return the sum of two costs; its price in dollars is known only if both prices are.
+
+        Adding an empty `Cost()` changes nothing.
+        """
         if Cost() in (self, other):
             return self if other == Cost() else other
         total = self.plus_known(other)
         return replace(total, cost_usd=None) if None in (self.cost_usd, other.cost_usd) else total
 
     def plus_known(self, other: Cost) -> Cost:
-        """Return the sum; its dollars are those that are known, None if neither part's are."""
+        """Return the sum of two costs, leaving out a price in dollars that is not known.
+
+        The price of the sum is None if neither price is known.
+        """
         amounts = [usd for usd in (self.cost_usd, other.cost_usd) if usd is not None]
         return Cost(
             self.n_calls + other.n_calls,
@@ -58,11 +67,11 @@ class Cost:
         )
 
     def on_judgement(self, judgement: Judgement) -> Judgement:
-        """Return *judgement* with this cost in place of its own."""
+        """Return a copy of *judgement*, the labels of a judge, that states this cost instead of its own."""
         return replace(judgement, **self._fields())
 
     def on_error(self, error: JudgeError) -> JudgeError:
-        """Return a new error like *error* with this cost in place of its own."""
+        """Return a copy of the judge's *error* that states this cost instead of its own."""
         return JudgeError(
             error.reason, error.detail, retry_after=error.retry_after, retryable=error.retryable, **self._fields()
         )
@@ -73,7 +82,10 @@ class Cost:
 
 @dataclass(slots=True, eq=False, repr=False)
 class CostMeter:
-    """Running sum of the costs recorded in one context; dollars that are not known are left out."""
+    """Running sum of the costs of all model requests that are made in one context.
+
+    Prices in dollars that are not known are left out.
+    """
 
     total: Cost = Cost()
 
@@ -83,7 +95,10 @@ _meter: ContextVar[CostMeter | None] = ContextVar("ragtrace_cost_meter", default
 
 @contextmanager
 def metered() -> Generator[CostMeter, None, None]:
-    """Collect on a new `CostMeter` what `record_cost` reports in the block and in the tasks started there."""
+    """Measure the cost of all model requests made inside a `with` block, also in tasks started there.
+
+    Yields the `CostMeter` that sums them; `record_cost` adds to it.
+    """
     meter = CostMeter()
     token = _meter.set(meter)
     try:
@@ -93,7 +108,7 @@ def metered() -> Generator[CostMeter, None, None]:
 
 
 def record_cost(cost: Cost) -> None:
-    """Add *cost* to the `CostMeter` of the current context, if there is one."""
+    """Add the *cost* of a model request to the cost meter of the current context, if there is one."""
     meter = _meter.get()
     if meter is not None:
         meter.total = meter.total.plus_known(cost)

@@ -1,4 +1,4 @@
-"""Addresses of backends and metrics pages, which `ragtrace doctor` checks."""
+"""Addresses that `ragtrace doctor` checks: where telemetry is sent to, and where metrics pages are served."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Literal, NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address that an exporter sends one signal to, as `endpoints(environ)` in the exporter's module returns it.
+    """Address to which an exporter sends one OpenTelemetry signal: traces, metrics or logs.
 
-    `ragtrace doctor` checks it with an empty OTLP export. `headers` hold secrets and are never shown.
+    The function `endpoints(environ)` in the exporter's module returns it. `ragtrace doctor` checks it with an empty
+    OTLP export. `headers` hold secrets and are never shown.
     """
 
     signal: Literal["traces", "metrics", "logs"]
@@ -30,9 +31,10 @@ class Endpoint:
 
 
 class Page(NamedTuple):
-    """Metrics page that the processes of an application serve, as `page(environ)` in the exporter's module returns it.
+    """HTTP page on which the processes of an application serve their metrics.
 
-    `ragtrace doctor` checks whether a process serves it.
+    The function `page(environ)` in the exporter's module returns it. `ragtrace doctor` checks whether a process serves
+    it.
     """
 
     url: str

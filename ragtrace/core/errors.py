@@ -1,4 +1,4 @@
-"""Exceptions that ragtrace raises, or that judges raise."""
+"""Exceptions that ragtrace or its judges raise."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ class RagtraceError(Exception):
 
 
 class SettingsError(RagtraceError, ValueError):
-    """Wrong setting; the message says what was wrong, where it came from and what to write instead."""
+    """Raised for a wrong setting; the message says what was wrong, where it came from and what to write instead."""
 
 
 class UnknownMetricError(SettingsError):
-    """Unknown name of a metric; the message lists near misses and the known names."""
+    """Raised for an unknown name of a metric; the message lists similar names and all known ones."""
 
 
 class JudgeError(RagtraceError):
-    """Failure of a judge to judge a call. `reason` is one of the `judge_error` reasons of `ragtrace.core.types.Reason`.
+    """Raised by a judge that failed to judge a call; `reason` says why, in one word.
+
+    The reasons are the `judge_error` reasons in `ragtrace.core.unscored_reasons`.
 
     Args:
         reason: "unavailable", "timeout", "refused" ...

@@ -1,4 +1,4 @@
-"""Labels that judges give to the parts of a call: one small frozen class each. Metrics turn labels into numbers."""
+"""Labels that a judge gives to the parts of a call, such as claims and sentences; metrics turn them into scores."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 Support: TypeAlias = Literal["supported", "contradicted", "partial", "not_found"]
-"""Relation of a statement to the retrieved chunks, from best to worst."""
+"""Relation of a claim to the retrieved chunks, from best to worst."""
 STATEMENT_METRICS: Final = frozenset(
     {"hallucinated", "faithfulness", "hallucination", "faithfulness_noncontradiction", "contradiction"}
 )
-"""Metrics that rest on labels of statements; an evaluator that offers none of them only compares words."""
+"""Metrics computed from the labels of claims; an evaluator that offers none of them only compares words."""
 Relevance: TypeAlias = Literal["yes", "background", "no"]
 SentenceRelevance: TypeAlias = Literal["yes", "background", "no", "filler"]
 AnswerLabel: TypeAlias = Literal["answered", "abstained"]
@@ -26,7 +26,7 @@ RatingMethod: TypeAlias = Literal["logprobs", "samples", "single"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Statement of the answer, and whether the retrieved chunks support it."""
+    """Claim made in the answer, and whether the retrieved chunks support it."""
 
     text: str
     start: int
@@ -48,7 +48,7 @@ class Claim:
 
 
 class Sentence(NamedTuple):
-    """Sentence of the answer, and whether it is relevant to the query."""
+    """Sentence of the answer, and whether it is relevant to the user's query."""
 
     text: str
     start: int
@@ -57,7 +57,10 @@ class Sentence(NamedTuple):
 
 
 class ChunkLabel(NamedTuple):
-    """Grade of the retrieved chunk at one rank; a duplicate chunk has the labels of the first."""
+    """Relevance grade of one retrieved chunk, and whether the answer contradicts the chunk.
+
+    A duplicate chunk has the labels of the first.
+    """
 
     grade: int | None
     """0 to 3; a blank chunk is 0 without being judged."""
@@ -65,7 +68,10 @@ class ChunkLabel(NamedTuple):
 
 
 class Citation(NamedTuple):
-    """Distinct pair of a part of the answer and a passage it cites, and whether the passage supports the part."""
+    """Citation in the answer: the citing part, the cited passage, and whether the passage supports the part.
+
+    Each pair of a part and a passage occurs once.
+    """
 
     part: int
     """Index of the part (a sentence, or a part the application gave)."""
@@ -78,7 +84,7 @@ class Citation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Nugget:
-    """Fact that a good answer should contain, and whether the answer does."""
+    """Nugget: a fact that a good answer should contain, and whether the answer contains it."""
 
     text: str
     importance: Importance
@@ -86,7 +92,7 @@ class Nugget:
 
 
 class Intention(NamedTuple):
-    """Intention of the user in a conversation, and whether it was satisfied."""
+    """Intention that the user has in a conversation, and whether it was satisfied."""
 
     text: str
     state: IntentionState | None
@@ -94,14 +100,14 @@ class Intention(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Claim of the answer (or the reference), and whether the reference (or the answer) entails it."""
+    """Claim made in one text, the answer or the reference answer, and whether the other text entails it."""
 
     text: str
     label: FactLabel | None
 
 
 class Entailments(NamedTuple):
-    """Labels of whether each retrieved chunk entails each claim of answer and reference.
+    """Tables of whether each retrieved chunk entails each claim of the answer and of the reference answer.
 
     One row for every distinct chunk that is not blank, in rank order.
     """
@@ -113,7 +119,10 @@ class Entailments(NamedTuple):
 
 
 class Rating(NamedTuple):
-    """Rating by a judge on the scale of a `g_eval` metric, before it is brought to [0, 1]."""
+    """Rating that an LLM judge gave to a call for a `g_eval` metric, on the scale of that metric.
+
+    The metric converts it to a score in [0, 1].
+    """
 
     value: float
     method: RatingMethod
@@ -123,7 +132,10 @@ class Rating(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CitedPart:
-    """Part of the answer with the passages it cites, given by the application instead of read from markers."""
+    """Part of the answer together with the passages that it cites, as given by the application.
+
+    Without such parts, citations are read from markers in the answer.
+    """
 
     text: str
     cited: tuple[str, ...]
@@ -132,7 +144,7 @@ class CitedPart:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Turn of a conversation: who spoke, and the text."""
+    """One turn of a conversation: who spoke, and the text."""
 
     role: Literal["user", "assistant"]
     text: str

@@ -1,4 +1,4 @@
-"""Exact accounting of the outcome of every call that was offered to an evaluator.
+"""Ledger of calls: exact counts of what became of every call that was offered to an evaluator.
 
 `offered = sampled_out + scored + partial + failed{reason} + dropped{reason} + pending` holds at every moment, for each
 evaluator on its own: a call enters with `offer_all` and leaves with one `settle`, both under one lock.
@@ -20,7 +20,7 @@ _MOST_LEFT_OUT = 10_000
 
 
 class Row(NamedTuple):
-    """Count of the calls of a workflow with one outcome at one evaluator."""
+    """One count of the ledger: the number of calls of a workflow that had one outcome at one evaluator."""
 
     evaluator: str
     workflow: str
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Counts of the calls offered to one evaluator, by outcome."""
+    """Counts of the calls offered to one evaluator, by outcome: scored, failed, dropped and so on."""
 
     offered: int = 0
     sampled_out: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -46,14 +46,17 @@ class Tally:
 
     @property
     def settled(self) -> int:
-        """Number of calls with an outcome."""
+        """Number of calls that have an outcome, so that they are no longer pending."""
         reasons = (self.sampled_out, self.failed, self.dropped)
         return self.scored + self.partial + sum(sum(counts.values()) for counts in reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """Counts of items offered to a receiver (scores, alerts), by outcome; `offered` is the sum of all others."""
+    """Counts of the scores or alerts handed over for delivery to a receiver, by outcome.
+
+    `offered` is the sum of all others.
+    """
 
     offered: int = 0
     posted: int = 0
@@ -66,7 +69,10 @@ class Posted:
     pending: int = 0
 
     def rows(self) -> list[tuple[str, str, int]]:
-        """Return outcome, reason and count of every count that never falls: all but `pending`."""
+        """Return the counts as rows of outcome, reason and number, except for the items still pending.
+
+        The counts in the rows never fall, so that counter metrics can report them.
+        """
         counts = [("offered", "", self.offered), ("posted", "", self.posted), ("repeated", "", self.repeated)]
         counts += [("failed", reason, count) for reason, count in self.failed.items()]
         return counts + [("dropped", reason, count) for reason, count in self.dropped.items()]
@@ -74,7 +80,7 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Snapshot of the outcomes of all calls so far."""
+    """Snapshot of what became of all calls so far: counts by evaluator and outcome, and ragtrace's own failures."""
 
     evaluators: Mapping[str, Tally]
     """By evaluator id."""
@@ -85,42 +91,42 @@ class Stats:
 
     @property
     def offered(self) -> int:
-        """Number of evaluations: every call counts once for each evaluator it was offered to."""
+        """Number of evaluations offered; a call counts once for each evaluator that it was offered to."""
         return sum(tally.offered for tally in self.evaluators.values())
 
     @property
     def scored(self) -> int:
-        """Evaluations in which every metric was decided."""
+        """Number of evaluations in which every metric has a score or a reason why it does not apply."""
         return sum(tally.scored for tally in self.evaluators.values())
 
     @property
     def partial(self) -> int:
-        """Evaluations in which some metric failed."""
+        """Number of evaluations in which at least one metric has a score and at least one failed."""
         return sum(tally.partial for tally in self.evaluators.values())
 
     @property
     def pending(self) -> int:
-        """Evaluations not yet decided."""
+        """Number of evaluations that have not finished yet."""
         return sum(tally.pending for tally in self.evaluators.values())
 
     @property
     def not_applicable(self) -> Mapping[str, int]:
-        """Scored evaluations to which no metric applies, by reason."""
+        """Number of scored evaluations to which no metric applies, by reason."""
         return self._by_reason("not_applicable")
 
     @property
     def sampled_out(self) -> Mapping[str, int]:
-        """Evaluations that sampling left out, by reason."""
+        """Number of evaluations that were not made because the call was not sampled, by reason."""
         return self._by_reason("sampled_out")
 
     @property
     def failed(self) -> Mapping[str, int]:
-        """Evaluations without a single score, by reason."""
+        """Number of evaluations that failed without a single score, by reason."""
         return self._by_reason("failed")
 
     @property
     def dropped(self) -> Mapping[str, int]:
-        """Evaluations that were lost, by reason."""
+        """Number of evaluations that were given up, because a queue was full for instance, by reason."""
         return self._by_reason("dropped")
 
     def _by_reason(self, outcome: str) -> Mapping[str, int]:
@@ -132,7 +138,7 @@ class Stats:
 
 @dataclass(slots=True)
 class _Account:
-    """Counts of one evaluator and workflow."""
+    """Counts of the calls of one workflow at one evaluator: offered, pending, and finished by outcome."""
 
     offered: int = 0
     pending: int = 0
@@ -140,13 +146,16 @@ class _Account:
 
 
 class Ledger:
-    """Accounts of all evaluators and workflows: every call offered is pending or has one outcome."""
+    """Ledger of calls: counts every call as pending or finished, by evaluator, workflow and outcome."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Start at zero after a fork: the counts are the parent's, and its lock may be held for ever."""
+        """Set all counts to zero, at the start and after a fork.
+
+        After a fork the counts are the parent's, and its lock may be held for ever.
+        """
         # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
         self._lock = threading.RLock()
         self._accounts: dict[tuple[str, str], _Account] = {}
@@ -155,7 +164,7 @@ class Ledger:
     def leave_out(
         self, evaluators: tuple[str, ...], workflow: str, outcome: Outcome = "sampled_out", reason: str = HEAD_DROPPED
     ) -> None:
-        """Count a call that has the same outcome at all *evaluators* and is not processed any further.
+        """Count a call that no evaluator will see, with the same *outcome* at all of *evaluators*.
 
         Costs the application an append: it is counted when the ledger is read.
         """
@@ -173,7 +182,7 @@ class Ledger:
                 account.settled[end] += 1
 
     def offer_all(self, evaluators: Iterable[str], workflow: str) -> None:
-        """Count a call as pending at each of *evaluators*."""
+        """Count one call as offered to each of *evaluators* and pending there."""
         with self._lock:
             for evaluator in evaluators:
                 account = self._account(evaluator, workflow)
@@ -181,7 +190,7 @@ class Ledger:
                 account.pending += 1
 
     def settle(self, evaluator: str, workflow: str, outcome: Outcome, reason: str = "", *, calls: int = 1) -> None:
-        """Count a pending call of *evaluator*, or several *calls*, as ended with *outcome*.
+        """Count a pending call of *evaluator*, or as many as *calls* says, as finished with *outcome*.
 
         Raises:
             ValueError: fewer calls are pending: the counts would no longer balance.
@@ -196,8 +205,9 @@ class Ledger:
             account.settled[outcome, reason] += calls
 
     def settle_once(self, pending: set[str], evaluator: str, workflow: str, outcome: Outcome, reason: str = "") -> bool:
-        """Remove *evaluator* from *pending* and settle its call; return False if another thread removed it before.
+        """Count a call as finished at *evaluator*, unless another thread has; return whether this thread did.
 
+        *evaluator* is removed from *pending*, the evaluators that have not finished the call, and the call is counted.
         Both happen under the lock. A thread may be stopped for long between them, and a shutdown, which finds no call
         to settle in *pending*, would end with that call pending in the ledger.
         """
@@ -210,7 +220,10 @@ class Ledger:
             return True
 
     def rows(self) -> list[Row]:
-        """Return every non-zero count, all of one moment."""
+        """Return all counts as rows, one for each evaluator, workflow, outcome and reason.
+
+        All are of the same moment; counts of zero are left out.
+        """
         rows: list[Row] = []
         with self._lock:
             self._enter_left_out()
@@ -220,7 +233,7 @@ class Ledger:
         return rows
 
     def stats(self, faults: Mapping[str, int]) -> Stats:
-        """Return a consistent snapshot of all counts, with the given counts of *faults*."""
+        """Return a consistent snapshot of all counts, together with *faults*, the failures of ragtrace itself."""
         with self._lock:
             self._enter_left_out()
             names = sorted({evaluator for evaluator, _ in self._accounts})

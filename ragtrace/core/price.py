@@ -20,7 +20,7 @@ _MOST_TOKENS: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price of a model in US dollars for a million tokens.
+    """Price of a model in US dollars per million tokens.
 
     Args:
         input: price of tokens that the model reads.
@@ -33,7 +33,7 @@ class Price:
     cached_input: float | None = None
 
     def of(self, usage: TokenUsage) -> float:
-        """Return the cost of *usage* in US dollars."""
+        """Return the price in US dollars of one request that took the tokens *usage*."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         again = self.input if self.cached_input is None else self.cached_input
         fresh = usage.input_tokens - cached
@@ -54,7 +54,7 @@ def check_price(price: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Token counts of one request, as the server reports them."""
+    """Token counts of one model request, as the server reported them."""
 
     input_tokens: int
     output_tokens: int
@@ -96,14 +96,14 @@ _PRICED_HOSTS: Final = ("api.openai.com", "eu.api.openai.com", "us.api.openai.co
 
 
 def price_of(model: str, base_url: str) -> Price | None:
-    """Return the list price of *model* on the server at *base_url*; None: not known, and never guessed."""
+    """Return the list price of *model* on the server at *base_url*, or None if it is not known."""
     if urlsplit(base_url).hostname not in _PRICED_HOSTS or model in _PRICED_APART:
         return None
     return PRICES.get(model) or PRICES.get(_DATED.sub("", model))
 
 
 def read_usage(reply: Mapping[str, object]) -> TokenUsage | None:
-    """Return the token counts in the JSON body of a server; None if there are none, or no valid ones."""
+    """Return the token counts in *reply*, the JSON body of a model server; None if it has no valid ones."""
     usage = reply.get("usage")
     if not isinstance(usage, dict):
         return None
@@ -126,12 +126,15 @@ def _count(value: object) -> int | None:
 
 
 def cost_of_reply(usage: TokenUsage | None, price: Price | None) -> Cost:
-    """Return the cost of one request that the server answered."""
+    """Return the cost of one request that the model server answered, from its token counts and its price."""
     if usage is None:
         return Cost(1)
     return Cost(1, usage.input_tokens, usage.output_tokens, None if price is None else price.of(usage))
 
 
 def cost_of_refusal(price: Price | None) -> Cost:
-    """Return the cost of one request that the server rejected: providers charge nothing for these."""
+    """Return the cost of one request that the model server rejected: no tokens and no dollars.
+
+    Providers charge nothing for these.
+    """
     return Cost(1, 0, 0, None if price is None else 0.0)

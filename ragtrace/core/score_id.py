@@ -1,4 +1,7 @@
-"""Score ids: equal for the same score of the same call, however often and by whichever process it is sent."""
+"""Score ids, by which a backend recognizes a score that is sent to it more than once.
+
+The same score of the same call has the same id, by whichever process it is sent.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _BYTES: Final = 16
 def score_id(
     target: SpanContext, metric: str, evaluator: str, *, metric_version: str = "", evaluator_version: str = ""
 ) -> str:
-    """Return the id of the score that *evaluator* gave the call with the root span *target* in *metric*.
+    """Return the id of one score, a hash of the call's root span *target*, the metric and the evaluator.
 
     An id that a backend sees for the second time is a repeat: of an export that was retried, or of a call that was
     scored again after a crash. Another formula or another judge gives another score, so both versions are part of it.
@@ -34,7 +37,7 @@ def score_id(
 
 
 def id_of(target: SpanContext, metric: str, result: Result, evaluation: Evaluation) -> str:
-    """Return the id of the *result* that *evaluation* has for *metric*."""
+    """Return the score id of *result*, the score for *metric* in *evaluation*."""
     return score_id(
         target,
         metric,

@@ -1,4 +1,4 @@
-"""Contract of score sinks: score APIs of backends that do not read scores from OTLP."""
+"""Interface of score sinks, which send scores to backends that do not read them from OTLP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 @dataclass(frozen=True, slots=True)
 class ScoreRecord:
-    """One score of one call, for a backend's own score API."""
+    """One score of one call, as it is sent to the score API of a backend."""
 
     id: str
     """Score id, 32 hexadecimal digits: equal for every repeat of a score, in any process."""
@@ -37,7 +37,7 @@ class ScoreRecord:
 
 
 class Refusal(NamedTuple):
-    """Refusal of an item by a receiver: the reason, and whether the item may be sent again."""
+    """Refusal of a score or an alert by its receiver: the reason, and whether the item may be sent again."""
 
     reason: str
     """One word for the counts: `unavailable`, `unknown_trace`, `unauthorized`, `too_large`, `refused` ..."""
@@ -53,7 +53,7 @@ class Refusal(NamedTuple):
 
 @runtime_checkable
 class ScoreSink(Protocol):
-    """Score sink: posts scores to a backend by its own API.
+    """Destination of scores: posts them to a backend through the backend's own score API.
 
     It is called on a thread of its own, so it may wait for the network.
 
@@ -68,11 +68,11 @@ class ScoreSink(Protocol):
 
     @property
     def most_at_once(self) -> int:
-        """Largest number of scores in one call of `post`."""
+        """Largest number of scores that may be passed to one call of `post`."""
         ...
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post *scores* within *timeout* seconds; return the refusals by score id.
+        """Post *scores* to the backend within *timeout* seconds; return those it refused, by score id.
 
         A score may be posted again after its response was lost: send the id along, so that the backend keeps it once.
         """
@@ -81,13 +81,16 @@ class ScoreSink(Protocol):
 
 @runtime_checkable
 class ProbedSink(Protocol):
-    """Score sink that can check, on any thread, that its backend answers and accepts the keys; it posts nothing."""
+    """Score sink that can check, without posting anything, that its backend answers and accepts the API keys.
+
+    It may be called on any thread.
+    """
 
     @property
     def where(self) -> str:
-        """Return the URL of its API, without secrets."""
+        """URL of the backend's score API, without secrets."""
         ...
 
     def probe(self, timeout: float) -> Refusal | None:
-        """Check the backend within *timeout* seconds; return None if all is well."""
+        """Check within *timeout* seconds that the backend answers and accepts the keys; return None if so."""
         ...

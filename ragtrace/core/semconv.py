@@ -1,4 +1,4 @@
-"""Every span, attribute, event and metric name that ragtrace writes or reads, and nothing else.
+"""Names of all spans, attributes, events and metrics that ragtrace writes or reads.
 
 Names under `gen_ai.` follow the OpenTelemetry GenAI semantic conventions (repository semantic-conventions-genai, status
 Development: they may be renamed, which is why no other module spells one). Only `error.type` is stable. Names under

@@ -1,7 +1,7 @@
-"""One frozen `Settings`: keyword argument > environment variable > default, validated once.
+"""Settings of ragtrace: resolved from keyword arguments, environment variables and defaults, and validated.
 
-A wrong value stops `configure` with what was wrong, where it came from and what to write instead; nothing is read from
-the environment afterwards.
+They are resolved once, in this order. A wrong value stops `configure` with what was wrong, where it came from and what
+to write instead; nothing is read from the environment afterwards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _OTHER_VARIABLES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All scalar settings, resolved and validated. Objects (judges, exporters, redaction) go to `configure` itself."""
+    """Values of all scalar settings of ragtrace, resolved and validated.
+
+    Objects (judges, exporters, redaction) go to `configure` itself.
+    """
 
     service: str
     enabled: bool
@@ -79,7 +82,7 @@ class Settings:
 
 
 class _Value(NamedTuple):
-    """Raw value of one setting and its origin."""
+    """Raw value of one setting, and where it came from: a keyword, a variable or the default."""
 
     raw: object
     origin: str
@@ -89,7 +92,7 @@ class _Value(NamedTuple):
 
 
 class _Source:
-    """Source of raw settings: keyword, then the environment variables in order, then the default."""
+    """Look-up of raw settings: in the keyword arguments, then the environment variables, then the default."""
 
     def __init__(self, keywords: Mapping[str, object], environ: Mapping[str, str]) -> None:
         self._keywords, self._environ = keywords, environ
@@ -111,7 +114,7 @@ class _Source:
 
 
 def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
-    """Return all settings, resolved and validated.
+    """Return all settings of ragtrace, read from *keywords* and *environ* and validated.
 
     Args:
         keywords: what the user passed to `configure`, by name; None counts as not passed.
@@ -153,7 +156,10 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
 
 
 def _baseline(source: _Source, store: str) -> str:
-    """Return the file of the baseline: by default beside the history, if there is one."""
+    """Return the path of the file with the baseline of the application's scores.
+
+    By default it is beside the file of the history, if there is one.
+    """
     given = source.value("baseline", None)
     if given.raw is not None:
         return _path(given)
@@ -235,7 +241,7 @@ def _count(
 
 
 def flag(value: object, name: str) -> bool:
-    """Return the switch that is given as *value* for the setting *name*.
+    """Return the *value* that a user gave for the setting *name*, as True or False.
 
     Raises:
         SettingsError: if it is neither true nor false.
@@ -244,7 +250,7 @@ def flag(value: object, name: str) -> bool:
 
 
 def rate(value: object, name: str) -> float:
-    """Return the probability that is given as *value* for the setting *name*.
+    """Return the *value* that a user gave for the setting *name*, as a probability from 0 to 1.
 
     Raises:
         SettingsError: if it is not a number in [0, 1].
@@ -261,7 +267,7 @@ def _rate(seen: _Value, name: str) -> float:
 
 
 def amount(value: object, name: str) -> float:
-    """Return the limit that is given as *value* for the setting *name*.
+    """Return the *value* that a user gave for the setting *name*, as a number above 0.
 
     Raises:
         SettingsError: if it is not a number above 0.
@@ -270,7 +276,7 @@ def amount(value: object, name: str) -> float:
 
 
 def replicas(value: object, environ: Mapping[str, str]) -> int:
-    """Return how many processes share a budget: *value*, else what the environment says, else 1.
+    """Return the number of processes that share a budget: *value*, else an environment variable, else 1.
 
     Raises:
         SettingsError: if it is not a whole number of at least 1.
@@ -289,7 +295,7 @@ def _words(value: _Value) -> tuple[str, ...]:
 
 
 def choose(value: str, known: Sequence[str], what: str, origin: str) -> str:
-    """Return *value* if it is one of *known*.
+    """Return *value* if it is one of the *known* names; otherwise raise an error that suggests the nearest.
 
     Raises:
         SettingsError: with the nearest known name, if any, and all of them.

@@ -1,4 +1,4 @@
-"""`Step`: one run of a decorated function as it was captured; `CallBuilder`: the RAG call that steps make up."""
+"""Steps, which are the captured runs of decorated functions, and the builder that makes RAG calls of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ StepKind: TypeAlias = Literal["trace", "retrieve", "generate"]
 
 @dataclass(frozen=True, slots=True)
 class ErrorRecord:
-    """Exception of the user's function, as text: keeping the object would keep its frames alive."""
+    """Exception that a decorated function raised, kept as text.
+
+    Keeping the object would keep its frames alive.
+    """
 
     type: str
     message: str | None
@@ -44,7 +47,7 @@ class Message(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """Messages that a function was given, oldest first."""
+    """Prompt: the chat messages that a decorated function was given, oldest first."""
 
     messages: tuple[Message, ...]
     is_cut: bool = False
@@ -52,19 +55,19 @@ class Prompt(NamedTuple):
 
 
 class DeferredReading(Protocol):
-    """Arguments and result of a step, kept unread while the application waited."""
+    """Arguments and result of a decorated function's run, kept to be read in the background."""
 
     def read(self) -> None:
-        """Fill the step from the arguments and the result."""
+        """Read the kept arguments and result into the fields of the step."""
         ...
 
     def clear(self) -> None:
-        """Drop the arguments and the result."""
+        """Discard the kept arguments and result without reading them."""
         ...
 
 
 class Step:
-    """One run of a decorated function, or of a `ragtrace.call` block.
+    """Step of a RAG call: one run of a decorated function, or of a `ragtrace.call` block.
 
     Written by the application's thread until `ended`, read by the pipeline afterwards. Every
     field has a default of the class, because setting a field takes time from the application.
@@ -120,13 +123,13 @@ class Step:
     """Arguments and result that are still to be read."""
 
     def complete(self) -> None:
-        """Read the arguments and the result, if they were kept unread so far."""
+        """Read the arguments and the result into the fields of the step, if that was deferred."""
         deferred, self.deferred = self.deferred, None
         if deferred is not None:
             deferred.read()
 
     def text_bytes(self) -> int:
-        """Return the bytes of the texts; 0 as long as the step has not ended."""
+        """Return the memory that the texts of the step take, in bytes; 0 as long as the step has not ended."""
         if self.bytes is None and self.ended:
             self.complete()
             texts = [self.query, self.answer, *(document.text for document in self.documents or ())]
@@ -135,9 +138,10 @@ class Step:
         return self.bytes or 0
 
     def is_plain(self, most_chars: int) -> bool:
-        """Return whether all texts are ASCII of at most *most_chars* characters without NUL, and there is no error.
+        """Return whether the texts of the step are so simple that none needs cutting or encoding.
 
-        The usual case, found at little cost: such texts need neither cutting nor encoding.
+        So they are in the usual case, which is found at little cost: ASCII of at most *most_chars* characters, without
+        NUL, and no error.
         """
         if self.error is not None:
             return False
@@ -153,7 +157,7 @@ class Step:
         return True
 
     def clear_texts(self) -> None:
-        """Drop all texts, read or not, of a step that is not going to be written or scored."""
+        """Discard all texts of a step that will not be written or scored, also those not read yet."""
         self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None
         self.bytes = 0
         deferred, self.deferred = self.deferred, None
@@ -161,26 +165,30 @@ class Step:
             deferred.clear()
 
     def release_context(self) -> None:
-        """Drop the context of a step whose span has ended: the context leads back to the step.
+        """Release the OpenTelemetry context of the step after its span has ended.
 
-        The texts of the call would otherwise stay in memory until the garbage collector finds the cycle.
+        The context leads back to the step, so the texts of the call would stay in memory until the garbage collector
+        finds the cycle.
         """
         self.context = None
         if not self.written:  # it never will be
             self.span = None
 
     def detach(self) -> bool:
-        """End the deferral of the step; return True to exactly one caller, which then has to write its span."""
+        """Detach the ended step from its call, which it waited for, so that the caller can write its span.
+
+        Returns True to exactly one caller; False if the step does not wait, or no longer.
+        """
         waited: bool = vars(self).pop("joined", False)  # atomic: the caller that gets True takes over the span
         return waited
 
     @property
     def span_context(self) -> SpanContext | None:
-        """Return the context of the step's span; None before the span began."""
+        """`SpanContext` of the step's span; None before the span began."""
         return None if self.span is None else self.span.get_span_context()
 
     def inside(self, kind: StepKind) -> bool:
-        """Return whether an enclosing step is of *kind*."""
+        """Return whether the step runs inside another step of *kind*: trace, retrieve or generate."""
         step = self.parent
         while step is not None:
             if step.kind == kind:
@@ -196,9 +204,10 @@ _OVER.ended = True
 
 @dataclass(eq=False, slots=True)
 class CallBuilder:
-    """Steps below one root (the outermost trace or, without one, a generation), and the call that they make up.
+    """Builder of one RAG call from its steps, the runs of decorated functions inside it.
 
-    Any thread or task may add a step to `steps`: appending to a list is atomic.
+    The root of the call is the outermost trace or, without one, a generation. Any thread or task may add a step to
+    `steps`: appending to a list is atomic.
     """
 
     root: Step
@@ -208,14 +217,15 @@ class CallBuilder:
     """Retrievals outside the call, under the same parent span, that had ended when it began."""
 
     def close(self) -> None:
-        """Drop the steps when the call has been scored or dropped: they refer back to the builder.
+        """Release the steps of the call after it has been scored or dropped.
 
-        A task that outlives the call and still runs inside it finds a root that has ended.
+        The steps refer back to the builder. A task that outlives the call and still runs inside it finds a root that
+        has ended.
         """
         self.root, self.steps, self.orphans = _OVER, [], ()
 
     def build(self) -> RagCall:
-        """Return the finished call, from the steps that have ended."""
+        """Return the finished RAG call, built from the steps that have ended."""
         ended = [step for step in self.steps if step.ended]
         root = self.root
         # The generation that ended last: after rewriting the query, after every draft.
@@ -244,13 +254,19 @@ class CallBuilder:
         )
 
     def show_contexts(self) -> None:
-        """Put the contexts on the root step if no retrieval span shows them: a reviewer must see what was judged."""
+        """Put the call's contexts on its root step if no retrieval span shows them.
+
+        A reviewer must see what was judged.
+        """
         shown = any(step.kind == "retrieve" and step.documents is not None for step in (*self.steps, *self.orphans))
         if not shown:
             self.root.contexts_here = self.build().contexts
 
     def _contexts(self, final: Step, ended: list[Step]) -> tuple[Document, ...] | None:
-        """Return what the final generation was given, else what the root says it used, else what was retrieved."""
+        """Return the documents that the answer is based on, or None if none were captured.
+
+        They are what the final generation was given, else what the root says it used, else what was retrieved.
+        """
         for step in (final, self.root):
             # An answer object may have an empty list of sources, as LlamaIndex's have.
             if step.documents is not None and step.kind != "retrieve" and (step.documents or step.kind != "trace"):
@@ -271,7 +287,10 @@ def _first(*values: str | None) -> str | None:
 
 
 def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...] | None:
-    """Return the turns in the prompt of *step*, with this question and answer; None if there is no earlier turn."""
+    """Return the turns of the conversation: those in the prompt of *step*, then this question and answer.
+
+    None if there is no earlier turn, or the prompt was cut.
+    """
     prompt = step.prompt
     if prompt is None or prompt.is_cut:
         return None
@@ -288,9 +307,10 @@ def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...
 
 
 def _retrieved(retrievals: Sequence[Step]) -> tuple[Document, ...] | None:
-    """Return the documents of all retrievals in the order in which they began; a re-ranking replaces those before it.
+    """Return the documents of all *retrievals* of a call, in the order in which these began.
 
-    A retrieval inside a retrieval is left out: the outer one returned the merged result.
+    A re-ranking replaces the documents before it. A retrieval inside a retrieval is left out: the outer one returned
+    the merged result.
     """
     found: tuple[Document, ...] | None = None
     for step in retrievals:
@@ -301,9 +321,9 @@ def _retrieved(retrievals: Sequence[Step]) -> tuple[Document, ...] | None:
 
 
 class OrphanRetrievals:
-    """Bounded store of retrievals outside any call, by their parent span, for the generation that will use them.
+    """Store of retrievals made outside any traced call, kept for the generation that will use them.
 
-    Bounded in count and age, because no generation need ever come.
+    They are found by their parent span. Bounded in count and age, because no generation need ever come.
     """
 
     def __init__(self, *, capacity: int = 1024, seconds: float = 300.0, clock: Callable[[], float] = monotonic) -> None:
@@ -311,12 +331,15 @@ class OrphanRetrievals:
         self.reset()
 
     def reset(self) -> None:
-        """Remove all retrievals: also after a fork, which may have copied the lock while it was held."""
+        """Remove all stored retrievals, at the start and after a fork.
+
+        A fork may have copied the lock while it was held.
+        """
         self._lock = threading.Lock()
         self._by_parent: OrderedDict[tuple[int, int], tuple[float, list[Step]]] = OrderedDict()
 
     def add(self, parent: SpanContext, step: Step) -> None:
-        """Keep *step*, a retrieval that began directly under *parent*."""
+        """Store the retrieval *step*, which began directly under the span *parent*."""
         key = (parent.trace_id, parent.span_id)
         with self._lock:
             steps = self._by_parent.pop(key, (0.0, []))[1]
@@ -326,14 +349,14 @@ class OrphanRetrievals:
                 self._by_parent.popitem(last=False)
 
     def under(self, parent: SpanContext) -> list[Step]:
-        """Return the retrievals under *parent* that have ended."""
+        """Return the stored retrievals that began under the span *parent* and have ended."""
         with self._lock:
             self._expire()
             steps = self._by_parent.get((parent.trace_id, parent.span_id), (0.0, []))[1]
             return [step for step in steps if step.ended]
 
     def trim(self, most_bytes: int) -> None:
-        """Remove the oldest retrievals until the texts of the others take *most_bytes* at most."""
+        """Remove the oldest retrievals until the texts of the others take at most *most_bytes* of memory."""
         if not self._by_parent:
             return
         with self._lock:

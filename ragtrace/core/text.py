@@ -1,4 +1,4 @@
-"""Text that every backend can store, and regular expressions that are compiled at their first use."""
+"""Conversion of text to valid UTF-8, and regular expressions that are compiled when they are first used."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 
 def encodable(text: str) -> str:
-    """Return *text* in a form that UTF-8 can hold: surrogate pairs joined, lone surrogates and NUL as U+FFFD.
+    """Return *text* with the characters replaced that UTF-8 or a backend cannot store: surrogates and NUL.
 
-    Protocol buffers refuse surrogates, and a backend on PostgreSQL refuses NUL; one such character would lose a whole
-    batch of spans. Other control characters do no harm in either.
+    Surrogate pairs are joined; lone surrogates and NUL become U+FFFD. Protocol buffers refuse surrogates, and a backend
+    on PostgreSQL refuses NUL; one such character would lose a whole batch of spans. Other control characters do no harm
+    in either.
     """
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
@@ -25,7 +26,7 @@ def encodable(text: str) -> str:
 
 
 class LazyPattern:
-    """Regular expression compiled at its first use.
+    """Regular expression that is compiled when it is first used.
 
     Compiling the patterns of the embedded judge at import took a quarter of the CPU time of `configure`; now the
     background thread compiles them when it scores the first call.

@@ -1,4 +1,4 @@
-"""The data that flows through ragtrace, and the protocols of judges, metrics and exporters that a user can plug in."""
+"""Data types of ragtrace, and the protocols of judges, metrics and exporters that users can implement."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts as the provider reported them; None where it did not."""
+    """Token counts of a model's answer, as the provider reported them; None where it did not."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -62,7 +62,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Times of a generation, in seconds since its start; None where there was no such moment."""
+    """Timing of a generation: its duration, and when a streamed answer began and ended, in seconds.
+
+    All times count from the start of the generation; None where there was no such moment.
+    """
 
     duration_s: float
     first_s: float | None = None
@@ -111,7 +114,7 @@ class RagCall:
         return f"RagCall(query={_start(self.query)}, contexts={contexts}, answer={_start(self.answer)})"
 
     def _repr_html_(self) -> str:
-        """Return a table of the texts, for notebooks."""
+        """Return the texts of the call as an HTML table, for notebooks."""
         given = [("query", self.query or ""), ("answer", "(not captured)" if self.answer is None else self.answer)]
         given += [(f"context {rank}", each.text) for rank, each in enumerate((self.contexts or ())[:20], 1)]
         return html_table(("", self.workflow), given)
@@ -123,10 +126,11 @@ class RagCall:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Labels that a judge gave one call. Metrics turn them into numbers; a judge computes no scores.
+    """Labels that a judge gave to the parts of one RAG call.
 
-    A field that is None was not judged; `reasons` may say why, keyed by field name, with one of the reasons above
-    ("abstained", "no_claims", ...). `reasons[""]` holds for the whole judgement.
+    Metrics turn them into numbers; a judge computes no scores. A field that is None was not judged; `reasons` may say
+    why, keyed by field name, with one of the reasons above ("abstained", "no_claims", ...). `reasons[""]` holds for the
+    whole judgement.
     """
 
     claims: tuple[Claim, ...] | None = None
@@ -180,7 +184,7 @@ def _start(text: str | None) -> str:
 
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table for a notebook; all texts are escaped, and cut where they are long."""
+    """Return an HTML table for a notebook, with all texts escaped and long texts cut."""
     from html import escape  # notebooks alone need it
 
     def cells(tag: str, texts: Sequence[str]) -> str:
@@ -191,14 +195,14 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _line(result: Result) -> tuple[str, str, str]:
-    """Return metric name, value or reason, and explanation or label of *result*."""
+    """Return the cells of *result* in a table: metric name, value or reason, and explanation or label."""
     value = f"{result.value:.4g}" if isinstance(result, Score) else result.reason
     label = result.label if isinstance(result, Score) else "unscored"
     return result.metric, value, result.explanation or label or ""
 
 
 class Results(dict[str, "Result"]):
-    """Results by metric name, which a notebook shows as a table."""
+    """Results of an evaluation by metric name, shown as a table in a notebook."""
 
     def _repr_html_(self) -> str:
         return html_table(("metric", "score", ""), [(name, *_line(each)[1:]) for name, each in self.items()])
@@ -206,7 +210,7 @@ class Results(dict[str, "Result"]):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Score:
-    """Finite number that a metric computed for one call."""
+    """Score of one call by one metric: a finite number."""
 
     value: float
     metric: str = ""
@@ -238,7 +242,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unscored:
-    """Reason why a metric has no number for one call. Never replaced by 0, NaN or any other default."""
+    """Reason why a metric has no score for one call; never replaced by 0, NaN or any other default."""
 
     reason: str
     metric: str = ""
@@ -263,7 +267,7 @@ class Unscored:
 
     @property
     def status(self) -> Status:
-        """Return the status of the reason: not_applicable, judge_error, judge_suspect or skipped."""
+        """Status of the reason: not_applicable, judge_error, judge_suspect or skipped."""
         return status_of(self.reason)
 
 
@@ -272,7 +276,7 @@ Result: TypeAlias = "Score | Unscored"
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Results of one evaluator for one call."""
+    """Results that one evaluator has for one call: for each metric a score, or the reason why there is none."""
 
     evaluator: str  # id of the judge
     version: str
@@ -292,13 +296,13 @@ class Evaluation:
 
     @property
     def failures(self) -> list[str]:
-        """Return the reasons of metrics that a fault left unscored, in the order of `results`."""
+        """Reasons of the metrics that are unscored because something failed, in the order of `results`."""
         faulty = ("judge_error", "judge_suspect")
         return [r.reason for r in self.results.values() if isinstance(r, Unscored) and r.status in faulty]
 
     @property
     def outcome(self) -> tuple[Literal["scored", "partial", "failed"], str]:
-        """Return the outcome for the ledger, and the first reason of a missing score.
+        """Outcome of the evaluation (scored, partial or failed), and the first reason for a missing score.
 
         A call to which no metric applies (an abstention, no contexts captured) is decided, so it is "scored" too, with
         the reason why there is no number.
@@ -312,7 +316,7 @@ class Evaluation:
 
 @runtime_checkable
 class Metric(Protocol):
-    """Metric: computes one number from the labels of a judge.
+    """Metric: computes one score of a call from the labels that a judge gave to it.
 
     It is called in threads, several at a time, and may wait. A metric that only computes may have an attribute
     `computes = True`: it is called directly, and all others wait until it returns.
@@ -328,7 +332,7 @@ class Metric(Protocol):
     def range(self) -> tuple[float, float]: ...
     @property
     def needs(self) -> frozenset[str]:
-        """Return the names of the `Judgement` fields that it reads."""
+        """Names of the `Judgement` fields that the metric reads."""
         ...
 
     def __call__(self, call: RagCall, judgement: Judgement) -> Result: ...
@@ -336,11 +340,12 @@ class Metric(Protocol):
 
 @runtime_checkable
 class Judge(Protocol):
-    """Judge: gives labels to one call. A failure that it foresees is a `JudgeError` with a reason.
+    """Judge: gives labels to the parts of a call, such as the claims and sentences of its answer.
 
-    `judge` may be a plain function too: it is then called in threads, several at a time. Identical calls (query,
-    contexts, answer, reference) are judged once. A judge that only computes, without waiting for anything, may have
-    an attribute `computes = True`: it is called directly, without deadline, cache or threads.
+    A failure that the judge foresees is a `JudgeError` with a reason. `judge` may be a plain function too: it is then
+    called in threads, several at a time. Identical calls (query, contexts, answer, reference) are judged once. A judge
+    that only computes, without waiting for anything, may have an attribute `computes = True`: it is called directly,
+    without deadline, cache or threads.
     """
 
     @property
@@ -350,7 +355,7 @@ class Judge(Protocol):
     @property
     def type(self) -> EvaluatorType: ...
     def offers(self, metric: Metric) -> bool:
-        """Return whether the judge's labels are good enough for *metric*."""
+        """Return whether the judge's labels are good enough to compute *metric* from them."""
         ...
 
     def judge(self, call: RagCall) -> Awaitable[Judgement] | Judgement: ...
@@ -358,44 +363,56 @@ class Judge(Protocol):
 
 @runtime_checkable
 class Askable(Protocol):
-    """Judge that can restrict its questions to what the configured metrics need."""
+    """Judge that can be restricted to the questions that the configured metrics need."""
 
     def asking(self, metrics: Sequence[Metric]) -> Judge:
-        """Return a judge that gives only the labels that *metrics* need; called once, before the first call."""
+        """Return a judge like this one that gives only the labels that *metrics* need.
+
+        Called once, before the first call is judged.
+        """
         ...
 
 
 @runtime_checkable
 class Closable(Protocol):
-    """Judge that holds connections or threads, which it closes at the end."""
+    """Judge that holds connections or threads and can be closed."""
 
     async def aclose(self) -> None:
-        """Close connections and threads; called once, after the last call, on the event loop that `judge` ran on."""
+        """Close the judge's connections and threads.
+
+        Called once, after the last call, on the event loop that `judge` ran on.
+        """
         ...
 
 
 @runtime_checkable
 class Probed(Protocol):
-    """Judge whose backend `ragtrace.doctor` can check."""
+    """Judge that can check whether its backend answers, for `ragtrace.doctor`."""
 
     async def probe(self) -> str:
-        """Check the backend and return what answered, without secrets: "gpt-4o-mini at https://... with a JSON schema".
+        """Check the judge's backend and return a description of what answered, without secrets.
 
-        Called on the event loop that `judge` runs on, within a few seconds. A failure is a `JudgeError`, or any other
-        exception; its text is shown.
+        For instance "gpt-4o-mini at https://... with a JSON schema". Called on the event loop that `judge` runs on,
+        within a few seconds. A failure is a `JudgeError`, or any other exception; its text is shown.
         """
         ...
 
 
 class Observer(Protocol):
-    """Callback for every processed call and its sampling decision, in the background; it must return at once."""
+    """Callback that gets every processed call with its evaluations and its sampling decision.
+
+    It is called in the background, and must return at once.
+    """
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Exporters of one destination, as an entry point of the group `ragtrace.exporters` returns them."""
+    """Exporters of spans, metrics, logs and scores to one backend.
+
+    An entry point of the group `ragtrace.exporters` returns them.
+    """
 
     spans: SpanExporter | None = None
     metrics: MetricReader | None = None
@@ -413,7 +430,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDecision:
-    """Decision whether the judge sees a call, with its probability and reason."""
+    """Decision whether a call is sampled for the judge, with its probability and reason."""
 
     included: bool
     probability: float

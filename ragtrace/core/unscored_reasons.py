@@ -1,4 +1,4 @@
-"""Reasons for a missing score, grouped by status."""
+"""Reasons why a metric has no score for a call, grouped by status."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATUS_REASONS: Mapping[Status, frozenset[str]] = {
 
 
 def status_of(reason: str) -> Status:
-    """Return the status that *reason* belongs to.
+    """Return the status of *reason*, why a score is missing: not_applicable, judge_error and so on.
 
     Raises:
         ValueError: if no status has that reason.

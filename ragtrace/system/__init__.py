@@ -1,1 +1,1 @@
-"""Daemon threads, event loops, forks, exit handlers and SQLite files, with the traps of Python and the OS."""
+"""Helpers for threads, event loops, forks, exit handlers and SQLite files."""

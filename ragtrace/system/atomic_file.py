@@ -1,4 +1,4 @@
-"""Files that are written as a whole or not at all."""
+"""Writing of files in one step: as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, chunks: Iterable[bytes], *, mode: int = 0o666) -> None:
-    """Write *chunks* to *path* so that the file appears, or is replaced, in one step and outlives a power failure.
+    """Write *chunks* to the file *path* in one step, so that no reader sees half a file.
+
+    A file of that name is replaced. The new file outlives a power failure.
 
     Args:
         mode: permissions of the file, of which the umask takes some away.

@@ -1,4 +1,4 @@
-"""The key under which an OpenTelemetry context keeps its current span."""
+"""Key under which an OpenTelemetry context keeps its current span."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, set_span
 
 
 def _span_key() -> str:
-    """Return the context key of the current span, which the API does not publish; a look-up by key is faster."""
+    """Return the key under which an OpenTelemetry context keeps its current span.
+
+    The API does not publish it; a look-up by key is faster.
+    """
     probe = NonRecordingSpan(INVALID_SPAN_CONTEXT)
     return next(key for key, value in set_span_in_context(probe).items() if value is probe)
 

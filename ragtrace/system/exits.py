@@ -1,4 +1,4 @@
-"""Exit handlers, also for children of `multiprocessing`, which end without calling `atexit` handlers."""
+"""Exit handlers that also run in children of `multiprocessing`, which end without calling `atexit` handlers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def before_exit(finish: Callable[[], object]) -> None:
-    """Call *finish* when this process ends by itself: at its end, by `sys.exit`, by an exception."""
+    """Register *finish* to be called when this process ends normally, by `sys.exit` or by an exception."""
     atexit.register(finish)
     process: Any = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
@@ -18,12 +18,12 @@ def before_exit(finish: Callable[[], object]) -> None:
 
 
 def cancel(finish: Callable[[], object]) -> None:
-    """Remove the exit handler *finish*; a child of multiprocessing may still call it."""
+    """Unregister the exit handler *finish*; a child process of `multiprocessing` may still call it."""
     atexit.unregister(finish)
 
 
 def after_fork(owner: object, finish: Callable[[], object]) -> None:
-    """Register *finish* in a child that has just been forked, for as long as *owner* lives."""
+    """Register the exit handler *finish* in a child that has just been forked, for as long as *owner* lives."""
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:
         # multiprocessing forgets what is registered now, and calls this back when it has.

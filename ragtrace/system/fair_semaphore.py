@@ -1,4 +1,4 @@
-"""Waiting with a time limit: for a coroutine, and for a place in a first-come-first-served semaphore."""
+"""First-come-first-served semaphore for asyncio tasks, and a time limit for coroutines."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ T = TypeVar("T")
 
 
 class LateError(Exception):
-    """Raised when work is not done within its time limit; the work has been cancelled."""
+    """Raised when a coroutine is not done within its time limit; it has been cancelled."""
 
 
 async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of *work* if it comes within *seconds*; None: without a limit.
+    """Run the coroutine *work* and return its result if it is done within *seconds*; None: without a limit.
 
     *work* must not raise `SystemExit` or `KeyboardInterrupt`: in a task, these end the event loop.
 
     Raises:
-        LateError: it did not, or it cancelled itself. A cancellation of the caller passes through, so the two can be
-            told apart, which `asyncio.wait_for` cannot; nor is work waited for that swallows its cancellation.
+        LateError: it was not done in time, or it cancelled itself. A cancellation of the caller passes through, so the
+            two can be told apart, which `asyncio.wait_for` cannot; nor is work waited for that swallows its
+            cancellation.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -39,13 +40,13 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Retrieve the exception of *task*, which asyncio would log otherwise."""
+    """Retrieve the exception of *task*, so that asyncio does not log that nobody did."""
     if not task.cancelled():
         task.exception()
 
 
 class FairSemaphore:
-    """Semaphore of an event loop that gives its places out in the order in which tasks asked for them.
+    """Semaphore for asyncio tasks, which get their places in the order in which they asked for them.
 
     Unlike `asyncio.Semaphore` with `wait_for`, no place is lost when a turn and a time-out coincide.
     """
@@ -56,16 +57,19 @@ class FairSemaphore:
 
     @property
     def taken(self) -> int:
-        """Number of places in use."""
+        """Number of places of the semaphore that are in use."""
         return self._limit - self._free
 
     @property
     def waiting(self) -> int:
-        """Number of tasks that wait for a place."""
+        """Number of tasks that wait for a place of the semaphore."""
         return len(self._turns)
 
     async def take(self, timeout: float | None = None) -> bool:
-        """Wait at most *timeout* seconds for a place, to be given back with `give`; return False if none came free."""
+        """Acquire a place of the semaphore within *timeout* seconds; return False if none came free.
+
+        It is given back with `give`.
+        """
         if self._free:
             self._free -= 1
             return True
@@ -89,7 +93,7 @@ class FairSemaphore:
         self.give()
 
     def give(self) -> None:
-        """Give a place back, to the task that has waited longest."""
+        """Give a place of the semaphore back; the task that has waited longest gets it."""
         if self._turns:
             self._turns.popleft().set_result(None)
         else:

@@ -1,4 +1,4 @@
-"""Keeps failures of ragtrace away from the application: each is counted, the first in each part is logged.
+"""Failures of ragtrace itself: kept away from the application, counted by part, and logged once for each part.
 
 After `configure` has returned nothing of ragtrace raises into the application: code that runs on the application's
 threads goes through `guarded`, which logs a failure once per place and counts every one.
@@ -36,7 +36,7 @@ def hide_credentials(text: str) -> str:
 
 
 def printable(text: str, most: int = _LOGGED_CHARS) -> str:
-    """Return *text* as one line that a log or a terminal may show.
+    """Return *text* as one line that is safe to show in a log or on a terminal.
 
     Runs of control, direction and invisible characters become one space, credentials in URLs `***`.
 
@@ -48,7 +48,7 @@ def printable(text: str, most: int = _LOGGED_CHARS) -> str:
 
 
 def say(level: int, message: str, *args: object) -> None:
-    """Log *message* with *args*, texts and exceptions among them made `printable`. Never raises.
+    """Log *message*, with the texts and exceptions in *args* made safe for a log line. Never raises.
 
     A log handler or filter of the application that raises must not hurt the application through ragtrace.
     """
@@ -57,7 +57,7 @@ def say(level: int, message: str, *args: object) -> None:
 
 
 class Faults:
-    """Counter of ragtrace's own failures by the part that failed; logs the first of each part with its traceback."""
+    """Counter of ragtrace's own failures by the part that failed; logs the first of each part."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # re-entrant: garbage collection can end a stream at any allocation
@@ -73,7 +73,7 @@ class Faults:
         self._told: set[str] = set()
 
     def record(self, place: str, error: BaseException) -> None:
-        """Count *error* under *place*; log it if it is the first there. Never raises.
+        """Count the exception *error* as a failure of the part *place*; log it if it is the first. Never raises.
 
         The log line holds the frames of the traceback, and the error's message as `message_filter` leaves it, or none
         if `hides_messages`: an exception out of a user's function may carry the texts of a call.
@@ -93,7 +93,7 @@ class Faults:
             say(logging.ERROR, "ragtrace failed in %s; the error could not be printed", place)
 
     def _traceback(self, error: BaseException) -> str:
-        """Return the traceback of *error* and of its causes, the oldest first, without the values of variables."""
+        """Return the traceback of *error* and of its causes as text, without the values of variables."""
         parts: list[str] = []
         current: BaseException | None = error
         while current is not None and len(parts) < _CHAINED:
@@ -103,7 +103,7 @@ class Faults:
         return "\nwhich led to:\n".join(reversed(parts))
 
     def message(self, error: BaseException) -> str:
-        """Return the message of *error* as it may be logged: redacted, or left out. Never raises."""
+        """Return the message of the exception *error* for the log: redacted, or left out. Never raises."""
         if self.hides_messages:
             return LEFT_OUT
         try:
@@ -112,7 +112,7 @@ class Faults:
             return "(its message could not be redacted)"
 
     def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
-        """Count *count* events under *place* and log *message* the first time. Never raises."""
+        """Count *count* events under *place*; log the warning *message* at the first. Never raises."""
         with self._lock:
             first = place not in self._counts
             self._count(place, count)
@@ -120,7 +120,7 @@ class Faults:
             say(logging.WARNING, message, *args)
 
     def tell_once(self, place: str, message: str, *args: object) -> None:
-        """Log *message* as a warning the first time under *place*; nothing has failed, so nothing is counted."""
+        """Log the warning *message* only the first time for *place*; no failure is counted."""
         with self._lock:
             first = place not in self._told
             self._told.add(place)
@@ -128,12 +128,12 @@ class Faults:
             say(logging.WARNING, message, *args)
 
     def counts(self) -> Mapping[str, int]:
-        """Return the number of failures since the process started, by the part of ragtrace that failed."""
+        """Return the number of ragtrace's failures since the process started, by the part that failed."""
         with self._lock:
             return dict(self._counts)
 
     def counts_here(self) -> Mapping[str, int]:
-        """Return the number of failures on this thread, by the part of ragtrace that failed."""
+        """Return the number of ragtrace's failures on the current thread, by the part that failed."""
         return dict(getattr(self._here, "counts", {}))
 
     def _count(self, place: str, count: int) -> None:
@@ -143,22 +143,28 @@ class Faults:
         self._here.counts[place] += count
 
     def lately(self) -> Mapping[str, int]:
-        """Return the number of failures since the last `configure`, by the part of ragtrace that failed."""
+        """Return the number of ragtrace's failures since it was last configured, by the part that failed."""
         with self._lock:
             return dict(self._counts - self._earlier)
 
     def end_configuration(self, of_the_next: Mapping[str, int]) -> None:
-        """Note the end of a configuration: failures so far belong to it, except those counted in *of_the_next*."""
+        """Mark the end of a configuration of ragtrace, to which all failures so far belong.
+
+        Those counted in *of_the_next* belong to the next configuration.
+        """
         with self._lock:
             self._ended = self._counts - Counter(of_the_next)
 
     def begin_configuration(self) -> None:
-        """Start the counts of `lately` at the end of the previous configuration, if there was one."""
+        """Mark the beginning of a configuration of ragtrace, to which later failures belong.
+
+        `lately` then counts the failures since the end of the previous one, if there was one.
+        """
         with self._lock:
             self._earlier = self._ended
 
     def clear(self) -> None:
-        """Remove all counts, so that the next failure of each place is logged again."""
+        """Remove all counts of failures, so that the next failure of each part is logged again."""
         # A fork copies the lock in the state it was in; the child's reset must not wait for a thread it does not have.
         self._lock = threading.RLock()
         self._counts, self._earlier, self._ended, self._told = Counter(), Counter(), Counter(), set()
@@ -169,7 +175,7 @@ faults = Faults()
 
 @contextmanager
 def guarded(place: str) -> Generator[None, None, None]:
-    """Run a block of ragtrace's own code: an `Exception` in it is counted under *place*, logged once and swallowed.
+    """Catch every `Exception` in a block of ragtrace's own code, count it under *place* and log the first.
 
     `KeyboardInterrupt`, `SystemExit`, `GeneratorExit` and cancellation are the application's and pass through.
     """

@@ -1,4 +1,4 @@
-"""Hook for forked children, where locks, queues and threads are the parent's, or in the state that the fork found."""
+"""Hook for forked child processes, where locks, queues and threads of the parent must be made anew."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import WeakMethod
 
 
 def in_child(method: Callable[[], object]) -> None:
-    """Call *method*, bound to an object, in every child that is forked while the object lives.
+    """Register *method*, bound to an object, to be called in every child process forked while the object lives.
 
     A hook of the interpreter can never be removed again, so it must not keep the object alive. Where there are no forks
     it does nothing.

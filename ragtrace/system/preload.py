@@ -1,4 +1,4 @@
-"""Imports of modules before their first use, as a fork during an import would leave its lock held for ever.
+"""Import of modules before their first use, because an import in a forked child process may hang.
 
 A fork copies the lock of a module that another thread is importing at that moment, held for ever: an import of that
 module in the child hangs. A module that is loaded already is found without its lock. So a module that may be used for
@@ -12,7 +12,10 @@ from importlib import import_module
 
 
 def load(*names: str) -> None:
-    """Import the modules *names*; one that cannot be imported is left to fail where it is used."""
+    """Import the modules *names*, ignoring those that cannot be imported.
+
+    They fail later, where they are used.
+    """
     for name in names:
         with suppress(Exception):
             import_module(name)

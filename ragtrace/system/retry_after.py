@@ -1,4 +1,4 @@
-"""Reading of the HTTP header Retry-After."""
+"""Reading of the HTTP header Retry-After, by which a server says when to send the next request."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from time import time
 
 
 def seconds_until_retry(header: str | None) -> float | None:
-    """Return the seconds that a Retry-After asks to wait, as a number or a date; None if it is missing or neither.
+    """Return the seconds to wait according to the HTTP header Retry-After; None if it is missing or invalid.
 
-    Source: RFC 9110, section 10.2.3.
+    The header holds a number of seconds or a date. Source: RFC 9110, section 10.2.3.
     """
     if header is None:
         return None

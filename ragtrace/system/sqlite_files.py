@@ -35,7 +35,7 @@ class SQLiteFileError(Exception):
 
 
 class ForkGate:
-    """Lock that threads hold while they are inside SQLite, and that a fork of the process waits for.
+    """Lock that delays a fork of the process while threads are using SQLite.
 
     Args:
         patience: seconds that a fork waits for the threads inside.
@@ -54,7 +54,7 @@ class ForkGate:
 
     @contextmanager
     def inside(self) -> Generator[None, None, None]:
-        """Hold back forks while the block runs, for `patience` seconds at most.
+        """Delay forks of the process while a `with` block uses SQLite, for `patience` seconds at most.
 
         Raises:
             sqlite3.OperationalError: this process was forked while another thread was inside.
@@ -79,7 +79,10 @@ class ForkGate:
                     self._changed.notify_all()
 
     def before_fork(self) -> None:
-        """Keep further threads out and wait for those inside; the lock is held until `after_fork`."""
+        """Keep threads from entering SQLite before a fork, and wait for those that are inside.
+
+        The lock is held until `after_fork`. Open connections are closed.
+        """
         self._changed.acquire()
         self._forking = True
         own = int(getattr(self._thread, "depth", 0) > 0)
@@ -88,7 +91,10 @@ class ForkGate:
                 connection.close_for_fork()
 
     def after_fork(self, *, child: bool) -> None:
-        """Let threads in again; in a *child* only if no thread was inside and no connection is open."""
+        """Let threads use SQLite again after a fork.
+
+        In a *child*, only if no thread was inside and no connection is open.
+        """
         if child:
             self._open(passable=self._passable and self._inside == 0 and not self.connections)
             return
@@ -110,12 +116,15 @@ def _fork_gate() -> ForkGate:
 
 
 def using_sqlite() -> AbstractContextManager[None]:
-    """Hold back forks while the block uses SQLite; raise `sqlite3.OperationalError` if this process cannot use it."""
+    """Delay forks of the process while a `with` block uses SQLite.
+
+    Raises `sqlite3.OperationalError` if this process cannot use SQLite.
+    """
     return _fork_gate().inside()
 
 
 class ForkSafeConnection:
-    """Connection to one SQLite file that stays open between uses and is closed before a fork.
+    """Connection to one SQLite file that stays open between uses and is closed before the process forks.
 
     Args:
         connect: opens the file; the connection must be usable from any thread (`check_same_thread=False`).
@@ -127,7 +136,7 @@ class ForkSafeConnection:
 
     @contextmanager
     def use(self) -> Generator[sqlite3.Connection, None, None]:
-        """Yield the open connection and hold back forks meanwhile.
+        """Yield the open SQLite connection, and delay forks of the process while it is used.
 
         Raises:
             sqlite3.Error: the file cannot be opened, or this process cannot use SQLite.
@@ -139,12 +148,15 @@ class ForkSafeConnection:
             yield self._database
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
+        """Close the SQLite connection; the next use opens it again."""
         with using_sqlite():
             self._close()
 
     def close_for_fork(self) -> None:
-        """Close the file on the thread that forks, while no other thread uses SQLite."""
+        """Close the SQLite connection before a fork, on the thread that forks.
+
+        No other thread uses SQLite meanwhile.
+        """
         import sqlite3
 
         database: Any = self._database
@@ -161,7 +173,9 @@ class ForkSafeConnection:
 
 
 class SQLiteFile:
-    """Database file of ragtrace: creates it, recognizes it by its application id and opens connections to it.
+    """SQLite file of ragtrace: creates it, opens connections to it and rejects files of other programs.
+
+    Files are recognized by their application id.
 
     Args:
         path: the file.
@@ -176,7 +190,9 @@ class SQLiteFile:
         self._tables = tables
 
     def create(self) -> None:
-        """Create the file and its tables, readable by the owner alone, or check that the file there is one of ours.
+        """Create the database file with its tables, or check that the existing file belongs to ragtrace.
+
+        Only the owner of a new file can read it.
 
         Raises:
             SQLiteFileError: the file is another program's, or of a later version.
@@ -209,7 +225,7 @@ class SQLiteFile:
                 database.execute(f"PRAGMA user_version = {self._version}")
 
     def has_tables(self, database: sqlite3.Connection) -> bool:
-        """Return whether *database* has our tables; False if it is empty.
+        """Return whether *database* has the tables of such a file; False if it is empty.
 
         Raises:
             SQLiteFileError: it is another program's, or of a later version.
@@ -224,7 +240,7 @@ class SQLiteFile:
         return bool(tables)
 
     def connect(self, timeout: float = 5.0) -> sqlite3.Connection:
-        """Return a connection for writing to the existing file, usable from any thread.
+        """Return a connection that can write to the existing database file, usable from any thread.
 
         Args:
             timeout: seconds to wait for other writers.
@@ -241,7 +257,7 @@ class SQLiteFile:
         return database
 
     def connect_to_read(self) -> sqlite3.Connection:
-        """Return a connection that cannot change anything.
+        """Return a read-only connection to the existing database file.
 
         Raises:
             SQLiteFileError: there is no such file, or it is none of ours.
@@ -267,7 +283,7 @@ class SQLiteFile:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Generator[None, None, None]:
-    """Run the block in one write transaction of *database*; an exception undoes it."""
+    """Run a `with` block in one write transaction of *database*; an exception rolls it back."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -279,7 +295,7 @@ def transaction(database: sqlite3.Connection) -> Generator[None, None, None]:
 
 
 def create_file(path: str) -> bool:
-    """Create an empty database file, readable by its owner alone; return False if the file exists.
+    """Create an empty database file that only its owner can read; return False if the file exists.
 
     A file that exists is not opened: closing it would take from this process every lock that SQLite has on it.
 
@@ -301,7 +317,10 @@ def create_file(path: str) -> bool:
 
 @contextmanager
 def _creating(directory: str) -> Generator[None, None, None]:
-    """Lock *directory* against other processes of ragtrace that create a file, for `_CREATE_SECONDS` at most."""
+    """Lock *directory* while a database file is created in it, so that other processes of ragtrace wait.
+
+    They wait for `_CREATE_SECONDS` at most.
+    """
     try:
         import fcntl
     except ImportError:  # Windows, where a file that is open cannot be deleted or renamed

@@ -1,4 +1,4 @@
-"""Coroutines called from synchronous code, also where an event loop is already running."""
+"""Running of coroutines from synchronous code, also where an event loop is already running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INTERRUPTIBLE_S = 0.5
 
 
 def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run the coroutine function *work* on a thread and event loop of its own; return its result or raise its error.
+    """Run the coroutine function *work* on a thread and event loop of its own, and return its result.
 
     A notebook's thread has an event loop that is already running. If the caller is interrupted, the work is cancelled,
     and waited for.
@@ -65,7 +65,7 @@ def _wait(outcome: Future[T]) -> None:
 
 @contextmanager
 def unwatched() -> Generator[None, None, None]:
-    """Suppress OpenTelemetry instrumentation while the block runs: its HTTP requests are a judge's."""
+    """Suppress OpenTelemetry instrumentation in a `with` block, so that a judge's requests make no spans."""
     token = attach(set_value("suppress_instrumentation", True))
     try:
         yield

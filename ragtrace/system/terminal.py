@@ -1,4 +1,7 @@
-"""Output of the commands, which survives a terminal in a narrow encoding and a reader that went away; exit statuses."""
+"""Output of ragtrace's commands to terminals and pipes, and the exit statuses of the commands.
+
+The output survives a terminal in a narrow encoding and a reader that went away.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ READER_GONE = 141
 
 
 def has_rich() -> bool:
-    """Return whether rich, of the extra `cli`, is installed."""
+    """Return whether the library rich, which the extra `cli` installs, is available."""
     try:
         return find_spec("rich") is not None
     except (ImportError, ValueError):
@@ -40,12 +43,12 @@ def complain(message: str) -> None:
 
 
 def flush(stream: IO[str] | None) -> None:
-    """Flush *stream*; None, as in a process without a console, is ignored."""
+    """Flush the output *stream*; None, as in a process without a console, is ignored."""
     if stream is not None:
         stream.flush()
 
 
 def discard(stream: IO[str]) -> None:
-    """Drop the buffered output of *stream*, which would fail to be written again when the interpreter exits."""
+    """Discard the buffered output of *stream*, so that the interpreter does not fail to write it at exit."""
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())

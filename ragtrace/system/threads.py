@@ -1,7 +1,8 @@
-"""Daemon threads: for an event loop's blocking calls, a user's blocking functions, and calls that may hang.
+"""Daemon threads for blocking calls: a process can end without waiting for them.
 
-Threads of `concurrent.futures` take no work while the interpreter shuts down and are waited for at exit: a name server
-that does not answer would keep the process for half a minute. No thread of ours is waited for.
+They serve an event loop's blocking calls, a user's blocking functions, and calls that may hang. Threads of
+`concurrent.futures` take no work while the interpreter shuts down and are waited for at exit: a name server that does
+not answer would keep the process for half a minute. No thread of ours is waited for.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ _STARTS_NONE_AT_EXIT: Final = sys.version_info >= (3, 12)
 
 
 class DaemonPool(ThreadPoolExecutor):
-    """Pool of at most *most* daemon threads, started when they are needed; further calls wait, and may be cancelled.
+    """Thread pool of at most *most* daemon threads, for which the process does not wait when it ends.
 
-    A `ThreadPoolExecutor` by name only, since an event loop takes no other.
+    Threads are started when they are needed; further calls wait, and may be cancelled. A `ThreadPoolExecutor` by name
+    only, since an event loop takes no other.
 
     Args:
         most: threads at a time.
@@ -56,14 +58,17 @@ class DaemonPool(ThreadPoolExecutor):
         self._over = False
 
     def prepare(self, threads: int = 1) -> None:
-        """Start *threads* now if this Python version cannot start threads at interpreter exit."""
+        """Start *threads* of the pool now, if none could be started when the interpreter exits.
+
+        This depends on the version of Python.
+        """
         self._reset_after_fork()
         with self._guard, suppress(RuntimeError):  # too late, or no room: the call that needs one fails
             while _STARTS_NONE_AT_EXIT and self._started < threads:
                 self._start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Call *fn* on a thread of the pool; part of the interface of executors.
+        """Call *fn* on a thread of the pool and return its future; part of the interface of executors.
 
         Raises:
             RuntimeError: the pool has been shut down; or there is no thread, and none can be started.
@@ -111,7 +116,10 @@ class DaemonPool(ThreadPoolExecutor):
                 self._free += 1
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads when there is no work, without waiting; part of the interface of executors."""
+        """End the threads of the pool when they have no more work; part of the interface of executors.
+
+        The caller does not wait for them.
+        """
         with self._guard:
             if not self._over:
                 self._over = True
@@ -134,12 +142,12 @@ _bounded_calls = DaemonPool(1_000, "ragtrace-bounded")
 
 
 def prepare_bounded_calls() -> None:
-    """Start the threads of `run_bounded` if this Python version cannot start threads at interpreter exit."""
+    """Start the threads of `run_bounded` now, if none could be started when the interpreter exits."""
     _bounded_calls.prepare(_SPARE_THREADS)
 
 
 def run_bounded(action: Callable[[], object], deadline: float) -> bool:
-    """Run *action* on another thread and wait for it until *deadline* (monotonic seconds) at most.
+    """Run *action* on another thread and wait for it until *deadline*, in monotonic seconds, at most.
 
     Returns:
         Whether it came back in time, and neither raised nor returned False.
@@ -148,14 +156,19 @@ def run_bounded(action: Callable[[], object], deadline: float) -> bool:
 
 
 def run_all_bounded(actions: Iterable[Callable[[], object]], deadline: float) -> bool:
-    """Run *actions* in parallel until *deadline* (monotonic); return whether all returned in time without a failure."""
+    """Run *actions* in parallel threads until *deadline*; return whether all ended in time without a failure.
+
+    *deadline* is in monotonic seconds.
+    """
     futures = [start(action) for action in actions]
     wait(futures, max(0.0, deadline - monotonic()))
     return all(future.done() and future.result() for future in futures)
 
 
 def start(action: Callable[[], object]) -> Future[bool]:
-    """Run *action* on another thread, or on the caller's if no thread can be started; count its failures.
+    """Start *action* on another thread; return a future of whether it succeeded.
+
+    If no thread can be started, it runs on the caller's. Its failures are counted.
 
     Returns:
         Of whether it neither raised nor returned False.
@@ -180,10 +193,10 @@ class NoThreadError(Exception):
 
 
 class BlockingCalls:
-    """Pool of daemon threads for a user's blocking functions, *limit* of them at a time, for one event loop.
+    """Pool of daemon threads for a user's blocking functions, which an event loop waits for.
 
-    A function whose caller is cancelled (by a deadline) is left to itself and counted as hung until it returns. At most
-    *limit* may hang: so there are never more than twice *limit* threads.
+    *limit* of them run at a time. A function whose caller is cancelled (by a deadline) is left to itself and counted as
+    hung until it returns. At most *limit* may hang: so there are never more than twice *limit* threads.
 
     Args:
         limit: functions that may run at a time.
@@ -203,7 +216,7 @@ class BlockingCalls:
         return len(self._abandoned)
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Call *function* in a thread and wait for what it returns or raises.
+        """Call the blocking *function* on a thread of the pool; return or raise what it returns or raises.
 
         Raises:
             NoThreadError: too many threads hang, or none can be started.
