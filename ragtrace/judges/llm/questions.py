@@ -1,4 +1,4 @@
-"""Labels that need embeddings: how similar the query is to questions that the answer answers, and answer to reference."""
+"""Labels that need embeddings: how similar the query is to questions the answer answers, and answer to reference."""
 
 from __future__ import annotations
 
