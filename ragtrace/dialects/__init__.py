@@ -1,1 +1,1 @@
-"""Attribute conventions: each module writes a step as span attributes of one convention."""
+"""Span attribute conventions: each module adds what a step has recorded as the attributes of one convention."""

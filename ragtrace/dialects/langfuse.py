@@ -12,17 +12,17 @@ from ragtrace.dialects.otel_genai import Attributes
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add nothing: trace attributes are known when the step has ended."""
+    """Add nothing: the attributes of a Langfuse trace are known only when the step has ended."""
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add the workflow as the name of the trace."""
+    """Add the workflow to *attributes*, as the name of the Langfuse trace."""
     if _is_root(step) and step.workflow:
         attributes[semconv.LANGFUSE_TRACE_NAME] = step.workflow
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query and answer of the call as input and output of the trace."""
+    """Add query and answer of a call to *attributes*, as input and output of the Langfuse trace."""
     if not _is_root(step):
         return
     if step.query is not None:

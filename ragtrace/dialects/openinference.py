@@ -8,7 +8,7 @@ from ragtrace.dialects.otel_genai import Attributes
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add the OpenInference span kind of *step*."""
+    """Add the OpenInference span kind of *step* to *attributes*."""
     if step.kind == "retrieve":
         attributes[semconv.OI_KIND] = semconv.OI_RERANKER if step.rerank else semconv.OI_RETRIEVER
     else:
@@ -16,7 +16,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add session, user, model and token counts of *step*."""
+    """Add session, user, model and token counts of *step* to *attributes*, under their OpenInference names."""
     if step.conversation_id:
         attributes[semconv.OI_SESSION] = step.conversation_id
     if step.user_id:
@@ -35,7 +35,7 @@ def add_end(attributes: Attributes, step: Step) -> None:
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query, documents and answer of *step*."""
+    """Add query, documents and answer of *step* to *attributes*, under their OpenInference names."""
     if step.query is not None:
         attributes[semconv.OI_INPUT] = step.query
     if step.kind != "retrieve" and step.answer is not None:

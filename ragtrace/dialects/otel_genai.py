@@ -23,12 +23,12 @@ _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def message_records(messages: Sequence[tuple[str, str]]) -> list[dict[str, object]]:
-    """Return messages of one text part each in the structure of the conventions."""
+    """Return *messages*, pairs of role and text, in the structure that the GenAI conventions define."""
     return [{"role": role, "parts": [{"type": "text", "content": text}]} for role, text in messages]
 
 
 def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
-    """Return documents in the structure of the conventions; unknown ids and scores are left out."""
+    """Return *documents* in the structure that the GenAI conventions define; unknown ids and scores are left out."""
     records: list[dict[str, object]] = []
     for document in documents:
         record: dict[str, object] = {}
@@ -42,7 +42,7 @@ def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
-    """Add the attributes that are known when *step* starts; a sampler sees these."""
+    """Add the attributes that are known when *step* starts, and that samplers see, to *attributes*."""
     attributes[semconv.OPERATION_NAME] = OPERATIONS[step.kind]
     if step.kind == "trace" and step.name:
         attributes[semconv.WORKFLOW_NAME] = step.name
@@ -55,7 +55,7 @@ def add_start(attributes: Attributes, step: Step) -> None:
 
 
 def add_end(attributes: Attributes, step: Step) -> None:
-    """Add the attributes that are known when *step* has ended, except its content."""
+    """Add the attributes that are known when *step* has ended, except its texts, to *attributes*."""
     if step.conversation_id:
         attributes[semconv.CONVERSATION_ID] = step.conversation_id
     if step.kind == "retrieve" and step.top_k is not None:
@@ -78,14 +78,14 @@ def add_end(attributes: Attributes, step: Step) -> None:
 
 
 def structured_content(step: Step) -> dict[str, Any]:
-    """Return query, documents and answer of *step* as the attributes of an event, which may be structured."""
+    """Return query, documents and answer of *step* as attributes of an event, which may be nested."""
     attributes: dict[str, Any] = {}
     _add_content(attributes, step, message_records, document_records)
     return attributes
 
 
 def add_content(attributes: Attributes, step: Step) -> None:
-    """Add query, documents and answer of *step* as JSON strings: backends read nothing else on spans."""
+    """Add query, documents and answer of *step* to *attributes* as JSON strings, which backends read on spans."""
     _add_content(attributes, step, messages_json, documents_json)
 
 
@@ -117,13 +117,13 @@ def _add_content(
 
 
 def messages_json(messages: Sequence[tuple[str, str]]) -> str:
-    """Return `message_records` as JSON."""
+    """Return *messages*, pairs of role and text, as JSON in the structure that the GenAI conventions define."""
     written = [f'{{"role":"{role}","parts":[{{"type":"text","content":{_text(text)}}}]}}' for role, text in messages]
     return f"[{','.join(written)}]"
 
 
 def documents_json(documents: Sequence[Document]) -> str:
-    """Return `document_records` as JSON."""
+    """Return *documents* as JSON in the structure that the GenAI conventions define."""
     return f"[{','.join([_document_json(document) for document in documents])}]"
 
 

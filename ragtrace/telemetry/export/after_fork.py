@@ -1,4 +1,4 @@
-"""What a forked child gets anew before it exports anything: connections, metrics and an identity.
+"""Renewal of connections, metrics and the process's identity in a forked child, before it exports anything.
 
 Two processes must not use the parent's connections or export its figures, and what the parent's metric reader had
 locked at the fork stays locked. The SDK itself gives a child empty queues and new threads and, in its newest releases,
@@ -36,7 +36,9 @@ COLLECT_MS: Final = 60_000.0
 
 
 class ChildRenewal:
-    """Renewal of exporters and metrics in a forked child when the child first needs them, which most never do.
+    """Replacement of the parent's exporters and meter provider in a forked child, when it first exports anything.
+
+    Most children export nothing, and never pay for it.
 
     Args:
         make: makes the exporters as they were made in the parent; None: they are the user's own objects, which a child
@@ -48,14 +50,14 @@ class ChildRenewal:
         self.due = False
         """Whether this process is a forked child that still has its parent's exporters."""
         self.exporters: dict[str, RetryingExporter] = {}
-        """Our batching exporters of `SPANS` and `EVENTS`."""
+        """Batching exporters of ragtrace's own providers, by signal: `SPANS` and `EVENTS`."""
         self.meters: OwnMeters | None = None
-        """Our meter provider."""
+        """Meter provider of ragtrace; None if metrics go to the user's, or nowhere."""
         self._lock = threading.RLock()
         self._when_done: list[Callable[[], None]] = []
 
     def when_renewed(self, action: Callable[[], None]) -> None:
-        """Call *action* after a child has been given its own exporters and metrics."""
+        """Register *action*, to be called when a forked child has been given its own exporters and metrics."""
         self._when_done.append(action)
 
     def after_fork(self) -> None:
@@ -68,7 +70,7 @@ class ChildRenewal:
             (self.meters.share_parents if self._make is None else self.meters.drop_parents)()
 
     def renew(self) -> None:
-        """Replace exporters and metrics in a forked child, once; do nothing elsewhere."""
+        """Replace the parent's exporters and meter provider, if this is a forked child that still has them."""
         if not self.due:
             return
         with self._lock:
@@ -102,7 +104,7 @@ def _keep_parents_connections_open() -> None:
 
 
 def with_new_identity(resource: Resource) -> Resource:
-    """Return *resource* with a new `service.instance.id`, without which processes overwrite each other's counters."""
+    """Return *resource* with a new `service.instance.id`, by which backends tell a forked child from its parent."""
     from opentelemetry.sdk.resources import Resource as SdkResource
 
     return resource.merge(SdkResource({semconv.SERVICE_INSTANCE: str(uuid.uuid4())}))
@@ -113,12 +115,12 @@ def _identity(resource: Resource) -> str:
 
 
 class OwnMeters:
-    """Meter provider of ragtrace, which a forked child replaces by a new one.
+    """Meter provider for ragtrace's own metrics; a forked child replaces the parent's by a new one.
 
     Args:
         reader: exports the metrics.
         resource: resource of this process.
-        current: returns the resource of our other providers, which the SDK may renew after a fork.
+        current: returns the resource of ragtrace's other providers, which the SDK may renew after a fork.
     """
 
     def __init__(self, reader: MetricReader, resource: Resource, current: Callable[[], Resource]) -> None:
@@ -142,7 +144,7 @@ class OwnMeters:
         )
 
     def get_meter(self, name: str, release: str) -> Meter | FastMeter:
-        """Return a meter of this process's provider, a fast one if the reader can export it.
+        """Return a meter of this process's meter provider: a `FastMeter` if the metric reader can export its metrics.
 
         Raises:
             RuntimeError: in a forked child that has not been renewed.
@@ -163,7 +165,7 @@ class OwnMeters:
         return FastMeter(meter, self._store)
 
     def shared_meter(self, name: str, version: str | None, schema_url: str | None, attributes: Any) -> Any:
-        """Return a meter of this process's provider for another library.
+        """Return a meter of this process's meter provider, for another library to use.
 
         In a forked child that could not be renewed, which is counted as a fault, the meter does nothing.
         """
@@ -174,26 +176,26 @@ class OwnMeters:
         return self._provider.get_meter(name, version, schema_url, attributes)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Flush this process's provider, if it has one."""
+        """Flush this process's meter provider, if it has one."""
         return self._provider is None or self._provider.force_flush(timeout_millis) is not False
 
     def shutdown(self) -> None:
-        """Shut this process's provider down, if it has one."""
+        """Shut this process's meter provider down, if it has one."""
         if self._provider is not None:
             self._provider.shutdown()
 
     def drop_parents(self) -> None:
-        """Drop the parent's provider in a forked child that will be renewed."""
+        """Drop the parent's meter provider in a forked child, which will be given a new one."""
         self._provider = None
 
     def share_parents(self) -> None:
-        """Collect metrics in a forked child that shares the parent's provider, starting from empty figures."""
+        """Go on with the parent's meter provider in a forked child, with all metrics at zero."""
         if self._store is not None:
             self._store.reset()
         self._collection.resume()
 
     def renew(self, reader: MetricReader) -> None:
-        """Start a new provider with *reader* in a forked child."""
+        """Create a new meter provider in a forked child, whose metrics *reader* exports."""
         now = self._current()
         # An SDK that does not renew the resource keeps the first process's for ever, also in the child of a child.
         self._resource = with_new_identity(self._resource) if _identity(now) in self._identities else now
@@ -202,7 +204,7 @@ class OwnMeters:
 
 
 class _Collection:
-    """Replacement of a metric reader's `collect`: never broken off, one at a time, and in one process only.
+    """Replacement of a metric reader's `collect` that runs one collection at a time, to its end, in one process.
 
     The SDK breaks a collection off between two instruments, and adds what it had read by then to what it reads the next
     time: a counter is exported with twice its value. And of two at a time, the older might be exported last.
@@ -216,7 +218,7 @@ class _Collection:
         self.resume()
 
     def resume(self) -> None:
-        """Allow collections in this process: the one that made the reader, or a forked child that shares it."""
+        """Allow metric collections in this process: the reader's own, or a forked child that shares the reader."""
         self._turn: AbstractContextManager[object] = threading.Lock() if self._one_at_a_time else nullcontext()
         self._pid = os.getpid()
 
@@ -227,7 +229,7 @@ class _Collection:
 
 
 class SharedMeters:
-    """Meter provider for other libraries (`set_global=True`), whose instruments move to a forked child's own provider.
+    """Meter provider that other libraries get with `set_global=True`; a forked child makes its instruments anew.
 
     It has the interface of `opentelemetry.metrics.MeterProvider`.
 
@@ -244,7 +246,7 @@ class SharedMeters:
     def get_meter(
         self, name: str, version: str | None = None, schema_url: str | None = None, attributes: Any = None
     ) -> Any:
-        """Return a meter that moves to a forked child's own provider."""
+        """Return a meter that a forked child makes anew with its own meter provider."""
         make = partial(self._own.shared_meter, name, version, schema_url, attributes)
         return _Moving(make, self._renew, self._observable)
 
@@ -254,7 +256,7 @@ class SharedMeters:
 
 
 class _Moving:
-    """Meter or instrument that is made again on its first use in a forked child."""
+    """Proxy of a meter or instrument, which makes the real one anew on its first use in a forked child."""
 
     def __init__(self, make: Callable[[], Any], renew: Callable[[], None], observable: list[_Moving]) -> None:
         self._make, self._renew, self._observable = make, renew, observable
@@ -262,7 +264,7 @@ class _Moving:
         self.current()
 
     def current(self) -> Any:
-        """Return the meter or instrument of this process."""
+        """Return the real meter or instrument of this process; make it first if this is a forked child."""
         if self._pid != os.getpid():
             self._renew()
             self._pid, self._real = os.getpid(), self._make()

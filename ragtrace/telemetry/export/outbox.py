@@ -1,4 +1,4 @@
-"""The queue between this process and a receiver that may be slow or away: a score API, an alert notifier, a file."""
+"""Queue of items for a receiver that may be slow or unavailable: a score API, an alert notifier, a file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ONE_ITEMS_FAULT: Final = frozenset({"refused", "too_large"})
 
 
 class Receiver(Protocol[T_contra]):
-    """Takes the batches of an `Outbox`, on the outbox's own thread, so it may block."""
+    """Destination of the items in an `Outbox`; its methods run on the outbox's own thread, so they may block."""
 
     @property
     def name(self) -> str:
@@ -52,21 +52,25 @@ class Receiver(Protocol[T_contra]):
 
     @property
     def batch_size(self) -> int:
-        """Largest number of items in one call of `send`."""
+        """Largest number of items that one call of `send` is given."""
         ...
 
     def send(self, batch: Sequence[T_contra], timeout: float) -> Mapping[int, Refusal]:
-        """Deliver *batch* within *timeout* seconds; return the refusals by position in the batch. Never raises."""
+        """Deliver the items of *batch* within *timeout* seconds; never raise.
+
+        Returns:
+            The refusals, by position of the item in *batch*.
+        """
         ...
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* lost items as faults, and log the first loss for *reason*."""
+        """Count *count* items that could not be delivered as faults, and log the first loss for *reason*."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """One queued item."""
+    """Queue entry: an item, with when it was offered and how often its delivery was tried."""
 
     item: T
     key: str
@@ -184,19 +188,23 @@ class Outbox(Generic[T]):
             self._receiver.warn_lost(reason, "the receiver is slower than they come, or away", 1)
 
     def settled_until(self, moment: float) -> bool:
-        """Return whether every item offered until *moment*, by the outbox's clock, is delivered or counted as lost."""
+        """Return whether all items that were offered up to *moment* (of the clock) are delivered or counted as lost."""
         with self._changed:
             pending = (*self._in_hand, *(entry for _, _, entry in self._queue))
             return all(entry.settled or entry.offered_at > moment for entry in pending)
 
     def skip(self, reason: str) -> None:
-        """Count an item that is dropped on purpose, before it is queued."""
+        """Count an item that the caller drops on purpose for *reason*, instead of queueing it."""
         with self._changed:
             self._offered += 1
             self._dropped[reason] += 1
 
     def flush(self, timeout: float) -> bool:
-        """Deliver everything within *timeout* seconds; return False if that was too short or items were lost since."""
+        """Deliver all queued items within *timeout* seconds.
+
+        Returns:
+            False if the time was too short, or if items were lost since the last flush.
+        """
         deadline = self._clock() + timeout
         if self._thread is None and self._pending:  # no thread could be started
             run_bounded(self._drain, monotonic() + timeout)
@@ -216,7 +224,11 @@ class Outbox(Generic[T]):
             return lost_before == self._lost
 
     def close(self, timeout: float) -> bool:
-        """Refuse new items, flush for at most *timeout* seconds and drop the rest; return False if items were lost."""
+        """Close the outbox: refuse new items, deliver the queued ones within *timeout* seconds and drop the rest.
+
+        Returns:
+            False if items were lost.
+        """
         with self._changed:
             self._closed = True
         flushed = self.flush(timeout)
@@ -247,7 +259,7 @@ class Outbox(Generic[T]):
                 self._known.popitem(last=False)
 
     def _skip_pauses(self) -> None:
-        """Make every queued item due now, unless the receiver itself asked for the pause."""
+        """Make all delayed and refused items due now; only a pause that the receiver asked for goes on."""
         waiting = [entry for _, _, entry in sorted(self._queue)]
         self._queue.clear()
         for entry in waiting:
@@ -257,7 +269,7 @@ class Outbox(Generic[T]):
         self._changed.notify_all()
 
     def _take(self, now: float) -> list[_Entry[T]]:
-        """Remove the next batch of due items from the queue; an item that must go alone is a batch of its own."""
+        """Remove the next batch of due items from the queue and return it; some items must be sent alone."""
         batch: list[_Entry[T]] = []
         while self._queue and self._queue[0][0] <= now and len(batch) < self._receiver.batch_size:
             if batch and (batch[0].alone or self._queue[0][2].alone):
@@ -266,7 +278,7 @@ class Outbox(Generic[T]):
         return batch
 
     def _settle(self, entry: _Entry[T]) -> bool:
-        """Take *entry* out of the pending ones; return False if the shutdown has done so already."""
+        """Mark the queue entry *entry* as no longer pending; return False if the shutdown has done so already."""
         if entry.settled:
             return False
         entry.settled = True
@@ -293,7 +305,7 @@ class Outbox(Generic[T]):
         prepare_bounded_calls()
 
     def _drain(self) -> None:
-        """Deliver what is queued on the calling thread."""
+        """Deliver all queued items on the calling thread."""
         with self._changed:
             self._skip_pauses()
         self._run(until_empty=True)
@@ -314,7 +326,11 @@ class Outbox(Generic[T]):
             detach(token)
 
     def _next(self, *, until_empty: bool) -> list[_Entry[T]]:
-        """Wait for the next batch; return [] after `close`, or, if *until_empty*, when nothing is pending."""
+        """Wait until a batch of items is due and return it.
+
+        Returns:
+            An empty list after `close`, or, if *until_empty*, when nothing is pending.
+        """
         with self._changed:
             while not self._over and (self._pending or not until_empty):
                 now = self._clock()
@@ -326,7 +342,7 @@ class Outbox(Generic[T]):
             return []
 
     def _settle_batch(self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]) -> Counter[tuple[str, str]]:
-        """Settle or requeue each item of *batch*; return how many were lost, by reason and detail."""
+        """Count each item of a sent *batch* as delivered or lost, or queue it again; return the losses, by reason."""
         losses: Counter[tuple[str, str]] = Counter()
         now = self._clock()
         split = len(batch) > 1 and len(refusals) == len(batch) and all(map(_may_be_one_items_fault, refusals.values()))

@@ -55,7 +55,7 @@ def build(
     meter_provider: MeterProvider | None,
     logger_provider: LoggerProvider | None,
 ) -> Telemetry:
-    """Return tracer, meter and logger of the given providers, else the process's, else new ones that export.
+    """Build ragtrace's telemetry from the given providers, else from those of the process, else from new ones.
 
     Args:
         exporter: an OpenTelemetry `SpanExporter`, `Signals` or the name of an exporter; None: the one of the settings.
@@ -123,13 +123,16 @@ def build(
 
 
 def _release() -> str:
-    """Return the version of ragtrace; `importlib.metadata.version` parses the whole README for it, as an e-mail."""
+    """Return the installed version of ragtrace."""
+    # `importlib.metadata.version` would parse the whole README, as if it were an e-mail.
     lines = (distribution("ragtrace-otel").read_text("METADATA") or "").splitlines()
     return next(line.removeprefix("Version: ") for line in lines if line.startswith("Version: "))
 
 
 def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, str]) -> Callable[[], Signals]:
-    """Return a function that makes the signals for *exporter*; a forked child calls it again.
+    """Return a function that makes the `Signals` (exporters of spans, metrics and events) for *exporter*.
+
+    A forked child calls the function again.
 
     Raises:
         SettingsError: *exporter* cannot export, or there is no exporter of that name.
@@ -155,7 +158,7 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
 
 
 def _resource_of(settings: Settings, signals: Signals) -> Resource:
-    """Return the resource of this process: the user's attributes, then the preset's, and a `service.instance.id`."""
+    """Return the OpenTelemetry resource of this process: attributes of user and exporter, and an instance id."""
     from opentelemetry.sdk.resources import Resource
 
     given = Resource.create({semconv.SERVICE_NAME: settings.service} if settings.service else {})  # and OTEL_RESOURCE_*
@@ -173,14 +176,14 @@ def _flushes(tracers: object, meters: object, loggers: object) -> list[Callable[
 
 
 def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> object:
-    """Flush metrics with the time limit `COLLECT_MS`: a collection that is broken off spoils the SDK's counters."""
+    """Flush metrics with a long time limit, as an interrupted collection spoils the counters of the SDK."""
     return flush(max(timeout_millis, COLLECT_MS))
 
 
 def _own_hold(
     provider: OwnTracerProvider, signals: Signals, settings: Settings, renewal: ChildRenewal, limit: int
 ) -> HoldProcessor | None:
-    """Have *provider* hold and export spans; return the hold, None if no spans are exported."""
+    """Add a `HoldProcessor`, which exports spans, to *provider* and return it; None if no spans are exported."""
     if signals.spans is None:
         return None
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
@@ -227,14 +230,14 @@ _PROCESS: Final[Mapping[str, tuple[Callable[[], object], Callable[[Any], None]]]
     "meter": (metrics.get_meter_provider, metrics.set_meter_provider),
     "logger": (_logs.get_logger_provider, _logs.set_logger_provider),
 }
-"""Getter and setter of the process's provider, by kind."""
+"""Getter and setter of OpenTelemetry's global provider, by kind."""
 _PLACEHOLDERS: Final = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 _made_global: dict[str, object] = {}
-"""Providers that a `configure` of this process has made the process's."""
+"""Providers that a call of `configure` has set as OpenTelemetry's global ones, by kind."""
 
 
 def _process_provider(kind: str) -> Any:
-    """Return the process's provider of *kind*; None if there is none, or an earlier `configure` has made it."""
+    """Return the global provider of *kind* ("tracer", "meter" or "logger") that the application has set; else None."""
     provider = _PROCESS[kind][0]()
     # The API's placeholders for meters and loggers have no public names to test for.
     unset = isinstance(provider, _PLACEHOLDERS) or type(provider).__module__.startswith(
@@ -244,7 +247,7 @@ def _process_provider(kind: str) -> Any:
 
 
 def _set_global(providers: Mapping[str, Any]) -> None:
-    """Make *providers*, by kind, those of the process, for other instrumentations to write to; None: there is none."""
+    """Set *providers*, by kind, as OpenTelemetry's global ones, which other libraries record to; None is skipped."""
     kept: list[str] = []
     for kind, provider in providers.items():
         if provider is None:

@@ -32,7 +32,7 @@ _HEADLINES: Final = (
 
 
 class ScorePoster:
-    """Observer of finished calls that queues their scores and posts them to one backend; it returns at once.
+    """Observer of finished calls that queues their scores and posts them to one backend in the background.
 
     Each score is posted once by its id; see `Outbox` for bounds, retries and counts.
 
@@ -63,7 +63,7 @@ class ScorePoster:
         self.outbox = Outbox(self, capacity=capacity, most_bytes=most_bytes, patience=patience, clock=clock)
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
-        """Queue the scores of *call*."""
+        """Queue the scores of *call*, to be posted to the backend."""
         if call.span is None:
             return
         for record in self._records(call.span, call.workflow, evaluations):
@@ -74,9 +74,10 @@ class ScorePoster:
             self.outbox.offer(record, size=size, key=record.id, delay=getattr(self.sink, "first_after_s", 0.0))
 
     def _records(self, span: SpanContext, workflow: str, evaluations: Sequence[Evaluation]) -> Iterator[ScoreRecord]:
-        """Yield one record for each scored metric: of two evaluators the later one's, as a backend averages by name.
+        """Yield one `ScoreRecord` for each metric that has a score.
 
-        An unscored metric gets no record: every number would be invented.
+        Of two evaluators the later one's score is taken, as backends average scores of one name. An unscored metric
+        gets no record: every number would be invented.
         """
         shown = prevailing_results(evaluations)
         scored = {name for name, (_, result) in shown.items() if isinstance(result, Score)}
@@ -107,16 +108,19 @@ class ScorePoster:
 
     @property
     def name(self) -> str:
-        """Name of the backend."""
+        """Name of the backend that scores are posted to."""
         return self.sink.name
 
     @property
     def batch_size(self) -> int:
-        """Number of scores that the backend takes at once."""
+        """Largest number of scores that the backend takes in one call."""
         return self.sink.most_at_once
 
     def send(self, batch: Sequence[ScoreRecord], timeout: float) -> Mapping[int, Refusal]:
-        """Post *batch*; a sink that raises, or returns anything but refusals, refuses all of it."""
+        """Post the scores of *batch* to the backend; return why some were refused, by position.
+
+        If the sink raises, or returns anything but refusals, all scores count as refused.
+        """
         try:
             refused = self.sink.post(batch, timeout)
             found = {position: refused[record.id] for position, record in enumerate(batch) if record.id in refused}
@@ -139,7 +143,7 @@ class ScorePoster:
 
 
 def _explanation(result: Score, *, evidence: bool) -> str | None:
-    """Return the numbers of supported and unsupported claims as text; None if the score rests on no claims."""
+    """Return a text that says how many claims of the answer are supported; None if the score rests on no claims."""
     checked = [claim for claim in result.claims if claim.checkable]
     if not checked:
         return None

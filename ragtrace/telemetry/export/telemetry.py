@@ -1,4 +1,4 @@
-"""What ragtrace writes its telemetry to, and the bounded queues before the exporters, where every lost item is counted.
+"""Tracer, meter and logger that ragtrace writes to, and the export queues, in which every lost item is counted.
 
 The SDK's batch processors have a bounded queue that drops its oldest item for each new one, and drop a batch when the
 exporter fails. `ExportQueue` keeps the accounts of such a queue, so that the background thread can wait for room in it;
@@ -48,23 +48,27 @@ _NO_SUCH_SIGNAL: Final = (
 )
 _PAUSE_SECONDS: Final = 0.5
 _REFUSED_WITHIN_SECONDS: Final = 0.5
-"""An exporter that fails faster was refused, and would be again; one that fails later did not reach the backend."""
+"""An export that fails within this time was refused by the backend, which would refuse a retry, too.
+
+One that fails later did not reach the backend, so it is tried again.
+"""
 _CALLS_AT_ONCE: Final = 16
 _ITEMS_OF_A_CALL: Final = 32
 """Spans and events that one call produces at once, generously."""
 _STORES_SHARE: Final = 0.8
 """Share of the time limit of a shutdown for score sinks and the history."""
 _parents: list[object] = []
-"""Exporters of the parent process, which a forked child must not collect: closing their connections is not for it."""
+"""Exporters of the parent process, referenced here so that a forked child does not close their connections."""
 
 
 class ExportQueue:
-    """Accounts of the items that a batch processor has taken in and its exporter has not delivered.
+    """Counts of the spans or events in a batch processor's queue: those waiting, those being sent and those lost.
 
     Args:
         what: plural name of the items, for counts and log lines.
         limit: size of the batch processor's queue.
-        reserve: places in it that are kept for items that cannot wait.
+        reserve: places in the queue kept for evaluation events of calls that are being scored already; these do
+            not wait for room.
         most_bytes: memory of queued items beyond which there is no room for an item that can wait.
         patience: seconds without an answer of the backend after which waiting for room ends.
         clock: monotonic seconds.
@@ -86,7 +90,7 @@ class ExportQueue:
         self.reset()
 
     def reset(self) -> None:
-        """Start empty in a forked child: the items belong to the parent, and the lock may be held for ever."""
+        """Reset the counts and the lock in a forked child: the items are the parent's, which may have held the lock."""
         # Re-entrant: a stream collected as garbage ends its spans wherever this thread happens to be, here included.
         self._lock = threading.RLock()
         self._queued = self._in_hand = 0
@@ -104,18 +108,20 @@ class ExportQueue:
 
     @property
     def stalled(self) -> bool:
-        """Whether the backend has not answered for so long that waiting for it would cost more than it saves."""
+        """Whether the backend has not answered for longer than `patience`, so that nothing waits for it any more."""
         since = self._unanswered_since
         return since is not None and self._clock() - since > self._patience
 
     def room(self, promised: int = 0) -> int:
-        """Return how many items that can wait may enter now.
+        """Return how many more items the queue has room for, apart from its reserved places.
 
         Args:
-            promised: number of items that are still to come and have their place.
+            promised: number of items that will be queued later, for which room is kept.
         """
         left = self.limit - self._reserve - self._queued - promised
         if left <= 0 or self._bytes + self._bytes_in_hand >= self._most_bytes:
+            # To wait for room at a backend that does not answer would stop the scoring of calls: the caller goes on as
+            # if there were room, and `enter` counts what does not fit as lost.
             return self.limit if self.stalled else 0
         return left
 
@@ -132,7 +138,7 @@ class ExportQueue:
         return room
 
     def claim(self, count: int) -> None:
-        """Count the oldest *count* items as taken out of the queue by the exporter."""
+        """Count the oldest *count* items of the queue as taken by the exporter, which is about to send them."""
         with self._lock:
             self._queued = max(0, self._queued - count)
             self._in_hand += count
@@ -142,12 +148,12 @@ class ExportQueue:
                 self._bytes_in_hand += size
 
     def begin_sending(self) -> None:
-        """Note that the exporter waits for an answer from now on."""
+        """Note that the exporter has begun to send a batch and waits for the backend's answer."""
         if self._unanswered_since is None:
             self._unanswered_since = self._clock()
 
     def settle(self, count: int, *, delivered: bool, why: str = "export failed") -> None:
-        """Count the *count* claimed items as delivered, or else as lost for the reason *why*."""
+        """Count *count* items that the exporter has sent as delivered, or else as lost for the reason *why*."""
         with self._lock:
             counted, self._in_hand = min(count, self._in_hand), max(0, self._in_hand - count)
             self._bytes_in_hand *= self._in_hand > 0  # one batch at a time
@@ -157,7 +163,7 @@ class ExportQueue:
             self.lose(counted, why)
 
     def close(self) -> None:
-        """Count all undelivered items as lost, and refuse further ones."""
+        """Close the queue: count all undelivered items as lost, and refuse further ones."""
         with self._lock:
             left, self._queued, self._in_hand, self._closed = self.size, 0, 0, True
         self.lose(left)
@@ -177,14 +183,14 @@ class ExportQueue:
 
 
 class RetryingExporter:
-    """Exporter around that of a batch processor, which retries a batch while the backend is away and counts losses.
+    """Wrapper of a span or log exporter that retries a batch while the backend is unavailable, and counts lost items.
 
     A batch whose answer did not come in time may have been stored all the same, and then arrives twice: OTLP promises
     "at least once", and backends tell spans by their ids.
 
     Args:
         exporter: exporter of spans or of log records.
-        queue: accounts of its batch processor's queue.
+        queue: counts of the items in its batch processor's queue.
         renew: called before the first export of a forked child, which must not use the parent's connections.
         pause: seconds between two tries.
         clock: monotonic seconds.
@@ -203,7 +209,7 @@ class RetryingExporter:
         self._use(exporter)
 
     def replace(self, exporter: Any) -> None:
-        """Use *exporter* from now on, in a forked child."""
+        """Replace the parent's exporter by *exporter* in a forked child."""
         _parents.append(self._exporter)
         self._use(exporter)
 
@@ -212,7 +218,7 @@ class RetryingExporter:
         self._closing, self._shut = threading.Event(), False
 
     def export(self, batch: Sequence[Any]) -> Any:
-        """Export *batch* and return the result when it is delivered or given up."""
+        """Export *batch*, with retries, and return the result when it is delivered or given up."""
         if self._pid != os.getpid():
             self._renew()
         if self._pid != os.getpid():  # an exporter that the user made cannot be made anew
@@ -240,11 +246,11 @@ class RetryingExporter:
 
     @property
     def _refused(self) -> bool:
-        """Whether the backend refuses this signal altogether; only some exporters know."""
+        """Whether the backend does not take such items at all, as far as the wrapped exporter can tell."""
         return getattr(self._exporter, "refused", None) is True
 
     def stop_retrying(self) -> None:
-        """Give up each batch after its current try."""
+        """Stop retries: from now on a batch is given up as soon as its current try fails."""
         self._closing.set()
 
     def shutdown(self, *_: object, **__: object) -> None:
@@ -255,17 +261,18 @@ class RetryingExporter:
             self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Return True: the exporter keeps nothing."""
+        """Return True: `export` delivers or gives up a batch before it returns, so there is nothing to flush."""
         return True
 
 
 def _succeeded(result: object) -> bool:
-    """Return whether the export *result* is a success; spans and log records have an enumeration of results each."""
+    """Return whether *result*, which an exporter has returned, means success."""
+    # Exporters of spans and of log records have an enumeration of results each.
     return getattr(result, "name", None) == "SUCCESS"
 
 
 class BoundedProcessor(SpanProcessor):
-    """Processor around a batch processor of spans or of log records: refuses, and counts, what its queue cannot take.
+    """Wrapper of a batch processor that refuses spans or log records, and counts them as lost, when the queue is full.
 
     The batch processor itself would drop its oldest item. The base class is that of span processors, as that of log
     record processors is loaded with the logs SDK only.
@@ -279,7 +286,7 @@ class BoundedProcessor(SpanProcessor):
         self._inner.on_start(span, parent_context=parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Pass an ended span on if there is room; the batch processor ignores spans that are not sampled."""
+        """Pass an ended span that is sampled on to the batch processor if its queue has room."""
         context = span.get_span_context()
         if context is not None and context.trace_flags.sampled and self._queue.enter(span_bytes(span)):
             self._inner.on_end(span)
@@ -290,7 +297,7 @@ class BoundedProcessor(SpanProcessor):
             self._inner.on_emit(log_record)
 
     def enabled(self, *_: object, **__: object) -> bool:
-        """Return True: every log record is taken."""
+        """Return True: log records of every kind are accepted."""
         return True
 
     def shutdown(self) -> None:
@@ -303,7 +310,7 @@ class BoundedProcessor(SpanProcessor):
 
 
 class ScoreStore(Observer, Protocol):
-    """Store of scored calls that is flushed and closed with the telemetry, such as the history."""
+    """Store of scored calls, such as the history file, that is flushed and closed along with the telemetry."""
 
     @property
     def lost(self) -> Counter[str]: ...
@@ -319,7 +326,7 @@ class ScoreStore(Observer, Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Telemetry:
-    """Tracer, meter and logger of ragtrace, with the providers, sinks and stores that are flushed and shut down."""
+    """Tracer, meter and logger of ragtrace, with the providers, score sinks and stores to flush and shut down."""
 
     tracer: Tracer
     meter: Meter | FastMeter
@@ -327,11 +334,11 @@ class Telemetry:
     fast: FastTracer | None = None
     """Makes fast spans; None: the SDK makes the spans."""
     owned: bool = False
-    """Whether the tracer provider is ours: then nothing else ends or flushes its spans."""
+    """Whether the tracer provider is ragtrace's own: then nothing else ends or flushes its spans."""
     drops_children: bool = False
     """Whether the head sampler is known to drop every span whose local parent it has dropped."""
     carriers: bool = True
-    """Whether carrier spans are exported."""
+    """Whether scores that come too late for their span are exported on an extra span, a carrier."""
     dialects: tuple[str, ...] = ()
     """Attribute conventions of the spans."""
     flushes: list[Callable[[int], object]] = field(default_factory=list[Callable[[int], object]])
@@ -349,7 +356,7 @@ class Telemetry:
 
     @property
     def exporters(self) -> Mapping[str, RetryingExporter]:
-        """Exporters of our own providers of `SPANS` and `EVENTS`, where these export in batches."""
+        """Batching exporters of ragtrace's own providers, by signal: `SPANS` and `EVENTS`."""
         return self.child_renewal.exporters
 
     @property
@@ -358,10 +365,10 @@ class Telemetry:
         return sum(exporter.queue.losses.total() for exporter in self.exporters.values())
 
     def room(self, held: int) -> int:
-        """Return how many steps and calls may be processed before `room` must be called again.
+        """Return how many steps and calls may be processed now, by the room that the export queues have left.
 
         Args:
-            held: number of held spans, whose places in the export queue are taken.
+            held: number of spans that wait for their scores, for which room in the export queue is kept.
         """
         least = _CALLS_AT_ONCE * _ITEMS_OF_A_CALL
         for what, exporter in self.exporters.items():
@@ -369,11 +376,11 @@ class Telemetry:
         return -(-least // _ITEMS_OF_A_CALL)
 
     def room_for_spans(self) -> int:
-        """Return how many more spans our exporter's queue has room for."""
+        """Return how many more spans the export queue has room for; 0 if there is no such queue."""
         return self.exporters[SPANS].queue.room() if SPANS in self.exporters else 0
 
     def lose_spans(self, count: int) -> bool:
-        """Count *count* spans, which are never going to end, as lost; return False if nothing counts losses."""
+        """Count *count* spans that will never be ended as lost; return False if there is no export queue."""
         if SPANS in self.exporters:
             self.exporters[SPANS].queue.lose(count)
         return SPANS in self.exporters
@@ -382,7 +389,7 @@ class Telemetry:
         """Flush all providers within *timeout* seconds; return False if one failed or was late, or items were lost.
 
         Args:
-            release_held: whether held spans are exported, too, without the scores that they wait for.
+            release_held: whether spans that wait for their scores are exported, too, without them.
         """
         deadline, lost = monotonic() + timeout, self.lost
         # Side by side: as long as spans keep coming, the SDK's flush of spans goes on, and metrics must leave, too.
@@ -390,7 +397,7 @@ class Telemetry:
         return done and self.lost == lost
 
     def scores_settled_until(self, moment: float) -> bool:
-        """Return whether sinks and stores have delivered, or counted as lost, what they had at monotonic *moment*."""
+        """Return whether all scores that were queued up to *moment* (monotonic) are delivered or counted as lost."""
         stored = all(history.settled_until(moment) for history in self.histories)
         return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
 
@@ -402,7 +409,7 @@ class Telemetry:
         return all(done)
 
     def shutdown(self, timeout: float) -> bool:
-        """Shut our own providers, sinks and stores down within *timeout* seconds, and count the rest as lost.
+        """Shut ragtrace's own providers, score sinks and stores down within *timeout* seconds; count the rest as lost.
 
         Returns:
             False if something failed, was late or was lost.
@@ -418,7 +425,7 @@ class Telemetry:
         return done and all(stored)
 
     def after_fork(self) -> None:
-        """Empty the parent's queues in a forked child, whose exporters are renewed when it first needs them."""
+        """Empty all queues in a forked child, as the items are the parent's; exporters are replaced on first use."""
         for exporter in self.exporters.values():
             exporter.queue.reset()
         for history in self.histories:

@@ -1,1 +1,1 @@
-"""Scores as span attributes, evaluation events, carrier spans and metrics."""
+"""Scores of calls as span attributes, evaluation events and metrics, and on extra spans if they come late."""

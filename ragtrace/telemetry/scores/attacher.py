@@ -1,7 +1,7 @@
-"""The scores of a call as telemetry: on the held root span, as events and metrics, or on a carrier span.
+"""Sending of a call's scores: onto its root span or an extra span (a carrier), and to events, metrics and observers.
 
-A carrier is a span of its own, linked to the root span, for scores whose root span nothing holds or that came too late
-for it. It is never a late child: backends would add its lateness to the latency of the trace.
+A carrier is a span of its own, linked to the root span, for scores whose root span was exported at once or that came
+too late for it. It is never a late child: backends would add its lateness to the latency of the trace.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _ROOT: Final = Context({"ragtrace-carrier": True})
 
 
 class Attacher:
-    """Sender of a call's scores to its span, events, metrics and observers; the failure of one leaves the others.
+    """Sender of a call's scores to its span, events, metrics and observers; if one of these fails, the others get them.
 
     Args:
-        carriers: makes carrier spans; None: there are none.
+        carriers: makes carrier spans (extra spans with late scores); None: there are none.
         logger: takes evaluation events; None: there are none.
         instruments: take the metrics.
         evidence: whether unsupported claims are quoted on spans.
         observers: observers of scored calls.
-        early: those of *observers* that see a call twice: with the screen's scores, and later with the judge's.
+        early: those of *observers* that see a call twice: with the cheap evaluator's scores, and later the judge's.
         owned: whether the tracer provider is ragtrace's own.
     """
 
@@ -70,7 +70,7 @@ class Attacher:
         self._early = frozenset(map(id, early))
 
     def expect(self, root: Step) -> list[HoldProcessor]:
-        """Tell the hold processors to hold the span of *root*, which is about to end; return these processors."""
+        """Ask all hold processors to keep a call's root span back from export when it ends; return these processors."""
         context = root.span_context
         expecting = holds() if context is not None and context.trace_flags.sampled else []
         for hold in expecting:
@@ -78,7 +78,11 @@ class Attacher:
         return expecting
 
     def confirm(self, root: Step, expecting: Sequence[HoldProcessor]) -> HoldProcessor | None:
-        """Return the processor, of those that `expect` returned, that now holds the span of *root*; None: none does."""
+        """Return the hold processor that now keeps the ended span of *root* back from export; None if none does.
+
+        Args:
+            expecting: the processors that `expect` returned.
+        """
         holding = [hold for hold in expecting if hold.confirm(_span_id(root))]
         return holding[0] if holding else None
 
@@ -90,9 +94,9 @@ class Attacher:
         hold: HoldProcessor | None,
         decision: SamplingDecision | None,
     ) -> int:
-        """Send the screen's scores to events, metrics and observers before the judge is asked, which may take long.
+        """Send the scores of the cheap evaluator (screen) to events, metrics and observers before the judge is asked.
 
-        They are noted on the held span, too, in case that the judge is too late for *hold*.
+        *hold* notes them, too: it exports the call's span with them if the judge takes too long.
 
         Returns:
             How many of *evaluations* `attach` must not emit again.
@@ -119,10 +123,10 @@ class Attacher:
         *,
         reason: str = "",
     ) -> None:
-        """Send the scores of *call* to its held root span or a carrier span, to events, metrics and observers.
+        """Send the scores of *call* to events, metrics, observers and its root span, or else to an extra span.
 
         Args:
-            hold: the processor that holds the ended root span; None: nothing holds it.
+            hold: the processor that keeps the ended root span back from export; None: the span was exported at once.
             status: overrides the status that follows from *evaluations*.
             decision: whether the judge was asked; the span of a call without evaluations says why it was not.
             announced: how many of *evaluations* `attach_screened` has emitted.
@@ -158,7 +162,7 @@ class Attacher:
                 _send_carrier(self._carriers, target, call, evaluations, scores)
 
     def give_up(self, root: Step, status: str) -> None:
-        """Pass the held span of *root* on with *status*, as its scores will not come."""
+        """Export the span of *root*, which waits for its scores, with *status* instead, as the scores will not come."""
         for hold in holds():
             hold.give_up(_span_id(root), status)
 
@@ -190,7 +194,7 @@ def _span_id(root: Step) -> int:
 def _send_carrier(
     tracer: Tracer, target: SpanContext, call: RagCall, evaluations: Sequence[Evaluation], scores: Attributes
 ) -> None:
-    """Send the scores of *target* on a span of their own, unless the head sampler drops that span."""
+    """Export the scores of the span *target* on an extra span (a carrier), unless the head sampler drops that."""
     first: Attributes = {semconv.OPERATION_NAME: semconv.OPERATION_EVALUATION, semconv.OI_KIND: semconv.OI_EVALUATOR}
     name = f"{semconv.CARRIER_OPERATION} {call.workflow}" if call.workflow else semconv.CARRIER_OPERATION
     span = tracer.start_span(name, context=_ROOT, kind=SpanKind.INTERNAL, links=[Link(target)], attributes=first)
@@ -241,7 +245,7 @@ def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]
 
 
 def status(evaluations: Sequence[Evaluation]) -> str:
-    """Return `ok`, `partial` or `error` over all evaluators; `not_sampled` if none evaluated the call."""
+    """Return the status of a call with *evaluations*: `ok`, `partial`, `error`, or `not_sampled` if there are none."""
     outcomes = {evaluation.outcome[0] for evaluation in evaluations}
     if not outcomes:
         return semconv.STATUS_NOT_SAMPLED
@@ -251,11 +255,11 @@ def status(evaluations: Sequence[Evaluation]) -> str:
 
 
 def prevailing_results(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Evaluation, Result]]:
-    """Return, for each metric, the result that backends show under its name, with the evaluation that gave it.
+    """Return the result to show for each metric, and its evaluation, where several evaluators have given one.
 
     Args:
         evaluations: in rising order of authority: where two give a metric, it is the later one's, except that the
-            screen's score stays where the judge failed.
+            cheap evaluator's score stays where the judge failed.
     """
     chosen: dict[str, tuple[Evaluation, Result]] = {}
     for evaluation in evaluations:
@@ -267,7 +271,7 @@ def prevailing_results(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Eva
 
 
 def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, evidence: bool) -> Attributes:
-    """Return all score attributes of a call's root span.
+    """Return the attributes that show all scores of a call on its root span.
 
     Args:
         evaluations: in rising order of authority; see `prevailing_results`. `ragtrace.eval.evaluator` and
@@ -307,7 +311,9 @@ def _identity(evaluation: Evaluation) -> str:
 
 
 def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
-    """Return the unsupported claims, worst first, as a bounded JSON list; None if no metric gave claims.
+    """Return the claims of an answer that its documents do not support, worst first, as a JSON list of limited length.
+
+    None if no metric gave claims.
 
     Items: text, start, end (offsets in the answer), support, score, unsupported (ranges), chunks (ranks from 0), quote.
     """

@@ -86,7 +86,7 @@ def emit_events(
 
 
 def detail_attributes(attributes: object) -> dict[str, Detail]:
-    """Return what a metric publishes beside its number (counts, a method ...) as event attributes: plain and bounded.
+    """Return the extra values that a metric publishes with its score (counts, a method ...) as event attributes.
 
     Counts of 0 and false or empty values are left out: they are the most frequent ones, and absence says the same.
 
@@ -107,7 +107,7 @@ def detail_attributes(attributes: object) -> dict[str, Detail]:
 
 @lru_cache(maxsize=1_024)
 def _detail_name(name: object) -> str:
-    """Return the attribute name for *name*; "" if *name* cannot be part of one."""
+    """Return the event attribute for a metric's extra value *name*; "" if *name* cannot be part of one."""
     return semconv.eval_detail(name) if isinstance(name, str) and _NAME.fullmatch(name) else ""
 
 
@@ -128,7 +128,7 @@ def _number(value: object) -> int | float | None:
 
 
 def _of_one_type(values: tuple[object, ...]) -> tuple[str, ...] | tuple[float, ...] | None:
-    """Return *values* as a sequence of one type, as OTLP requires; None if they are not of one type."""
+    """Return *values* as a tuple of one type (text or number), as OTLP requires; None if they are of several types."""
     texts = tuple(encodable(value[:MOST_CHARS]) for value in values if isinstance(value, str))
     if len(texts) == len(values):
         return texts

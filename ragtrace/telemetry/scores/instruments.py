@@ -1,4 +1,4 @@
-"""Metric instruments of ragtrace: scores, judging, operations, and the accounts observed at each collection."""
+"""Metric instruments of ragtrace: scores, cost of judging, durations, and counts that are read at each collection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Observations = Iterable[Observation]
 
 
 class SeriesAttributes(dict[str, "str | bool"]):
-    """Attributes of a metric series that is recorded again and again, with the key of the series computed once."""
+    """Attributes of a metric series that is recorded often: a dictionary whose hashable key is computed once."""
 
     __slots__ = ("key",)
 
@@ -42,7 +42,7 @@ class SeriesAttributes(dict[str, "str | bool"]):
 
 
 class AlertRow(Protocol):
-    """Row of the alert gauge: whether an alert, for all calls or for one workflow or model, is in a state."""
+    """One value of the alert-state gauge: whether an alert is in a state, for all calls, a workflow or a model."""
 
     @property
     def alert(self) -> str: ...
@@ -64,10 +64,10 @@ class Instruments:
 
     Args:
         meter: makes the instruments.
-        rows: returns the ledger of calls offered to evaluators.
+        rows: returns the counts of calls offered to evaluators, by outcome.
         moments: returns the sums for estimates, by metric, evaluator and workflow.
         queued: returns the number of calls that wait to be scored.
-        held: returns the number of held spans.
+        held: returns the number of spans that wait for their scores.
         posted: returns the counts of each score sink, by name.
         states: returns the circuit breaker's state of each judge that has one, by evaluator id.
         faults: returns the number of ragtrace's own failures, by place.
@@ -96,7 +96,7 @@ class Instruments:
         self.bind(meter)
 
     def bind(self, meter: Meter | FastMeter) -> None:
-        """Create the instruments in *meter* and record into them from now on."""
+        """Create all instruments with *meter*, and record into these from now on."""
         self._silent = isinstance(meter, NoOpMeter)
         s = semconv
 
@@ -130,7 +130,7 @@ class Instruments:
             gauge(s.METRIC_ALERT_STATE, observe(_alert_states, self._alerts), "1", about)
 
     def after_fork(self) -> None:
-        """Report the figures of this process, a forked child, from now on."""
+        """Note that this process is a forked child, so that observed metrics show the child's counts from now on."""
         self._pid = os.getpid()
 
     def _observe(
@@ -183,7 +183,7 @@ class Instruments:
                 self._tokens.record(count, {**attributes, semconv.TOKEN_TYPE: kind}, step.context)
 
     def _step_attributes(self, step: Step) -> SeriesAttributes:
-        """Return the attributes of the duration of *step*: nearly always one of the same few sets."""
+        """Return the metric attributes for the duration of *step*; equal ones are made once and used again."""
         error = step.error.type if step.error else None
         of = (step.kind, step.name, step.provider, step.request_model, step.response_model, error)
         labels = self._known.get(of)

@@ -1,1 +1,1 @@
-"""Fast spans for ragtrace's and the user's tracer provider, and the hold of finished root spans."""
+"""Spans that cost the request thread little, and root spans that are exported when their scores are attached."""

@@ -1,4 +1,4 @@
-"""Fast spans: on the request thread only ids and times, everything else when the span ends.
+"""Fast spans: only ids and times are set on the request thread, names and attributes when the span ends.
 
 A `FastSpan` is a span of the OpenTelemetry API, so other instrumentations nest below it and users can annotate it, and
 it can be read like a span of the SDK. When it ends, a `ReadableSpan` of the SDK's own is built from it. Fast spans are
@@ -59,7 +59,7 @@ _NEED_NO_CLEANING = frozenset({str, bool, int, float})
 
 @dataclass(slots=True, eq=False, repr=False)
 class SpanRecord:
-    """Name, attributes, events, links and status of a span, within the limits of the SDK."""
+    """Name, attributes, events, links and status of a fast span, within the span limits of the SDK."""
 
     limits: SpanLimits
     name: str
@@ -71,7 +71,7 @@ class SpanRecord:
     status: Status = UNSET
 
     def bounded(self, attributes: Attributes, most: int | None) -> BoundedAttributes:
-        """Return a copy of the *attributes* of an event or link, cleaned and cut, as the original may change later."""
+        """Return a copy of the *attributes* of an event or link, cleaned and cut to the span limits."""
         return BoundedAttributes(most, attributes, max_value_len=self.limits.max_attribute_length)
 
 
@@ -88,9 +88,10 @@ def _new_record(limits: SpanLimits, name: str, attributes: Attributes) -> SpanRe
 
 
 def bounded(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequence[T]:
-    """Return the last *most* of *items* (None: all) as an SDK list of events or links, which counts the dropped ones.
+    """Return *items* (events or links) as a `BoundedList`, which keeps the last *most* and counts the dropped ones.
 
     Args:
+        most: largest number of items; None: there is no limit.
         dropped: number of items that were dropped before.
     """
     make: Any = BoundedList
@@ -100,7 +101,7 @@ def bounded(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequence[
 
 
 class FastSpan(Span, ReadableSpan):
-    """Span that is being recorded; when it ends, the tracer gets it as a plain `ReadableSpan`.
+    """Span that costs little to start; when it ends, it is handed on as a plain `ReadableSpan` of the SDK.
 
     Its name and first attributes are computed when something first reads or changes the span, or when it ends.
     """
@@ -139,12 +140,12 @@ class FastSpan(Span, ReadableSpan):
 
     @property
     def parent(self) -> SpanContext | None:
-        """Span context of the parent span."""
+        """Span context of the parent span; None for a root span."""
         around: Any = self._around
         return around.get_span_context() if type(around) is FastSpan else around
 
     def become_root(self) -> None:
-        """Have the span exported as a root that has a link to its former parent."""
+        """Remove the parent, so that the span is exported as a root span with a link to its former parent."""
         if (parent := self.parent) is not None:
             self._more_links, self._around = (Link(parent),), None
 
@@ -160,7 +161,7 @@ class FastSpan(Span, ReadableSpan):
 
     @property
     def attributes(self) -> Mapping[str, AnyValue]:
-        """Read-only view of the attributes."""
+        """Read-only view of the span's attributes."""
         return MappingProxyType(self._record.attributes)
 
     @property
@@ -185,18 +186,18 @@ class FastSpan(Span, ReadableSpan):
 
     @property
     def dropped_attributes(self) -> int:
-        """Number of attributes dropped for the limit."""
+        """Number of attributes that were dropped because of the span limits."""
         return self._record.attributes.dropped
 
     @property
     def dropped_events(self) -> int:
-        """Number of events dropped for the limit."""
+        """Number of events that were dropped because of the span limits."""
         dropped: int = self._record.events.dropped
         return dropped
 
     @property
     def dropped_links(self) -> int:
-        """Number of links dropped for the limit."""
+        """Number of links that were dropped because of the span limits."""
         dropped: int = self._record.links.dropped
         return dropped
 
@@ -230,12 +231,12 @@ class FastSpan(Span, ReadableSpan):
         return self._ended
 
     def set_attribute(self, key: str, value: AnyValue) -> None:
-        """Set one attribute."""
+        """Set one attribute of the span."""
         if not self._refuses("set_attribute"):
             self._record.attributes[key] = value
 
     def set_attributes(self, attributes: Mapping[str, AnyValue]) -> None:
-        """Set several attributes."""
+        """Set several attributes of the span."""
         if self._refuses("set_attributes"):
             return
         record = self._recorded
@@ -248,26 +249,26 @@ class FastSpan(Span, ReadableSpan):
         record.attributes.update(attributes)
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
-        """Add an event."""
+        """Add an event to the span."""
         if not self._refuses("add_event"):
             record = self._record
             kept = record.bounded(attributes, record.limits.max_event_attributes)
             record.events.append(Event(name, kept, timestamp))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
-        """Add a link; one to an invalid context without attributes and trace state is ignored."""
+        """Add a link to another span; one to an invalid context without attributes and trace state is ignored."""
         if not (context.is_valid or attributes or context.trace_state) or self._refuses("add_link"):
             return
         record = self._record
         record.links.append(Link(context, record.bounded(attributes, record.limits.max_link_attributes)))
 
     def update_name(self, name: str) -> None:
-        """Replace the name."""
+        """Replace the name of the span."""
         if not self._refuses("update_name"):
             self._record.name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        """Set the status; OK is final, and nothing returns to UNSET."""
+        """Set the status of the span; a status OK is final, and UNSET is ignored."""
         if self._refuses("set_status"):
             return
         new = status if isinstance(status, Status) else Status(status, description)
@@ -303,11 +304,11 @@ class FastSpan(Span, ReadableSpan):
         self._tracer.emit(ended)
 
     def finish(self, attributes: Mapping[str, AnyValue], end_time: int) -> bool:
-        """Set *attributes* and end the span at little cost.
+        """Set the last *attributes* and end the span at once, which costs less than `set_attributes` and `end`.
 
         Returns:
-            False, and nothing is done, if the span was read or changed before, or if attributes must be cleaned, cut or
-            dropped.
+            Whether the span has ended. It has not, and is left as it was, if it was read or changed before, or if any
+            attribute must be cleaned, cut or dropped: then call `set_attributes` and `end`.
         """
         if self._recorded is None and not self._ended:
             name, first = self._start_attributes()
@@ -351,7 +352,7 @@ class FastSpan(Span, ReadableSpan):
 
 
 def _merged(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
-    """Return both mappings in the SDK's order: an attribute that is set again takes its last place."""
+    """Merge two attribute mappings in the SDK's order: an attribute that is in both stands where *more* has it."""
     if first.keys().isdisjoint(more):
         return {**first, **more}
     return {**{key: value for key, value in first.items() if key not in more}, **more}
@@ -396,11 +397,11 @@ class FastTracer:
 
     @property
     def usable(self) -> bool:
-        """Whether fast spans can be used now: all span processors look at ended spans only."""
+        """Whether fast spans can be used now: only if all span processors ignore spans until they end."""
         return self._provider.sees_ends_only
 
     def accepts_unchanged(self, attributes: Mapping[str, AnyValue]) -> bool:
-        """Return whether the limits allow *attributes*, and the SDK would not clean or cut any of them."""
+        """Return whether *attributes* can be exported unchanged: the SDK would not clean, cut or drop any of them."""
         most = self.limits.max_span_attributes
         if self.limits.max_span_attribute_length is not None or (most is not None and len(attributes) > most):
             return False
@@ -432,9 +433,9 @@ class FastTracer:
         return self._ask_sampler(context, kind, start_attributes, parent)
 
     def separate_root(self, span: Span, context: Context) -> None:
-        """Make *span*, the root span of a call, a root if its parent in *context* belongs to another provider.
+        """Make *span*, the first of a call, a root span if its parent in *context* belongs to another tracer provider.
 
-        A parent of which only the span context is known, a remote one above all, may be ours and stays the parent.
+        A parent in another process stays the parent: only its ids are known here, and it may be a span of ragtrace.
         """
         if not self._private or type(span) is not FastSpan:
             return

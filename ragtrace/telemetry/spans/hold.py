@@ -1,4 +1,4 @@
-"""The hold: ended root spans wait here while their call is scored, so that the scores can still be put on them.
+"""Span processor that keeps ended root spans back from export while their calls are scored, to add the scores.
 
 An ended span refuses attributes. `HoldProcessor` wraps the processor that exports, keeps only the spans that a runtime
 announced with `expect`, for a bounded time and in bounded number, and passes on a copy with the scores. Every other
@@ -41,7 +41,7 @@ _flushing = threading.local()
 
 
 class HoldProcessor(SpanProcessor):
-    """Span processor around the one that exports, which keeps root spans until their scores are on them.
+    """Wrapper of an exporting span processor that keeps root spans back from export until their scores are added.
 
     Example: `provider.add_span_processor(ragtrace.HoldProcessor(BatchSpanProcessor(exporter)))`.
 
@@ -79,33 +79,33 @@ class HoldProcessor(SpanProcessor):
 
     @property
     def held(self) -> int:
-        """Number of held spans."""
+        """Number of ended spans that are kept back from export."""
         return len(self._held)
 
     @property
     def sees_ends_only(self) -> bool:
-        """Whether the wrapped processor looks at ended spans only."""
+        """Whether the wrapped span processor ignores spans until they end."""
         return sees_ends_only(self._inner)
 
     def expect(self, span_id: int) -> None:
-        """Hold the span with *span_id* when it ends."""
+        """Expect the end of the span with *span_id*, and keep the span back from export then."""
         with self._lock:
             self._expected.add(span_id)
 
     def confirm(self, span_id: int) -> bool:
-        """Return whether the ended span with *span_id* is held; one that is not (not sampled) is no longer expected."""
+        """Return whether the ended span with *span_id* is kept back from export; if not, stop expecting it."""
         with self._lock:
             self._expected.discard(span_id)
             return span_id in self._held
 
     def note_scores(self, span_id: int, scores: Scores) -> None:
-        """Keep *scores* for a held span, in case that it must be passed on before `release`."""
+        """Note *scores* for a span that is kept back, in case it must be exported before all scores are there."""
         with self._lock:
             if span_id in self._held:
                 self._noted[span_id] = scores
 
     def release(self, span_id: int, scores: Scores) -> bool:
-        """Pass the held span on with *scores*; return False if it is not, or no longer, held."""
+        """Export the span with *span_id*, which was kept back, with *scores*; return False if it is not here."""
         with self._lock:
             entry = self._held.pop(span_id, None)
             self._noted.pop(span_id, None)
@@ -118,25 +118,26 @@ class HoldProcessor(SpanProcessor):
         return True
 
     def give_up(self, span_id: int, status: str) -> bool:
-        """Pass the held span on with *status* and the noted scores; return False if it is not held."""
+        """Export the span that was kept back with *status* and the noted scores; return False if it is not here."""
         with self._lock:
             noted = self._noted.get(span_id, {})
         return self.release(span_id, {**noted, semconv.EVAL_STATUS: status})
 
     def sweep(self) -> int:
-        """Pass on, as timed out, the spans that were held too long; return their number."""
+        """Export the spans that were kept back for too long, with the status `timeout`; return their number."""
         horizon = self._clock() - self._seconds
         with self._lock:
             late = [span_id for span_id, (since, _, _) in self._held.items() if since <= horizon]
         return sum(self.give_up(span_id, semconv.STATUS_TIMEOUT) for span_id in late)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Pass the start on to the wrapped processor."""
+        """Pass the start of *span* on to the wrapped processor."""
         self._inner.on_start(span, parent_context=parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Hold *span* if it is expected, else pass it on."""
-        # No lock where no span is expected: a span expected from now on is another one.
+        """Keep the ended *span* back if it is expected; else pass it on to the wrapped processor."""
+        # No lock is needed to see that no span is expected: *span* would have been announced before its end, and what
+        # another thread announces from now on is another span.
         if not self._expected or not self._keep(span):
             self._inner.on_end(span)
 
@@ -160,7 +161,7 @@ class HoldProcessor(SpanProcessor):
         return True
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Let scoring finish, pass on the spans still held as timed out, and flush the wrapped processor."""
+        """Wait until scoring is over, export all spans that are still kept back, and flush the wrapped processor."""
         if getattr(_flushing, "keeps_held", False):
             return self._inner.force_flush(timeout_millis) is not False
         deadline = monotonic() + timeout_millis / 1000
@@ -170,7 +171,7 @@ class HoldProcessor(SpanProcessor):
         return self._inner.force_flush(left_ms) is not False and finished
 
     def shutdown(self) -> None:
-        """Pass on the held spans and shut the wrapped processor down."""
+        """Export all spans that are still kept back, and shut the wrapped processor down."""
         _remove(ref(self))
         self._release_all()
         self._inner.shutdown()
@@ -184,7 +185,7 @@ class HoldProcessor(SpanProcessor):
 
 @contextmanager
 def keeping_held() -> Generator[None, None, None]:
-    """Make flushes on this thread export released spans alone; held spans stay held."""
+    """Context manager in which a flush on this thread does not export the spans that wait for their scores."""
     _flushing.keeps_held = True
     try:
         yield
@@ -193,7 +194,7 @@ def keeping_held() -> Generator[None, None, None]:
 
 
 def holds() -> list[HoldProcessor]:
-    """Return every hold processor of this process: ragtrace's own and those in users' providers."""
+    """Return all `HoldProcessor` objects of this process: ragtrace's own and those in the user's tracer providers."""
     return [hold for entry in tuple(_alive) if (hold := entry()) is not None]
 
 
@@ -204,14 +205,14 @@ def set_before_flush(before_flush: Callable[[float], bool]) -> None:
 
 
 def clear_before_flush(before_flush: Callable[[float], bool]) -> None:
-    """Undo `set_before_flush`, except where a newer runtime has set its own since."""
+    """Stop the hold processors from calling *before_flush*; leave those that call another function by now."""
     for hold in holds():
         if hold.before_flush == before_flush:
             hold.before_flush = None
 
 
 def held() -> int:
-    """Return the number of spans that all hold processors hold."""
+    """Return the number of spans that all hold processors keep back from export."""
     return sum([hold.held for hold in holds()])
 
 
@@ -221,7 +222,7 @@ def _remove(entry: ref[HoldProcessor]) -> None:
 
 
 def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
-    """Return a copy of an ended span with *scores*, without limit on attributes: a score must not evict the oldest."""
+    """Return a copy of the ended *span* with *scores* added to all its attributes, without a limit on their number."""
     clean = BoundedAttributes(attributes=scores, immutable=False)  # a user's metric may put anything into a label
     attributes: Any = {**(span.attributes or {}), **clean}
     if span.dropped_attributes:

@@ -53,17 +53,17 @@ class OwnTracerProvider(TracerProvider):
         super().__init__(resource=resource, shutdown_on_exit=False, span_limits=self.limits)
 
     def add_own_processor(self, processor: SpanProcessor) -> None:
-        """Add a span processor of ragtrace, which looks at ended spans only."""
+        """Add a span processor of ragtrace, which ignores spans until they end."""
         super().add_span_processor(processor)
 
     def add_span_processor(self, span_processor: SpanProcessor) -> None:
-        """Add a span processor of another library or the user: from now on the SDK makes the spans."""
+        """Add a span processor of the user or another library; from now on the SDK's spans are used, not fast ones."""
         self.sees_ends_only = False
         super().add_span_processor(span_processor)
 
 
 class UserProvider:
-    """Tracer provider of the user, with all that fast spans must know of it.
+    """View of the user's tracer provider, with its limits, sampler, id generator and span processors.
 
     Args:
         tracer: one of its tracers.
@@ -82,7 +82,7 @@ class UserProvider:
 
     @property
     def processor(self) -> SpanProcessor:
-        """Processor that passes ended spans on to all of the user's processors."""
+        """Span processor that passes ended spans on to all of the user's span processors."""
         return self._tracer.span_processor
 
     @property
@@ -92,7 +92,7 @@ class UserProvider:
 
     @property
     def sees_ends_only(self) -> bool:
-        """Whether all processors, as they are now, look at ended spans only."""
+        """Whether all of the user's current span processors ignore spans until they end."""
         now = self._processors[self._name]
         if now is not self._checked:
             self._ends_only = False
@@ -103,7 +103,7 @@ class UserProvider:
 
 
 def user_provider(tracer: object) -> UserProvider | None:
-    """Return the user's provider behind *tracer*; None if it is not the SDK's, or not built as this module expects."""
+    """Return the user's tracer provider behind *tracer*; None if it is not built like the SDK's."""
     if type(tracer) is not Tracer or os.environ.get(_SDK_COUNTS_SPANS, "").strip().lower() == "true":
         return None
     if type(tracer.span_processor) is not SynchronousMultiSpanProcessor:
@@ -116,7 +116,8 @@ def user_provider(tracer: object) -> UserProvider | None:
 
 
 def sees_ends_only(processor: object) -> bool:
-    """Return whether *processor* uses ended spans only: it says so itself, or its other methods do nothing."""
+    """Return whether the span processor *processor* ignores spans until they end."""
+    # It says so itself, or its methods for spans that have not ended do nothing.
     said = getattr(processor, "sees_ends_only", None)
     if said is not None:
         return said is True
@@ -128,13 +129,13 @@ def sees_ends_only(processor: object) -> bool:
 
 
 def _only_name(attributes: Mapping[str, object], kind: type) -> str | None:
-    """Return the name of the only value of *kind* in *attributes*; None if there is none, or more than one."""
+    """Return the key of the only value of the type *kind* in *attributes*; None if there is none, or more than one."""
     names = [name for name, value in attributes.items() if type(value) is kind]
     return names[0] if len(names) == 1 else None
 
 
 class SamplerTraits(NamedTuple):
-    """Decisions that a head sampler is known to make; all are False for a sampler that is not the SDK's."""
+    """Known properties of a head sampler; all are False for a sampler that is not the SDK's."""
 
     keeps_roots: bool
     """It is the SDK's default: it keeps every span whose parent was not dropped."""
@@ -148,7 +149,7 @@ class SamplerTraits(NamedTuple):
 
 
 def traits_of(sampler: object) -> SamplerTraits:
-    """Return the known decisions of *sampler*; none are known unless all of its parts are samplers of the SDK."""
+    """Return the known properties of *sampler*; all are False unless it consists of samplers of the SDK."""
     if not _is_the_sdks(sampler):  # by its type: a user's subclass inherits the description, not the behaviour
         return SamplerTraits(False, False, False, False, False)
     default: Any = DEFAULT_ON

@@ -1,4 +1,4 @@
-"""Steps as spans: started on the request thread, written and ended later.
+"""Writing of steps (calls of decorated functions) as spans, which are started on the request thread and ended later.
 
 Only the start must happen while the application waits. Writing (JSON, many attributes) may happen at any time
 afterwards and on any thread: the span gets the end time of the step.
@@ -29,7 +29,7 @@ _DIALECTS = {"otel": otel, "openinference": openinference, "langfuse": langfuse}
 
 
 class SpanWriter:
-    """Writer of steps as spans in the given dialects, with content where the content-capture mode allows it.
+    """Writer of steps as spans in the given attribute conventions, with content if the content-capture mode allows it.
 
     Args:
         tracer: makes the spans where *fast* cannot.
@@ -66,7 +66,7 @@ class SpanWriter:
         return fast if fast is not None and fast.usable else None
 
     def start_sdk_span(self, step: Step, context: Context) -> Span:
-        """Start an SDK span for *step* under *context*, with its name and start attributes."""
+        """Start a span of the SDK for *step* under *context*, with its name and start attributes."""
         name, attributes = self.start_attributes(step)
         return self._tracer.start_span(name, context=context, kind=SPAN_KINDS[step.kind], attributes=attributes)
 
@@ -136,7 +136,7 @@ class SpanWriter:
 
 
 def restore_attributes(span: Span, first: Mapping[str, str | bool | int | float | Sequence[str]]) -> None:
-    """Set the *first* attributes of *span* again if the SDK dropped any for its limit, and count the dropped ones.
+    """Set the *first* attributes of *span* again if the SDK dropped any beyond its limit; count the dropped ones.
 
     Of too many attributes the SDK silently drops the oldest: those that say of which kind the span is.
     """
