@@ -186,7 +186,7 @@ def _mean(
 def _ranked(
     call: RagCall, judgement: Judgement, value: Callable[[Sequence[bool]], float], threshold: int, k: int | None
 ) -> Result:
-    """Return the score that *value* computes from which of the first *k* retrieved chunks are relevant.
+    """Return a rank-based score: what *value* computes from the relevance of the first *k* retrieved chunks.
 
     The function *value* gets one boolean a chunk. With *k* None these are the chunks up to the first relevant one.
     """

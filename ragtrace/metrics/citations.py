@@ -70,7 +70,7 @@ class _Citations(NamedTuple):
     worth: dict[tuple[int, int | str], float | None]
 
     def precision(self) -> float:
-        """Return the citation precision: the mean over the cited passages of how far they support their parts.
+        """Return the citation precision: how well the cited passages support the parts that cite them, on average.
 
         A passage counts with the mean worth of its citations.
         """
@@ -78,7 +78,7 @@ class _Citations(NamedTuple):
         return sum(means) / len(means)
 
     def recall(self) -> float:
-        """Return the citation recall: the mean over the parts of the answer of how far their citations support them.
+        """Return the citation recall: how well the parts of the answer are supported by what they cite, on average.
 
         A part counts with the mean worth of its citations, and with 0 if it has none. A part of whose citations none
         has a valid label is left out: nothing is known of it.
@@ -137,7 +137,7 @@ def _citations(call: RagCall, judgement: Judgement, parts: int) -> _Citations:
 
 
 def _means(pairs: Iterable[tuple[Hashable, float | None]]) -> list[float]:
-    """Group *pairs* of a key and the worth of a citation by key, and return the mean worth of each group.
+    """Group *pairs* (a key and the worth of a citation) by key, and return the mean worth of each group.
 
     Citations that were not judged (None) are left out.
     """

@@ -1,4 +1,4 @@
-"""`Formula`: metric that a function computes from a judge's labels; and the preconditions that metrics share.
+"""`Formula`: metric that a function computes from a judge's labels; and the conditions that metrics check.
 
 The function's docstring is the reference of the metric. After the first sentence it has these sections, each label at
 the start of a line, in this order; `python -m docs.make_metrics` makes docs/metrics.md of them and of the metadata:
@@ -88,9 +88,9 @@ class Formula:
         return worse > SLACK
 
     def tolerating(self, unjudged: float) -> Formula:
-        """Return a copy of this metric that tolerates another share of items without a valid label.
+        """Return a copy of this metric that gives a score if at most this share of items has no valid label.
 
-        With more such items there is no score. The default is 0.2 of all items.
+        The default is 0.2 of all items.
 
         Raises:
             SettingsError: *unjudged* is not in [0, 1), or the metric has no such limit.
@@ -190,7 +190,7 @@ def too_many(unjudged: int, items: int, limit: float) -> bool:
 
 
 def share(counted: int, unjudged: int, items: int, limit: float, attributes: Mapping[str, Plain]) -> Result:
-    """Return the share of judged items that are *counted*, as a score.
+    """Return *counted* divided by the number of items that have a valid label, as a score.
 
     Items that are *unjudged* are left out. If they are too many, there is no score, for `too_many_unjudged`.
     """

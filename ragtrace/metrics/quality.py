@@ -99,7 +99,7 @@ def _combined(
     optional: frozenset[str],
     mean: Callable[[Mapping[str, float]], float],
 ) -> Result:
-    """Return as a score what *mean* makes of the scores of the metrics *parts*, each brought into [0, 1].
+    """Combine the scores of the metrics *parts*, each brought into [0, 1], into one score by the function *mean*.
 
     Only *optional* metrics may have no score.
     """

@@ -132,14 +132,14 @@ class _Origin(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether enough labels are known to tell if the claim is noise from relevant or from irrelevant chunks."""
+        """Whether the labels suffice to tell if the claim is wrong, and stated in relevant or irrelevant chunks."""
         if self.correct is None:
             return False
         settled = self.in_relevant is True or (self.in_relevant is False and self.in_irrelevant is not None)
         return self.correct or settled
 
     def noise(self, relevant: bool) -> bool:
-        """Return whether the claim is wrong and stated in a relevant chunk, or in irrelevant chunks only.
+        """Return whether the claim is noise: wrong, and stated in a relevant chunk or in irrelevant chunks only.
 
         Args:
             relevant: which of the two is asked.

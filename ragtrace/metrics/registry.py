@@ -116,7 +116,7 @@ class Registry:
         return tuple(metric for metric in self.every() if metric.name in USUAL or metric.name not in _OWN)
 
     def every(self) -> tuple[Metric, ...]:
-        """Return the metrics that `metrics="all"` stands for: those that cost no judge call of their own."""
+        """Return the metrics that the setting `metrics="all"` selects: those that cost no judge calls of their own."""
         return tuple(metric for metric in self._metrics.values() if not getattr(metric, "opt_in", False))
 
     def all(self) -> tuple[Metric, ...]:
@@ -132,7 +132,7 @@ class Registry:
         return self.registered()
 
     def resolve(self, metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
-        """Return the metrics given by name or as objects, each once, and those always computed `beside` them.
+        """Return the metrics given by name or as objects, each once, and the metrics always computed with them.
 
         Raises:
             UnknownMetricError: at the first name that is not known.

@@ -217,7 +217,7 @@ def _statistic(
     ddof: int,
     compute: Callable[[float, float], float | None],
 ) -> Result:
-    """Return as a score what *compute* makes of the mean and variance of the *results* of repeated runs.
+    """Return a statistic of the *results* of repeated runs: what *compute* returns for their mean and variance.
 
     Runs without a score are left out. Without *results*, *base* (which needs no judge) is computed for each of the runs
     of *call*.
@@ -257,7 +257,7 @@ STATISTICS: Final = {metric.name.removeprefix("run_consistency_"): metric for me
 
 
 def run_statistic(statistic: str, base: Metric | None = None, *, ddof: int = 0) -> Formula:
-    """Return the metric `run_consistency_{statistic}`: how the scores of *base* vary over repeated runs.
+    """Return the metric `run_consistency_{statistic}`: mean or spread of the metric *base* over repeated runs.
 
     The metric *base* must need no judge.
 

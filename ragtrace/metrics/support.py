@@ -187,7 +187,7 @@ def _share(
 
 
 def _first_ranks(contexts: Sequence[Document], *, marked: bool) -> dict[int, int]:
-    """Return for the rank of each context the rank of the first context with the same words.
+    """Map the rank of each context to the rank of the first context with the same words, to find duplicates.
 
     Blank contexts are left out.
 

@@ -320,7 +320,7 @@ class _ParsedCall:
         return Claim(self.answer[start:end], start, end, "not_found", score=0.0, unsupported=((start, end),))
 
     def unjudged(self, reason: str) -> Judgement:
-        """Return a judgement without claims and consistency; *reason* says why it has none."""
+        """Return a `Judgement` that has neither claims nor consistency, for the given *reason*."""
         return self.judgement(None, None, {"claims": reason, "consistency": reason})
 
     def judgement(self, claims: tuple[Claim, ...] | None, value: float | None, reasons: Mapping[str, str]) -> Judgement:
@@ -442,9 +442,9 @@ class Evidence:
         return found
 
     def _note_negations(self, read: list[int], negated: bool) -> tuple[list[int], bool]:
-        """Record which of the words *read* follow a negation, and return the words without the negations.
+        """Record which words of a piece follow a negation, and return the words without the negations.
 
-        The second value says whether *read* ends with a negation; *negated* says so of the words before.
+        The second value says whether the piece ends with a negation; *negated* says so of the piece before.
         """
         words: list[int] = []
         for number in read:
@@ -563,9 +563,9 @@ def _missed_pairs(statement: Statement, evidence: Evidence) -> tuple[float | Non
 
 
 def _absence(statement: Statement, at: int, evidence: Evidence, query_stems: frozenset[str], *, alone: bool) -> float:
-    """Return how far the word at position *at* of the statement is missing from the chunks: 0, `IN_QUERY` or 1.
+    """Return how far the word at position *at* of the statement is missing from the chunks, from 0 to 1.
 
-    It is `IN_QUERY` for a number or name that only the query has.
+    It is 0, 1 or, for a number or name that only the query has, `IN_QUERY`.
     """
     start, _, word = statement.words[at]
     stem = statement.stems[at]
@@ -577,10 +577,10 @@ def _absence(statement: Statement, at: int, evidence: Evidence, query_stems: fro
 
 
 def _without_straddling_pairs(statement: Statement, evidence: Evidence) -> Statement:
-    """Return *statement* without the character pairs that join the end of a word to an absent word.
+    """Return *statement*, in a script without spaces, without pairs of characters that straddle two words.
 
-    This is for scripts without spaces, whose words are read as overlapping pairs of characters. An absent word of two
-    characters takes part in three pairs; without the first one it counts as much as any word.
+    Only those pairs are left out whose second word is absent from the chunks. An absent word of two characters takes
+    part in three of the overlapping pairs; without the first one it counts as much as any word.
     """
     words, stems, affirmed = statement.words, statement.stems, evidence.affirmed
     kept = [
@@ -620,7 +620,7 @@ def _ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[tuple[int
 
 
 def consistency(findings: Sequence[Finding]) -> float:
-    """Return the consistency of an answer with the chunks, from 0 to 1, given the findings of its statements.
+    """Return how well the chunks support an answer, from 0 to 1, given the findings of its statements.
 
     There must be at least one finding.
     """

@@ -428,7 +428,7 @@ def language(text: str, least: int = 3) -> str:
 
 
 def function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
-    """Count all words of *text*, the function words of the languages *codes* among them, and those of others.
+    """Return three counts for *text*: all words, function words of the languages *codes*, and those of others.
 
     Where *codes* is English alone, words with accents count among the last. Capitalised words are left out, but for the
     first one: a list of names is the same in every language.
@@ -458,7 +458,7 @@ def fold_light(text: str) -> str:
 
 
 def pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of pieces of ``text[start:end]`` of about *size* characters, cut at white space if possible."""
+    """Cut ``text[start:end]`` into pieces of about *size* characters, at white space if possible; yield each range."""
     while start < end:
         stop = min(start + size, end)
         if stop < end:

@@ -90,10 +90,7 @@ class HHEM:
         return f"1:{Path(self._model).name}"
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* needs nothing but the consistency of the answer with the contexts.
-
-        That is the one label that this judge gives.
-        """
+        """Return whether this judge can serve *metric*: whether it needs nothing but the answer's consistency."""
         return metric.needs == OFFERED
 
     def load(self) -> None:
@@ -106,7 +103,7 @@ class HHEM:
             self._load()
 
     def judge(self, call: RagCall) -> Judgement:
-        """Return a judgement with the consistency of the answer of *call* with its contexts.
+        """Return how well the contexts of *call* support its answer, as a judgement with its consistency.
 
         It blocks: ragtrace calls it in a thread.
 

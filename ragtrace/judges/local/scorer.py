@@ -1,4 +1,4 @@
-"""`ScorerJudge`: judge that gets the consistency of an answer from a user's function that scores pairs of texts."""
+"""`ScorerJudge`: judge that asks a user's function how well the contexts support an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEPARATOR: Final = "\n\n"
 
 
 class ScorerJudge:
-    """Judge that gets the consistency of an answer from a function that scores how well one text supports another.
+    """Judge that asks a user's function how well the contexts support an answer.
 
     The function may be any scorer of pairs: it returns the probability that a premise supports a hypothesis.
 
@@ -59,14 +59,11 @@ class ScorerJudge:
         self.id, self.version = name, version
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* needs nothing but the consistency of the answer with the contexts.
-
-        That is the one label that this judge gives.
-        """
+        """Return whether this judge can serve *metric*: whether it needs nothing but the answer's consistency."""
         return metric.needs == OFFERED
 
     def judge(self, call: RagCall) -> Judgement:
-        """Return a judgement with the consistency of the answer of *call* with its contexts.
+        """Return how well the contexts of *call* support its answer, as a judgement with its consistency.
 
         Raises:
             JudgeError: the scorer returned something that is no number in [0, 1].
@@ -79,7 +76,7 @@ class ScorerJudge:
 
 
 def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool]) -> Judgement:
-    """Return a judgement with the consistency of the answer of *call* with its contexts, as *scores* rates it.
+    """Return how well the contexts of *call* support its answer, as a judgement with its consistency.
 
     Contexts that are blank or repeated are left out. Without an answer or a context the judgement has no label.
 
