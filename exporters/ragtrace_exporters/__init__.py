@@ -1,4 +1,4 @@
-"""Where telemetry can go, one module a destination, found through the entry-point group `ragtrace.exporters`.
+"""Exporters: one module for each destination of telemetry, found through the entry-point group `ragtrace.exporters`.
 
 An entry point is a callable that takes the environment, a `Mapping[str, str]`, and returns
 `ragtrace.core.types.Signals`. It raises `ragtrace.core.errors.SettingsError` for a bad value and imports its exporter

@@ -1,4 +1,4 @@
-"""Telemetry on standard output: one line a call for a first look, or a block a span, event and metric for debugging."""
+"""Telemetry on standard output: one line for each call, or a block for each span, event and metric, for debugging."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEADLINE: Final = ("hallucinated", "faithfulness", "consistency", "suspicious",
 
 
 def console(environ: Mapping[str, str]) -> Signals:
-    """Print one line a call: time, workflow, status, headline scores, query, answer and trace id.
+    """Print one line for each call: time, workflow, status, main scores, query, answer and trace id.
 
     Nothing is printed if `OTEL_TRACES_EXPORTER` is `none` in *environ*.
     """
@@ -61,7 +61,7 @@ def console_full(environ: Mapping[str, str]) -> Signals:
 
 
 def call_text(span: ReadableSpan) -> str:
-    """Return the line of a call for its root span, or for the span that carries its late scores; "" for other spans."""
+    """Return the printed line of a call, from its root span or the extra span with late scores; "" for other spans."""
     attributes = span.attributes or {}
     if semconv.EVAL_STATUS not in attributes:
         return ""
@@ -86,13 +86,13 @@ def call_text(span: ReadableSpan) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Return *value* in quotes, on one line and without control characters, shortened visibly."""
+    """Return *value* as text in quotes, on one line, without control characters, and shortened if it is long."""
     text = " ".join(str(value).split())
     return json.dumps(text if len(text) <= _TEXT_CHARS else f"{text[:_TEXT_CHARS]}...", ensure_ascii=False)
 
 
 def span_text(span: ReadableSpan) -> str:
-    """Return a span as a heading with its duration and ids, and a line for each attribute."""
+    """Return *span* as text to print: a heading with its duration and ids, and a line for each attribute."""
     context, parent = span.get_span_context(), span.parent
     duration_ms = ((span.end_time or 0) - (span.start_time or 0)) / 1e6
     trace_id, span_id = (context.trace_id, context.span_id) if context else (0, 0)
@@ -104,14 +104,14 @@ def span_text(span: ReadableSpan) -> str:
 
 
 def event_text(record: ReadableLogRecord) -> str:
-    """Return an event as a heading with the ids of its span, and a line for each attribute."""
+    """Return the event *record* as text to print: a heading with its span's ids, and a line for each attribute."""
     log = record.log_record
     ids = f"trace={log.trace_id or 0:032x} span={log.span_id or 0:016x}"
     return _block(f"event  {log.event_name or log.body or '-'}  {ids}", log.attributes or {})
 
 
 def metrics_text(data: MetricsData) -> str:
-    """Return a line for each data point: name, value or count and mean, attributes."""
+    """Return metrics as text to print: a line for each data point with name, value (or count and mean), attributes."""
     lines = (
         f"metric {metric.name}  {_point_text(point)}  "
         f"{' '.join(f'{key}={_short(value)}' for key, value in (point.attributes or {}).items())}\n"

@@ -31,7 +31,7 @@ def datadog(environ: Environ) -> Backend:
 
 
 class DatadogScores(ScoreApi):
-    """Score sink that posts evaluations of spans, several a request.
+    """Score sink for Datadog, which posts scores as evaluations of spans, many in one request.
 
     `POST /api/intake/llm-obs/v2/eval-metric`. For spans that came by OTLP the ids are decimal strings and the tag
     `source:otel` is needed; a label starts with a letter and has only ASCII letters, digits and underscores, at most
@@ -51,7 +51,7 @@ class DatadogScores(ScoreApi):
         self._application = application
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post all scores in one request."""
+        """Post all *scores* to Datadog in one request, and return the refusals, by score id."""
         body = {"data": {"type": "evaluation_metric", "attributes": {"metrics": list(map(self._metric, scores))}}}
         reply = self._client.send("POST", "/api/intake/llm-obs/v2/eval-metric", timeout, body)
         return {} if reply.ok else all_of(scores, self._client.refusal(reply))
@@ -79,6 +79,6 @@ class DatadogScores(ScoreApi):
 
 
 def label_of(name: str) -> str:
-    """Return *name* as a label of Datadog: ASCII letters, digits and underscores, at most 200."""
+    """Return a metric's *name* as a label that Datadog takes: ASCII letters, digits and underscores, at most 200."""
     label = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return (label if label[:1].isalpha() else f"m_{label}")[:200]

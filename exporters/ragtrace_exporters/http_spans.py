@@ -1,4 +1,4 @@
-"""Spans over OTLP/HTTP at a fraction of the processor time: encoded field by field, and sent by requests.
+"""Span exporter over OTLP/HTTP that takes a fraction of the usual processor time: it encodes spans field by field.
 
 Building a protocol-buffer object for each attribute takes most of the time that an export costs the application's
 process. What nearly every span consists of (texts, numbers and flags as attributes) is written directly here; a span
@@ -71,10 +71,10 @@ def new_session() -> Any:
     import requests
 
     class DirectSession(requests.Session):
-        """Session that raises `requests.TooManyRedirects` for an answer that redirects."""
+        """HTTP session that raises `requests.TooManyRedirects` instead of following a redirect."""
 
         def get_redirect_target(self, resp: Response) -> str | None:
-            """Return None for an answer that does not redirect, and raise for one that does."""
+            """Return None if the answer *resp* does not redirect, and raise an error if it does."""
             if (target := super().get_redirect_target(resp)) is None:
                 return None
             resp.close()
@@ -97,7 +97,7 @@ class FailureLog:
         self._said_at = 0.0
 
     def failed(self, why: str) -> None:
-        """Count a failure and log it if no failure was logged within the last minute."""
+        """Note that a try failed, and log it if no failure was logged within the last minute."""
         self._failures += 1
         self._unsaid += 1
         if self._failures > 1 and self._clock() - self._said_at < _QUIET_SECONDS:
@@ -108,14 +108,14 @@ class FailureLog:
         self._said_at, self._unsaid = self._clock(), 0
 
     def succeeded(self) -> None:
-        """Log the end of an outage that was logged."""
+        """Note that a try succeeded, and log the end of the outage if there was one."""
         if self._failures:
             say(logging.WARNING, "%s works again after %d failures", self._what, self._failures)
             self._failures = self._unsaid = 0
 
 
 class HttpSpanExporter(SpanExporter):
-    """Span exporter over OTLP/HTTP.
+    """Span exporter that sends spans by OTLP over HTTP, with retries.
 
     Args:
         endpoint: whole URL, headers and certificates.
@@ -159,7 +159,7 @@ class HttpSpanExporter(SpanExporter):
         self._way = self._session.merge_environment_settings(endpoint.url, {}, None, trusted, certificate)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send *spans*; return when they are accepted or given up."""
+        """Send *spans* to the server, with retries, and return whether they were accepted."""
         try:
             body = encode(spans)
             body = body if self._compress is None else self._compress(body)
@@ -187,7 +187,7 @@ class HttpSpanExporter(SpanExporter):
         return False
 
     def _post(self, body: bytes, deadline: float) -> tuple[Response | None, str]:
-        """Return the answer of the server (None if there was none), and the outcome in words."""
+        """Post *body*; return the answer of the server (None if there was none), and the outcome in words."""
         from requests import RequestException
 
         why = ""
@@ -208,12 +208,12 @@ class HttpSpanExporter(SpanExporter):
         return None, why
 
     def shutdown(self) -> None:
-        """Stop trying again, and close the connections."""
+        """Stop retries, and close the connections to the server."""
         self._closing.set()
         self._session.close()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Return True: every batch is sent in `export`."""
+        """Return True: `export` sends a batch before it returns, so there is nothing to flush."""
         return True
 
 
@@ -225,7 +225,7 @@ class _UnusualError(Exception):
 
 
 def encode(spans: Sequence[ReadableSpan]) -> bytes:
-    """Return *spans* as an `ExportTraceServiceRequest`, grouped by resource and scope.
+    """Encode *spans* as the OTLP message `ExportTraceServiceRequest`, grouped by resource and scope.
 
     Raises:
         Exception: whatever OpenTelemetry's encoder raises.
@@ -249,7 +249,7 @@ def _group(spans: Sequence[ReadableSpan]) -> bytes:
 
 
 def _without_schema(message: Any) -> tuple[bytes, bytes]:
-    """Encode *message* in two parts: all but its schema URL, and that URL, which follows the spans on the wire."""
+    """Encode *message* in two parts, between which the spans are put: all but its schema URL, and that URL."""
     schema = message.schema_url
     message.ClearField("schema_url")
     return message.SerializePartialToString(), _THIRD + _sized(schema.encode()) if schema else b""
@@ -298,7 +298,7 @@ def _plain_span(span: ReadableSpan) -> bytes:
 
 
 def _text(parts: list[bytes], key: str, value: str) -> None:
-    """Append the encoded attribute *key* to *parts*, without copying its text *value*."""
+    """Append the attribute *key* with the long text *value*, encoded, to *parts* without copying the text."""
     name = _keys.get(key) or _key(key)
     text = value.encode()
     length = _varint(len(text))

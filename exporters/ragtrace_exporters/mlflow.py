@@ -38,7 +38,7 @@ def mlflow(environ: Environ) -> Backend:
 
 
 class MlflowScores(ScoreApi):
-    """Score sink that posts assessments of traces.
+    """Score sink for MLflow, which posts scores as assessments of traces.
 
     `POST /api/3.0/mlflow/traces/{trace}/assessments`, one a request. A trace that has not arrived yet is a 404: the
     score waits for it. An assessment goes by an id that we give, so a repeat breaks a constraint of the database and
@@ -52,7 +52,7 @@ class MlflowScores(ScoreApi):
     probe_path, probe_query = "/api/2.0/mlflow/experiments/search", {"max_results": "1"}
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post one score after the other; of an unknown trace, only the first."""
+        """Post *scores* to MLflow one by one (of an unknown trace only the first); return the refusals, by score id."""
         return post_each(scores, timeout, self._post)
 
     def _post(self, score: ScoreRecord, timeout: float) -> Refusal | None:

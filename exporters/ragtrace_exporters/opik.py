@@ -40,7 +40,7 @@ def opik(environ: Environ) -> Backend:
 
 
 class OpikScores(ScoreApi):
-    """Score sink that posts feedback scores of spans, several a request.
+    """Score sink for Opik, which posts feedback scores of spans, many in one request.
 
     `PUT /v1/private/spans/feedback-scores`; a score of the same name on the same span is replaced, so of a metric that
     two evaluators score, the later one is shown. Opik gives a span from OTLP an id of its own, a UUID version 7: the
@@ -64,7 +64,7 @@ class OpikScores(ScoreApi):
         self._times: OrderedDict[int, int] = OrderedDict()
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Look up the time of each trace, then post the scores of the known traces in one request."""
+        """Look the traces up, post the *scores* of those that Opik knows, and return the refusals, by score id."""
         deadline = monotonic() + timeout
         refusals: dict[str, Refusal] = {}
         found: list[tuple[ScoreRecord, int]] = []
@@ -85,7 +85,7 @@ class OpikScores(ScoreApi):
         return refusals
 
     def _time_of(self, trace_id: int, deadline: float) -> int | Refusal:
-        """Return the time, in milliseconds, with which Opik's ids of this trace begin, or why it is unknown."""
+        """Ask Opik for the time in milliseconds that its ids of a trace begin with; return it, or why it is unknown."""
         known = self._times.get(trace_id)
         if known is not None:
             return known
@@ -122,7 +122,7 @@ class OpikScores(ScoreApi):
 
 
 def opik_id(otel_id: bytes, time_ms: int) -> UUID:
-    """Return Opik's id of the span or trace with *otel_id*; *time_ms*: of its trace, since the epoch."""
+    """Return the id that Opik gives the OpenTelemetry span or trace *otel_id*, whose trace has the time *time_ms*."""
     value = bytearray((time_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big") + hashlib.sha256(otel_id).digest()[:10])
     value[6] = value[6] & 0x0F | 0x70
     value[8] = value[8] & 0x3F | 0x80

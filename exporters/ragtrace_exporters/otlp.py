@@ -54,7 +54,7 @@ def otlp(environ: Mapping[str, str]) -> Signals:
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Return the endpoint of each signal that is sent.
+    """Return the OTLP endpoint of each signal (traces, metrics, logs) that is to be sent.
 
     Raises:
         SettingsError: a variable has a value that cannot be used.
@@ -65,7 +65,7 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
 
 
 def _endpoint(environ: Mapping[str, str], signal: Signal) -> Endpoint | None:
-    """Return the endpoint of *signal*; None if the signal is switched off or has none."""
+    """Return the OTLP endpoint of *signal*; None if the signal is switched off or has no endpoint."""
     protocol, (variable, url) = _protocol(environ, signal), _first(environ, signal, "ENDPOINT")
     if protocol is None or not url:
         return None
@@ -118,7 +118,7 @@ def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
 
 
 class _RefusalAware:
-    """Exporter around one of metrics or events over HTTP, which logs only once that the backend refuses the signal.
+    """Wrapper of an OTLP/HTTP exporter of metrics or events, which logs only once that the backend refuses them.
 
     OpenTelemetry's exporter logs an error for each batch, for ever. A filter on its logger would hide the errors of the
     application's own exporters, too; so the exporter sees such a refusal as an acceptance, and this class returns the
@@ -139,13 +139,13 @@ class _RefusalAware:
         return getattr(self._exporter, name)
 
     def export(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Send *batch*; return a failure if the backend does not take the signal."""
+        """Send *batch*; return a failure if the backend does not take metrics, or events, at all."""
         self.refused = False
         result = self._exporter.export(batch, *args, **kwargs)
         return cast("Any", type(result))["FAILURE"] if self.refused else result
 
     def _look_at(self, response: Any, **_: object) -> None:
-        """Note whether the backend refuses the signal; if so, log that once and show the exporter the status 200."""
+        """Check *response*: if the backend refuses the signal, log that once and show the exporter the status 200."""
         if response.status_code not in _NOT_TAKEN:
             return
         faults.tell_once(
@@ -179,7 +179,7 @@ def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
 
 
 def _protocol(environ: Mapping[str, str], signal: Signal) -> Protocol | None:
-    """Return the protocol of *signal*, or None if it is switched off."""
+    """Return the OTLP protocol that is configured for *signal*; None if the signal is switched off."""
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     names = [name.strip().lower() for name in _text(environ, variable).split(",") if name.strip()]
     if names == ["none"]:
@@ -230,7 +230,7 @@ def _compression(environ: Mapping[str, str], signal: Signal, protocol: Protocol)
 
 
 def _first(environ: Mapping[str, str], signal: Signal, part: str) -> tuple[str, str]:
-    """Return name and value of the variable that applies to *signal*: the signal's own, else the common one."""
+    """Return name and value of the environment variable for *signal*: the signal's own, else the common one."""
     own, common = f"OTEL_EXPORTER_OTLP_{signal.upper()}_{part}", f"OTEL_EXPORTER_OTLP_{part}"
     value = _text(environ, own)
     return (own, value) if value else (common, _text(environ, common))
@@ -250,5 +250,5 @@ def _positive(environ: Mapping[str, str], variable: str, unit: str) -> float | N
 
 
 def _text(environ: Mapping[str, str], variable: str) -> str:
-    """Return the value without blanks; an empty variable means an unset one, says the specification."""
+    """Return the value of *variable* without surrounding blanks; "" if it is unset, which means the same as empty."""
     return environ.get(variable, "").strip()

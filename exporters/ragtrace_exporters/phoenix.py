@@ -44,7 +44,7 @@ def phoenix(environ: Environ) -> Backend:
 
 
 class PhoenixScores(ScoreApi):
-    """Score sink that posts annotations of spans and of traces.
+    """Score sink for Phoenix, which posts scores as annotations of spans and of traces.
 
     All scores are annotations of the trace; the headline scores are also annotations of the call's span. Of the
     annotations in a row of its lists Phoenix shows as many as the column is wide, in alphabetical order, and only a
@@ -60,7 +60,7 @@ class PhoenixScores(ScoreApi):
     probe_path, probe_query = "/v1/projects", {"limit": "1"}
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post the headline scores as annotations of their spans, then all scores as annotations of their traces."""
+        """Post the main scores as annotations of their spans, then all *scores* as annotations of their traces."""
         deadline = monotonic() + timeout
         of_spans = [{"span_id": f"{score.span_id:016x}", **_annotation(score)} for score in scores if score.headline]
         of_traces = [{"trace_id": f"{score.trace_id:032x}", **_annotation(score)} for score in scores]

@@ -1,4 +1,4 @@
-"""Form of a preset: a function that reads a backend's own variables and describes where and how it takes OTLP.
+"""Presets: exporters for certain backends that take OTLP, configured by the backends' own environment variables.
 
 A preset fills in the signals that its backend takes. A signal that has an endpoint of its own in the environment
 (`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, for instance) goes there, also one that the backend does not take, and one whose
@@ -29,7 +29,7 @@ OPENINFERENCE: Final = ("otel", "openinference")
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """Address of a backend that takes OTLP over HTTP, and what it takes."""
+    """Address of a backend that takes OTLP over HTTP, and the signals that it takes."""
 
     base: str
     """URL that the path of a signal follows, `/v1/traces` for instance."""
@@ -43,7 +43,7 @@ class Backend:
     """Sink for the scores where the backend does not read them from OTLP."""
 
     def as_variables(self, environ: Environ) -> Mapping[str, str]:
-        """Return *environ* with the standard variables that make `otlp` send to this backend."""
+        """Return *environ* with the `OTEL_*` variables that make the OTLP exporters send to this backend."""
         said = dict(environ)
         # The common ones are for any other backend: they neither lead these signals astray nor give it their keys.
         for part in ("ENDPOINT", "HEADERS", "PROTOCOL"):
@@ -81,7 +81,7 @@ class Preset:
         return replace(signals, scores=backend.scores, dialects=backend.dialects, resource=backend.resource)
 
     def endpoints(self, environ: Environ) -> list[Endpoint]:
-        """Return the endpoint of each signal; its `origin` is the variable that it was read from."""
+        """Return the endpoint of each signal that is to be sent, with the variable that it was read from (`origin`)."""
         named = next((name for name in self._where if text(environ, name)), f"the default of {self._where[0]}")
         found = otlp.endpoints(self.read(environ).as_variables(environ))
         return [each if text(environ, each.origin) else replace(each, origin=named) for each in found]
@@ -97,18 +97,18 @@ def preset(*where: str) -> Callable[[Callable[[Environ], Backend]], Preset]:
 
 
 def client(environ: Environ, base: str, headers: Mapping[str, str]) -> JsonClient:
-    """Return a client for the backend's own API that trusts the authorities that the exporter of its spans trusts."""
+    """Return an HTTP client for a backend's own API, with the certificate authorities of its span exporter."""
     own, common = (text(environ, f"OTEL_EXPORTER_OTLP_{part}CERTIFICATE") for part in ("TRACES_", ""))
     return JsonClient(base, headers, own or common or None)
 
 
 def text(environ: Environ, *variables: str) -> str:
-    """Return the first of *variables* that is set, without surrounding blanks; "" if none is."""
+    """Return the value of the first of *variables* that is set in *environ*, without blanks around it; else ""."""
     return next((value for name in variables if (value := environ.get(name, "").strip())), "")
 
 
 def required(environ: Environ, backend: str, variable: str, *, advice: str) -> str:
-    """Return the value of *variable*, which the *backend* cannot do without.
+    """Return the value of the environment variable *variable*, which the exporter for *backend* must have.
 
     Raises:
         SettingsError: the variable is not set, or cannot be used.
@@ -127,7 +127,7 @@ def required(environ: Environ, backend: str, variable: str, *, advice: str) -> s
 
 
 def url(environ: Environ, *variables: str, default: str = "", advice: str = "") -> str:
-    """Return a base URL from the first of *variables* that is set, without a final slash.
+    """Return the base URL in the first of *variables* that is set in *environ*, without a final slash.
 
     Raises:
         SettingsError: it is not an HTTP URL, or none is set and there is no *default*.

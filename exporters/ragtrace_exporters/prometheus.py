@@ -67,12 +67,12 @@ def prometheus(environ: Mapping[str, str]) -> Signals:
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Return where spans and events go."""
+    """Return the OTLP endpoints that spans and events are sent to."""
     return otlp.endpoints({**environ, **_METRICS_OFF})
 
 
 def page(environ: Mapping[str, str]) -> Page:
-    """Return the address of the page and the folder of the metrics.
+    """Return the address of the page of metrics and the folder in which the processes share their metrics.
 
     Raises:
         SettingsError: the configured port is not a port number.
@@ -85,7 +85,7 @@ def page(environ: Mapping[str, str]) -> Page:
 
 
 def _port(environ: Mapping[str, str]) -> tuple[int, str]:
-    """Return the port and the variable that it came from."""
+    """Return the port of the page of metrics, and the environment variable that it came from."""
     variable = next((name for name in _PORTS if text(environ, name)), DEFAULT)
     value = text(environ, variable) or str(PORT)
     if not value.isdecimal() or not 0 < int(value) < 65536:
@@ -94,7 +94,7 @@ def _port(environ: Mapping[str, str]) -> tuple[int, str]:
 
 
 def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
-    """Return the folder and the variable that it came from."""
+    """Return the folder in which processes share their metrics, and the environment variable that it came from."""
     given = text(environ, _DIRECTORY)
     if given:
         return Path(given), _DIRECTORY
@@ -106,7 +106,7 @@ def _folder(environ: Mapping[str, str], port: int) -> tuple[Path, str]:
 
 
 def _is_private(path: Path) -> bool:
-    """Return whether *path* is missing, or a folder that only this user can write to; a link is neither.
+    """Return whether *path* is missing, or a real folder (no link) that only this user can write to.
 
     Raises:
         OSError: *path* cannot be looked at.

@@ -1,4 +1,4 @@
-"""Score sinks on the own API of a backend: JSON over HTTP, and what an answer means for the scores that were sent.
+"""Base of score sinks: a client for a backend's JSON API over HTTP, and what its answers mean for the sent scores.
 
 Requests are made by the library requests, which the OTLP exporter brings anyway: connections are kept, and proxies and
 certificate authorities are found in the same variables as for the spans that go to the same backend.
@@ -29,7 +29,7 @@ _SHORTEST_SECRET: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer of a server; status 0: there was none."""
+    """Answer of a backend's server to a request; the status 0 means that there was no answer."""
 
     status: int
     text: str = ""
@@ -39,7 +39,7 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """Whether the server did what was asked."""
+        """Whether the request succeeded (status 200 to 299)."""
         return 200 <= self.status < 300
 
 
@@ -59,7 +59,7 @@ class JsonClient:
         self._pid = 0
 
     def send(self, method: str, path: str, timeout: float, body: object = None, **query: str) -> Reply:
-        """Make one request and return the answer; never raises."""
+        """Send one HTTP request and return the server's answer; never raise an error."""
         from requests import RequestException
 
         try:
@@ -87,7 +87,7 @@ class JsonClient:
         return self._session
 
     def refusal(self, reply: Reply) -> Refusal:
-        """Return what a *reply* that is not ok means for the scores that were sent."""
+        """Return why the sent scores were refused, by the unsuccessful *reply*, and whether to try them again."""
         detail = self.shown(reply)
         if reply.status == 0 or reply.status in _LATER:
             return Refusal("unavailable", again=True, busy=True, after_s=reply.after_s, detail=detail)
@@ -98,7 +98,7 @@ class JsonClient:
         return Refusal("too_large" if reply.status == 413 else "refused", detail=detail)
 
     def shown(self, reply: Reply) -> str:
-        """Return a *reply* for the log, without anything that was sent as a header."""
+        """Return *reply* as text for the log, without the secrets that were sent in headers."""
         text = " ".join(reply.text.split())
         for value in self.headers.values():
             for secret in value.split():
@@ -109,7 +109,7 @@ class JsonClient:
 
 
 class ScoreApi:
-    """Base of the score sinks: the client of the backend's API, its address, and a probe of it.
+    """Base class of score sinks: the client of a backend's API, the API's address, and a check of both.
 
     Args:
         client: client of the API, with the headers that authenticate.
@@ -127,11 +127,11 @@ class ScoreApi:
 
     @property
     def where(self) -> str:
-        """URL of the API."""
+        """Base URL of the backend's API."""
         return self._client.base
 
     def probe(self, timeout: float) -> Refusal | None:
-        """Return None if the API takes our key, else why not; any thread may call it."""
+        """Ask the API whether it takes the key; return None if it does, else why not. Safe from any thread."""
         other = JsonClient(self._client.base, self._client.headers, self._client.certificate)  # for this thread
         reply = other.send("GET", self.probe_path, timeout, **self.probe_query)
         # Of a failed connection, what it came from is the end of a long story.
@@ -142,7 +142,7 @@ class ScoreApi:
 def post_each(
     scores: Sequence[ScoreRecord], timeout: float, post: Callable[[ScoreRecord, float], Refusal | None]
 ) -> dict[str, Refusal]:
-    """Post one score after the other and return the refusals, by id.
+    """Call *post* for one score after the other, and return the refusals, by score id.
 
     Once the server is busy, it is not asked for the other scores; of a trace that it does not know, not for its others.
     """
@@ -165,12 +165,12 @@ def post_each(
 
 
 def all_of(scores: Iterable[ScoreRecord], refusal: Refusal) -> dict[str, Refusal]:
-    """Return *refusal* for each of *scores*, by id."""
+    """Return a mapping that gives each of *scores*, by id, the same *refusal*."""
     return {score.id: refusal for score in scores}
 
 
 def metadata_of(score: ScoreRecord, *, label: bool = False) -> dict[str, Any]:
-    """Return what a backend may keep beside a score, to show where the score comes from.
+    """Return metadata for a backend to keep beside *score*: its evaluator, metric version, probability and workflow.
 
     Args:
         label: include the label of the score, for a backend that has no field for it.

@@ -1,1 +1,1 @@
-"""Metrics of one application, many processes included, as one page of OpenMetrics with exemplars."""
+"""Metrics of all processes of an application as one OpenMetrics page with exemplars, for Prometheus."""

@@ -1,4 +1,4 @@
-"""Metric reader that shares this process's metrics, and serves the page of all processes if no other one does.
+"""Metric reader that serves the metrics of all processes of an application on one page, from one of them.
 
 The page is OpenMetrics with exemplars for Prometheus, and plain text for a person.
 """
@@ -78,13 +78,13 @@ class PageReader(InMemoryMetricReader):
         super().shutdown(timeout_millis, **kwargs)  # pyright: ignore[reportUnknownMemberType]
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Write the current counts to the folder, and keep the exemplars, which the SDK hands out once."""
+        """Write this process's current metrics to the shared folder, for the process that serves the page."""
         with guarded("prometheus"):
             self._collected()
         return True
 
     def page(self, accept: str) -> tuple[bytes, str, set[str]] | None:
-        """Return the page of metrics for this `Accept` header, its content type, and the keys of its new series.
+        """Return the page of metrics for an `Accept` header, its content type, and the keys of its new series.
 
         None: another process serves the page by now.
         """
@@ -106,7 +106,7 @@ class PageReader(InMemoryMetricReader):
             return encode(registry), content_type, new
 
     def note_scraped(self, new: set[str]) -> None:
-        """Note that Prometheus has fetched the *new* series, which start at 0: the next page shows their counts."""
+        """Note that Prometheus has fetched the *new* series with the value 0; the next page shows their real values."""
         with self._serving:
             if self._folder is not None and new:
                 self._folder.write_shown(self._folder.read_shown() | new)
@@ -120,7 +120,7 @@ class PageReader(InMemoryMetricReader):
                 self._serve()
 
     def _collected(self) -> Snapshot:
-        """Return the metrics of this process, after writing them to the folder."""
+        """Collect the metrics of this process, write them to the shared folder and return them."""
         with self._collecting:  # until they are written: of two threads, the one with older figures is never last
             self._last, resource = read_metrics(self.get_metrics_data(), self._last)
             own = self._last
@@ -133,7 +133,7 @@ class PageReader(InMemoryMetricReader):
             return own
 
     def _serve(self) -> None:
-        """Serve the page, unless another process does; the next call tries again, as that process may have ended."""
+        """Start to serve the page of metrics, unless another process serves it; called again in case that one ends."""
         if self._server is not None or self._folder is None or not self._folder.try_to_serve():
             return
         try:
@@ -152,7 +152,7 @@ class PageReader(InMemoryMetricReader):
         threading.Thread(target=server.serve_forever, name="ragtrace-prometheus-page", daemon=True).start()
 
     def _after_fork(self) -> None:
-        """Close, in a forked child, the copies of the parent's page and locks, which would outlive the parent."""
+        """Close a forked child's copies of the parent's socket and file locks, which would outlive the parent."""
         self._ended = threading.Event()
         self._ended.set()
         server, self._server = self._server, None
@@ -171,7 +171,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Bind without the base class's look-up of the host's name, which may ask a name server."""
+        """Bind the server's socket, without the base class's look-up of the host name, which may be slow."""
         TCPServer.server_bind(self)
 
 
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(*args)
 
     def do_GET(self) -> None:
-        """Answer with the page."""
+        """Answer a GET request with the page of metrics."""
         if urlsplit(self.path).path not in _PATHS:
             self.send_error(404)
             return
@@ -207,11 +207,11 @@ class _Handler(BaseHTTPRequestHandler):
                     self._reader.note_scraped(new)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name is the base class's)
-        """Log nothing: scrapes are frequent."""
+        """Log nothing about requests, as Prometheus makes many."""
 
 
 class _SnapshotCollector(Collector):
-    """Collector that gives the client library a snapshot."""
+    """Collector of prometheus_client that returns the metrics of a snapshot."""
 
     def __init__(self, snapshot: Snapshot, resource: Mapping[str, str]) -> None:
         self._snapshot, self._resource = snapshot, resource

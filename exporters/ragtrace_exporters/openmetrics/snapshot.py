@@ -1,4 +1,4 @@
-"""Metrics of a process at one moment as plain data, and the folder where processes of an application add theirs up.
+"""Snapshot of a process's metrics as plain data, and the folder in which the processes of an application share them.
 
 Every process keeps a lock on a file of its own while it lives (the system releases it however the process ends) and
 writes its metrics beside that file every few seconds. The one process that serves the page adds all of them up. The
@@ -35,20 +35,20 @@ _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "By": "bytes", "1": ""}
 
 
 def metric_name(name: str, unit: str, kind: Kind) -> str:
-    """Return the Prometheus name of a metric's family, without the `_total` of a counter's samples."""
+    """Return the Prometheus name of an OpenTelemetry metric, without the `_total` of a counter's samples."""
     suffix = "ratio" if (unit, kind) == ("1", "gauge") else "" if unit.startswith("{") else _UNITS.get(unit, unit)
     plain = label_name(name)
     return f"{plain}_{label_name(suffix)}" if suffix and not plain.endswith(f"_{suffix}") else plain
 
 
 def sample_names(name: str, unit: str, kind: Kind) -> tuple[str, ...]:
-    """Return the names of a family's samples, as queries use them."""
+    """Return the names that Prometheus queries use for an OpenTelemetry metric (`..._total`, for example)."""
     endings = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}[kind]
     return tuple(f"{metric_name(name, unit, kind)}{ending}" for ending in endings)
 
 
 def label_name(name: str) -> str:
-    """Return an OpenTelemetry attribute name as a Prometheus label: letters, digits and underscores alone."""
+    """Return an OpenTelemetry attribute name as a Prometheus label name: letters, digits and underscores alone."""
     plain = re.sub(r"[^0-9A-Za-z_]+", "_", name)
     return f"_{plain}" if plain[:1].isdigit() else plain
 
@@ -66,7 +66,7 @@ class Exemplar:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values of one combination of labels."""
+    """Values of a metric for one combination of labels, with their exemplars."""
 
     values: tuple[float, ...]
     """For a histogram the count of every bucket (not cumulative) and then the sum; else one number."""
@@ -83,7 +83,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Metric with all its series."""
+    """Metric family: name, kind and help text of a metric, with its series for all combinations of labels."""
 
     name: str
     kind: Kind
@@ -105,7 +105,7 @@ Snapshot: TypeAlias = "dict[str, Family]"
 
 
 def total(snapshots: Iterable[Snapshot]) -> Snapshot:
-    """Return the sum of *snapshots*; of families whose buckets differ, only the first is kept."""
+    """Add up the metric *snapshots* of several processes; of histograms whose buckets differ, the first is kept."""
     found: Snapshot = {}
     for snapshot in snapshots:
         for name, family in snapshot.items():
@@ -114,7 +114,7 @@ def total(snapshots: Iterable[Snapshot]) -> Snapshot:
 
 
 def _with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
-    """Return *now* with the exemplars of *before* where it has none."""
+    """Return the snapshot *now*, with exemplars from the earlier snapshot *before* where it has none."""
     found: Snapshot = {}
     for name, family in now.items():
         old = before[name].series if name in before else dict[Labels, Series]()
@@ -127,7 +127,7 @@ def _with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
 
 
 def without_gauges(snapshot: Snapshot) -> Snapshot:
-    """Return the counts of a process that has ended, without its gauges and exemplars."""
+    """Return the *snapshot* of a process that has ended without gauges and exemplars, which no longer apply."""
     return {
         name: replace(family, series={labels: Series(each.values) for labels, each in family.series.items()})
         for name, family in snapshot.items()
@@ -136,7 +136,7 @@ def without_gauges(snapshot: Snapshot) -> Snapshot:
 
 
 def with_zero_starts(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set[str]]:
-    """Return *snapshot* with 0 for each counted series that was never shown, and the keys of those series.
+    """Return *snapshot* with 0 for each counter or histogram series that Prometheus never fetched, and their keys.
 
     Prometheus takes the first sample of a counter as its start: without the 0, the counts before the first scrape would
     be missing from every increase.
@@ -155,7 +155,7 @@ def with_zero_starts(snapshot: Snapshot, shown: set[str]) -> tuple[Snapshot, set
 
 
 def read_metrics(data: MetricsData | None, before: Snapshot) -> tuple[Snapshot, dict[str, str]]:
-    """Return the collected metrics as a snapshot, and the attributes of their resource.
+    """Convert collected OpenTelemetry metrics to a snapshot; return it with the attributes of their resource.
 
     Args:
         before: the last snapshot; its exemplars stay where there are no newer ones, as the SDK returns each one once.
@@ -194,7 +194,7 @@ def _series(point: Any) -> tuple[Labels, Series]:
 
 
 def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
-    """Return the newest exemplar of every bucket that has one."""
+    """Return the newest exemplar of each bucket of a data point, by the bucket's number."""
     found: dict[int, Exemplar] = {}
     for each in sorted(point.exemplars or (), key=lambda one: int(one.time_unix_nano)):
         if each.trace_id and each.span_id:
@@ -205,7 +205,7 @@ def _exemplars(point: Any, bounds: Iterable[float]) -> dict[int, Exemplar]:
 
 
 def to_json(snapshot: Snapshot) -> list[Any]:
-    """Return *snapshot* as lists, numbers and texts, which JSON can hold."""
+    """Convert *snapshot* to lists, numbers and texts that can be written as JSON."""
     return [
         [f.name, f.kind, f.help, f.bounds, [[labels, s.values, _rows(s)] for labels, s in f.series.items()]]
         for f in snapshot.values()
@@ -217,7 +217,7 @@ def _rows(series: Series) -> list[Any]:
 
 
 def from_json(families: Any) -> Snapshot:
-    """Return the snapshot from *families*, the output of `to_json`.
+    """Convert *families*, which `to_json` has returned, back to a snapshot.
 
     Raises:
         TypeError, ValueError: *families* has another form.
@@ -238,7 +238,7 @@ def from_json(families: Any) -> Snapshot:
 
 
 def _locked(path: Path) -> IO[bytes] | None:
-    """Open and lock the file at *path* until it is closed or this process ends; None: another process has locked it."""
+    """Open the file at *path* and lock it until it is closed or this process ends; None if another process locks it."""
     file = path.open("ab")
     try:
         if fcntl is not None:
@@ -264,27 +264,27 @@ class Folder:
 
     @property
     def serves(self) -> bool:
-        """Whether this process serves the page."""
+        """Whether this process is the one that serves the page of metrics."""
         return self._serving is not None
 
     def try_to_serve(self) -> bool:
-        """Reserve the page for this process if no other one serves it; return whether this process serves it."""
+        """Become the process that serves the page of metrics, if no other one is; return whether this process is it."""
         if self._serving is None:
             self._serving = _locked(self._file("page", "serving"))
         return self.serves
 
     def stop_serving(self) -> None:
-        """Leave the page to another process; in a forked child, close only the child's copy of the lock."""
+        """Let another process serve the page of metrics; a forked child only closes its copy of the lock."""
         file, self._serving = self._serving, None
         if file is not None:
             file.close()
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Write this process's metrics to the folder, for the process that serves the page."""
+        """Write the metrics of this process to the shared folder, for the process that serves the page of metrics."""
         self._write(self._file(self._id, "metrics"), to_json(snapshot))
 
     def total_with(self, own: Snapshot) -> Snapshot:
-        """Return the sum of this process's metrics (*own*), those of all other processes, and of ended ones.
+        """Add up the metrics of this process (*own*), of all other processes, and of those that have ended.
 
         Only the process that serves the page may call it.
         """
@@ -292,15 +292,15 @@ class Folder:
         return total([own, *self._others(), self._past()[0]])
 
     def read_shown(self) -> set[str]:
-        """Return the keys of the series that the page has shown to Prometheus."""
+        """Read from the shared folder the keys of all series that Prometheus has fetched."""
         return set(self._read(self._file("page", "shown")) or ())
 
     def write_shown(self, series: set[str]) -> None:
-        """Write to the folder that the page has shown *series*, by key, to Prometheus."""
+        """Write the keys of all series that Prometheus has fetched, *series*, to the shared folder."""
         self._write(self._file("page", "shown"), sorted(series))
 
     def close(self) -> None:
-        """Release the locks, so that another process adds the counts of this process to the past."""
+        """Release this process's file locks, so that another process adds its counts to those of ended processes."""
         self.stop_serving()
         if self._alive is not None:
             self._alive.close()
