@@ -310,7 +310,7 @@ def _read_usage(usage: object, answer: Answer) -> None:
 
 
 class AnswerStream:
-    """Collector of a streamed answer, which adds up its pieces while the application reads the stream.
+    """Collector of a streamed answer: joins the pieces while the application reads the stream.
 
     At most *max_chars* characters are kept, the others are counted. Understands strings, UTF-8 bytes, dicts with a text
     field, and the chunks of OpenAI (chat, completions, responses), LangChain, LlamaIndex, Haystack and Anthropic. Not

@@ -257,7 +257,7 @@ class _Search:
 
     def __init__(self, spare: int) -> None:
         self.spare = self.limit = spare
-        """Limit of `searched`: `spare`, and `_RECORDS_PER_DOCUMENT` more for every document found."""
+        """`limit` is the most that `searched` may reach: `spare`, and `_RECORDS_PER_DOCUMENT` for every document found."""
         self.found: list[Document] = []
         self.searched = 0
         """Number of records searched so far."""

@@ -54,7 +54,7 @@ class Cost:
         return replace(total, cost_usd=None) if None in (self.cost_usd, other.cost_usd) else total
 
     def plus_known(self, other: Cost) -> Cost:
-        """Return the sum of two costs, leaving out a price in dollars that is not known.
+        """Return the sum of this cost and another; a price in dollars that is not known is left out.
 
         The price of the sum is None if neither price is known.
         """

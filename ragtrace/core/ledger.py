@@ -20,7 +20,7 @@ _MOST_LEFT_OUT = 10_000
 
 
 class Row(NamedTuple):
-    """One count of the ledger: the number of calls of a workflow that had one outcome at one evaluator."""
+    """Number of calls of one workflow that had one outcome, for one reason, at one evaluator."""
 
     evaluator: str
     workflow: str
@@ -46,7 +46,7 @@ class Tally:
 
     @property
     def settled(self) -> int:
-        """Number of calls that have an outcome, so that they are no longer pending."""
+        """Number of calls that are no longer pending, whatever their outcome."""
         reasons = (self.sampled_out, self.failed, self.dropped)
         return self.scored + self.partial + sum(sum(counts.values()) for counts in reasons)
 
@@ -69,7 +69,7 @@ class Posted:
     pending: int = 0
 
     def rows(self) -> list[tuple[str, str, int]]:
-        """Return the counts as rows of outcome, reason and number, except for the items still pending.
+        """Return the counts as rows of outcome, reason and number; items still pending are left out.
 
         The counts in the rows never fall, so that counter metrics can report them.
         """
@@ -164,7 +164,7 @@ class Ledger:
     def leave_out(
         self, evaluators: tuple[str, ...], workflow: str, outcome: Outcome = "sampled_out", reason: str = HEAD_DROPPED
     ) -> None:
-        """Count a call that no evaluator will see, with the same *outcome* at all of *evaluators*.
+        """Count a call that is left out at all of *evaluators* for the same reason, by sampling for instance.
 
         Costs the application an append: it is counted when the ledger is read.
         """
@@ -205,11 +205,12 @@ class Ledger:
             account.settled[outcome, reason] += calls
 
     def settle_once(self, pending: set[str], evaluator: str, workflow: str, outcome: Outcome, reason: str = "") -> bool:
-        """Count a call as finished at *evaluator*, unless another thread has; return whether this thread did.
+        """Count a pending call as finished at *evaluator*, unless another thread has counted it already.
 
-        *evaluator* is removed from *pending*, the evaluators that have not finished the call, and the call is counted.
-        Both happen under the lock. A thread may be stopped for long between them, and a shutdown, which finds no call
-        to settle in *pending*, would end with that call pending in the ledger.
+        Returns whether this thread counted it. *evaluator* is removed from *pending*, the evaluators that have not
+        finished the call, and the call is counted. Both happen under the lock. A thread may be stopped for long between
+        them, and a shutdown, which finds no call to settle in *pending*, would end with that call pending in the
+        ledger.
         """
         with self._lock:
             try:

@@ -33,7 +33,7 @@ class Price:
     cached_input: float | None = None
 
     def of(self, usage: TokenUsage) -> float:
-        """Return the price in US dollars of one request that took the tokens *usage*."""
+        """Return the price in US dollars of one request with the token counts *usage*."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         again = self.input if self.cached_input is None else self.cached_input
         fresh = usage.input_tokens - cached
@@ -133,8 +133,8 @@ def cost_of_reply(usage: TokenUsage | None, price: Price | None) -> Cost:
 
 
 def cost_of_refusal(price: Price | None) -> Cost:
-    """Return the cost of one request that the model server rejected: no tokens and no dollars.
+    """Return the cost of one request that the model server rejected: a request without tokens and charge.
 
-    Providers charge nothing for these.
+    Providers charge nothing for rejected requests.
     """
     return Cost(1, 0, 0, None if price is None else 0.0)

@@ -92,5 +92,8 @@ class ProbedSink(Protocol):
         ...
 
     def probe(self, timeout: float) -> Refusal | None:
-        """Check within *timeout* seconds that the backend answers and accepts the keys; return None if so."""
+        """Check within *timeout* seconds that the backend answers and accepts the API keys.
+
+        Returns None if so, else the backend's refusal.
+        """
         ...

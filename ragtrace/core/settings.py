@@ -82,7 +82,7 @@ class Settings:
 
 
 class _Value(NamedTuple):
-    """Raw value of one setting, and where it came from: a keyword, a variable or the default."""
+    """Raw value of one setting, and its origin: a keyword argument, an environment variable or the default."""
 
     raw: object
     origin: str

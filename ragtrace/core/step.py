@@ -1,4 +1,4 @@
-"""Steps, which are the captured runs of decorated functions, and the builder that makes RAG calls of them."""
+"""Captured runs of decorated functions, called steps, and the builder that combines them into RAG calls."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Step:
             self.span = None
 
     def detach(self) -> bool:
-        """Detach the ended step from its call, which it waited for, so that the caller can write its span.
+        """Detach the step, so that it no longer waits for its call to end and its span can be written now.
 
         Returns True to exactly one caller; False if the step does not wait, or no longer.
         """
@@ -254,7 +254,7 @@ class CallBuilder:
         )
 
     def show_contexts(self) -> None:
-        """Put the call's contexts on its root step if no retrieval span shows them.
+        """Put the retrieved contexts on the call's root step if no retrieval span shows them.
 
         A reviewer must see what was judged.
         """

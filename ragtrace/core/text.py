@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 
 def encodable(text: str) -> str:
-    """Return *text* with the characters replaced that UTF-8 or a backend cannot store: surrogates and NUL.
+    """Return *text* without the characters that UTF-8 or a backend cannot store: surrogates and NUL.
 
     Surrogate pairs are joined; lone surrogates and NUL become U+FFFD. Protocol buffers refuse surrogates, and a backend
     on PostgreSQL refuses NUL; one such character would lose a whole batch of spans. Other control characters do no harm

@@ -47,14 +47,14 @@ class Document:
     id: str | None = None
     score: float | None = None
     duplicate: bool = False
-    """True if an earlier passage of the call has the same text after whitespace folding."""
+    """True if an earlier passage of the call has the same text, apart from whitespace."""
     cut_chars: int = 0
     """How many characters redaction's limit took off its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of a model's answer, as the provider reported them; None where it did not."""
+    """Token counts of a model's answer, as the provider reported them; None if it reported none."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -296,7 +296,7 @@ class Evaluation:
 
     @property
     def failures(self) -> list[str]:
-        """Reasons of the metrics that are unscored because something failed, in the order of `results`."""
+        """Reasons of the metrics that have no score because something failed, in the order of the results."""
         faulty = ("judge_error", "judge_suspect")
         return [r.reason for r in self.results.values() if isinstance(r, Unscored) and r.status in faulty]
 
@@ -332,7 +332,7 @@ class Metric(Protocol):
     def range(self) -> tuple[float, float]: ...
     @property
     def needs(self) -> frozenset[str]:
-        """Names of the `Judgement` fields that the metric reads."""
+        """Names of the labels, which are fields of `Judgement`, that the metric reads."""
         ...
 
     def __call__(self, call: RagCall, judgement: Judgement) -> Result: ...

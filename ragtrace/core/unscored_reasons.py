@@ -28,7 +28,7 @@ _STATUS_REASONS: Mapping[Status, frozenset[str]] = {
 
 
 def status_of(reason: str) -> Status:
-    """Return the status of *reason*, why a score is missing: not_applicable, judge_error and so on.
+    """Return the status of *reason*, the reason for a missing score: not_applicable, judge_error and so on.
 
     Raises:
         ValueError: if no status has that reason.

@@ -15,9 +15,10 @@ class LateError(Exception):
 
 
 async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
-    """Run the coroutine *work* and return its result if it is done within *seconds*; None: without a limit.
+    """Run the coroutine *work* and return its result, unless it takes longer than *seconds*.
 
-    *work* must not raise `SystemExit` or `KeyboardInterrupt`: in a task, these end the event loop.
+    Without *seconds* there is no limit. *work* must not raise `SystemExit` or `KeyboardInterrupt`: in a task, these end
+    the event loop.
 
     Raises:
         LateError: it was not done in time, or it cancelled itself. A cancellation of the caller passes through, so the
@@ -40,7 +41,7 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Retrieve the exception of *task*, so that asyncio does not log that nobody did."""
+    """Retrieve the exception of *task*, so that asyncio does not log it as never retrieved."""
     if not task.cancelled():
         task.exception()
 

@@ -112,7 +112,7 @@ class Faults:
             return "(its message could not be redacted)"
 
     def warn_once(self, place: str, message: str, *args: object, count: int = 1) -> None:
-        """Count *count* events under *place*; log the warning *message* at the first. Never raises."""
+        """Count *count* events under *place*, and log the warning *message* the first time. Never raises."""
         with self._lock:
             first = place not in self._counts
             self._count(place, count)

@@ -225,7 +225,7 @@ class SQLiteFile:
                 database.execute(f"PRAGMA user_version = {self._version}")
 
     def has_tables(self, database: sqlite3.Connection) -> bool:
-        """Return whether *database* has the tables of such a file; False if it is empty.
+        """Return whether *database* has ragtrace's tables; False if it is empty.
 
         Raises:
             SQLiteFileError: it is another program's, or of a later version.

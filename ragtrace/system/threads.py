@@ -142,7 +142,7 @@ _bounded_calls = DaemonPool(1_000, "ragtrace-bounded")
 
 
 def prepare_bounded_calls() -> None:
-    """Start the threads of `run_bounded` now, if none could be started when the interpreter exits."""
+    """Start the threads for calls with a deadline now, if none could be started when the interpreter exits."""
     _bounded_calls.prepare(_SPARE_THREADS)
 
 
@@ -193,7 +193,7 @@ class NoThreadError(Exception):
 
 
 class BlockingCalls:
-    """Pool of daemon threads for a user's blocking functions, which an event loop waits for.
+    """Pool of daemon threads that run a user's blocking functions for an event loop.
 
     *limit* of them run at a time. A function whose caller is cancelled (by a deadline) is left to itself and counted as
     hung until it returns. At most *limit* may hang: so there are never more than twice *limit* threads.
@@ -216,7 +216,7 @@ class BlockingCalls:
         return len(self._abandoned)
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
-        """Call the blocking *function* on a thread of the pool; return or raise what it returns or raises.
+        """Call the blocking *function* on a thread of the pool and return its result.
 
         Raises:
             NoThreadError: too many threads hang, or none can be started.
