@@ -257,7 +257,7 @@ class _Search:
 
     def __init__(self, spare: int) -> None:
         self.spare = self.limit = spare
-        """`limit` is the most that `searched` may reach: `spare`, and `_RECORDS_PER_DOCUMENT` for every document found."""
+        """`limit` is the most that `searched` may reach: `spare`, and `_RECORDS_PER_DOCUMENT` for each document."""
         self.found: list[Document] = []
         self.searched = 0
         """Number of records searched so far."""
