@@ -1,4 +1,4 @@
-"""Alerts with a stated false-alarm rate, and the notifiers that deliver their notices."""
+"""Alerts on the mean score of a metric, and the notifiers that deliver their notifications."""
 
 from ragtrace.alerts.alert import Alert, Notify, Per
 from ragtrace.alerts.alerting import Alerting, StateRow, check_alerts

@@ -1,4 +1,4 @@
-"""Alert: a user's condition on the mean of a metric, and the notifiers of its notices."""
+"""Alert on the mean score of a metric: its bound, its false-alarm rate and its notifiers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Notify: TypeAlias = "Notifier | Callable[[Notice], Awaitable[object] | object]"
 _FEWEST_CALLS: Final = 10.0
 _BATCH: Final = 1
 _BASELINE_BATCH: Final = 5
-"""Graded scores have no bad calls after which others could be expected, so the mean of several calls counts."""
+"""With a baseline, scores are graded rather than good or bad, so the mean of several calls is one observation."""
 _MOST_BATCH: Final = 1_000
 _RECOVERY_CALLS: Final = 100
 _MOST_RECOVERY_CALLS: Final = 2_000
@@ -31,7 +31,7 @@ _BAD_CALLS_AT_THE_BOUND: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Condition for a notification: the mean of a metric leaves a bound, with a stated false-alarm rate.
+    """Alert that fires when the mean score of a metric goes above or below a bound, at a stated false-alarm rate.
 
     While the rate behind the traffic is within the bound, at least `mean_calls_between_false_alarms` scored calls pass
     before an alarm, in the mean, whatever the distribution of the scores and however the calls were sampled. The
@@ -127,51 +127,58 @@ class Alert:
 
     @property
     def bound(self) -> Bound:
-        """Bound that the user gave for the mean score, as `above` or as `below`."""
+        """Bound of the mean score beyond which the alert fires: the value of `above` or of `below`."""
         return cast("Bound", self.below if self.above is None else self.above)
 
     @property
     def against_baseline(self) -> bool:
-        """Whether the bound comes from each workflow's own baseline."""
+        """Whether the alert compares each workflow with its earlier scores (its baseline), not with a fixed bound."""
         return self.bound == BASELINE
 
     @property
     def rule(self) -> str:
-        """Metric, direction and bound as text: `hallucinated above 0.05`."""
+        """Condition of the alert as text, made of metric, direction and bound: `hallucinated above 0.05`."""
         return f"{self.metric} {self.direction} {self.bound if isinstance(self.bound, str) else f'{self.bound:g}'}"
 
     @property
     def group_by(self) -> Per | None:
-        """Dimension whose values (workflows or models) are evaluated separately; None: all calls together."""
+        """Groups for which the alert is evaluated separately: `workflow` or `model`; None: all calls together."""
         return "workflow" if self.against_baseline else self.per
 
     @property
     def calls_in_batch(self) -> int:
-        """Number of calls in a batch: `batch`, or its default."""
+        """Number of scored calls whose mean counts as one observation: `batch`, or its default."""
         return self.batch or (_BASELINE_BATCH if self.against_baseline else _BATCH)
 
     @property
     def direction(self) -> Literal["above", "below"]:
-        """Side of the bound on which scores are bad."""
+        """Side of the bound on which the alert fires: `above` or `below`."""
         return "below" if self.above is None else "above"
 
     @property
     def title(self) -> str:
-        """Name of the alert: `name`, or `rule`."""
+        """Name of the alert: the `name` that the user gave, or else its condition as text."""
         return self.name or self.rule
 
     @property
     def notifiers(self) -> tuple[Notifier, ...]:
-        """Receivers of the notices, made from `notify`."""
+        """Notifiers of the alert, made from the functions and notifiers in `notify`."""
         return cast("tuple[Notifier, ...]", self.notify)
 
     def badness(self, score: float) -> float:
-        """Return how bad *score* is, from 0 (good) to 1: the score, or 1 minus the score for an alert `below`."""
+        """Return how bad *score* is for this alert, from 0 (good) to 1 (bad).
+
+        That is the score for an alert `above`, and 1 minus the score for an alert `below`.
+        """
         bounded = min(1.0, max(0.0, score))  # a score may overstep its range by rounding
         return bounded if self.direction == "above" else 1.0 - bounded
 
     def calls_to_recover(self, limit: float) -> int:
-        """Return how many calls decide that a spike is over; *limit*: bound of the mean badness, for the default."""
+        """Return how many calls after an alarm must have a mean within the bound before the alert is over.
+
+        Args:
+            limit: bound of the mean badness, which the default depends on.
+        """
         if self.recovery_calls is not None:
             return self.recovery_calls
         rare = min(limit, 1.0 - limit)

@@ -1,4 +1,4 @@
-"""Alerting of a process: adds finished calls to the evaluators of all alerts and sends due notices to notifiers."""
+"""Alerting of a process: evaluates all alerts on finished calls, and sends due notifications to the notifiers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ragtrace.core.settings import Settings
 
 MOST_GROUPS: Final = 200
-"""Workflows or models of one alert."""
+"""Largest number of workflows or models that one alert evaluates separately."""
 OTHER: Final = "other"
 """Name of the group of all workflows or models beyond `MOST_GROUPS`."""
 _GROUNDING: Final = frozenset(
@@ -41,13 +41,13 @@ _GROUNDING: Final = frozenset(
 _LONGEST_TICK_SECONDS: Final = 5.0
 _SHORTEST_TICK_SECONDS: Final = 0.1
 _TICKS: Final = 20
-"""Ticks in the shortest window or repeat interval."""
+"""Number of checks by time alone (ticks) within the shortest window or repeat interval of an alert."""
 _WAITING_NOTICES: Final = 100
-"""Capacity of an outbox; notices are a few kilobytes each."""
+"""Largest number of notifications that wait in one delivery queue; each takes a few kilobytes."""
 
 
 class NotifierReceiver:
-    """Receiver of an outbox that sends its notices by a `Notifier`, in order and one at a time."""
+    """Adapter that delivers the notifications of a delivery queue by one `Notifier`, in order and one at a time."""
 
     what = "alerts"
     batch_size = 1
@@ -57,11 +57,14 @@ class NotifierReceiver:
 
     @property
     def name(self) -> str:
-        """Name of the notifier."""
+        """Name of the notifier, for counts and log lines."""
         return self._notifier.name
 
     def send(self, batch: Sequence[Notice], timeout: float) -> Mapping[int, Refusal]:
-        """Send the notice in *batch*; a notice that may be delivered later stops the queue, which keeps the order."""
+        """Deliver the one notification in *batch* by the notifier; return its refusal if it was not delivered.
+
+        A notification that may be delivered later makes the queue wait, which keeps the order.
+        """
         try:
             for notice in batch:
                 self._notifier.send(notice, timeout)
@@ -73,7 +76,7 @@ class NotifierReceiver:
         return {}
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* undelivered notices as faults, and log the first loss for *reason*."""
+        """Count *count* undelivered notifications as faults of ragtrace, and log the first one lost for *reason*."""
         faults.warn_once(
             f"alert not delivered by {self.name}: {reason}",
             "an alert could not be delivered by %s (%s); it is in the log and in the metric of alert states all the "
@@ -84,7 +87,7 @@ class NotifierReceiver:
 
 
 class StateRow(NamedTuple):
-    """Data point of the metric of alert states: whether an alert is in a state, for one workflow or model."""
+    """Data point of the alert-state metric: whether an alert is in a given state, for one workflow or model."""
 
     alert: str
     workflow: str | None
@@ -94,26 +97,26 @@ class StateRow(NamedTuple):
 
 
 class _WatchedAlert(NamedTuple):
-    """One alert with its evaluator's id and the outboxes of its own notifiers."""
+    """Alert with the id of the evaluator that computes its metric, and the delivery queues of its notifiers."""
 
     alert: Alert
     evaluator: str
     sampled: bool
-    """Whether the evaluator sees a sample of the calls."""
+    """Whether the evaluator scores only a sample of the calls."""
     outboxes: tuple[Outbox[Notice], ...]
 
 
 @dataclass(slots=True, eq=False)
 class _Spike:
-    """Ongoing spike of an alert, with its first notice."""
+    """Open incident of an alert: its first notification, and the earlier incident that it is part of, if any."""
 
     notice: Notice
     watched: _WatchedAlert
     leader: _Spike | None
-    """The spike of the same event that the notifiers were sent; None: they were sent this one."""
+    """Incident of another alert that the notifiers were told of instead; None: they were told of this one."""
 
     def covers(self, watched: _WatchedAlert, notice: Notice) -> bool:
-        """Return whether *notice* is of the event that this spike has notified the notifiers of *watched* about."""
+        """Return whether *notice* is about this incident, and the notifiers of *watched* were already told of it."""
         ours = self.notice
         return (
             self.leader is None
@@ -125,12 +128,13 @@ class _Spike:
 
 
 class Alerting:
-    """Observer of finished calls that evaluates all alerts of a process. A call to it returns at once.
+    """Observer of finished calls that evaluates all alerts of the process and queues their notifications.
 
-    Calls out of a spool are left out where the judge's scores are watched, as they are of another time.
+    It never waits for a notifier. Alerts on the judge's scores leave out calls that were spooled (kept in a file until
+    they could be scored), as they are of another time.
 
     Args:
-        logger: OpenTelemetry logger that gets an event for each notice; None: there are no events.
+        logger: OpenTelemetry logger that gets an event for each notification; None: there are no events.
         baseline: returns the distribution of the earlier scores of a key; None: not known (yet).
         release: `service.version` of the application.
 
@@ -177,11 +181,14 @@ class Alerting:
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
-        """The alerts that are evaluated."""
+        """Alerts of the process, in the order in which they were configured."""
         return tuple(watched.alert for watched in self._watched.values())
 
     def reset(self) -> None:
-        """Drop all calls, states and waiting notices: in a forked child they are the parent's."""
+        """Drop the scores, states and waiting notifications of all alerts.
+
+        Called in a forked child, where they are the parent's.
+        """
         self._lock = threading.RLock()
         self._evaluators: dict[tuple[str, str | None, str | None], AlertEvaluator] = {}
         self._spikes: list[_Spike] = []
@@ -196,7 +203,7 @@ class Alerting:
     def __call__(
         self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None = None
     ) -> None:
-        """Add a finished *call* to the evaluators of all alerts, and queue the notices that are due."""
+        """Add the scores of a finished *call* to the alerts on their metrics, and queue the due notifications."""
         if not evaluations:
             return
         by_evaluator = {evaluation.evaluator: evaluation for evaluation in evaluations}
@@ -248,7 +255,10 @@ class Alerting:
                     outbox.offer(sent)
 
     def _routes(self, watched: _WatchedAlert, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
-        """Return each notice to send with its outboxes; of spikes with one cause notifiers get only the first."""
+        """Return the notifications to send because of *notice*, each with the delivery queues that it goes to.
+
+        Of several incidents with one cause, the notifiers get only the first.
+        """
         everywhere = [(notice, (*self._common, *watched.outboxes))]
         if notice.problem != "spiking":
             return everywhere
@@ -277,16 +287,17 @@ class Alerting:
     # --- changes by time alone ---------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Queue the notices that are due by time alone: no score within the window, or a repeat."""
+        """Check the clock: queue notifications of alerts without recent scores, and repeats for lasting problems."""
         now = self._now()
         with self._lock:
             for (title, _, _), evaluator in self._evaluators.items():
                 self._send(self._watched[title], evaluator.due_notices(now))
 
     def states(self) -> list[StateRow]:
-        """Return a row for every alert, group and state, `on` in each state that the alert is in.
+        """Return the current states of all alerts: one row for each alert, workflow or model, and possible state.
 
-        During a data problem an alert is also in the state of a spike that has not ended.
+        A row is `on` if the alert is in that state. During a data problem an alert is also in the state of a spike
+        that has not ended.
         """
         now = self._clock()
         with self._lock:
@@ -294,7 +305,7 @@ class Alerting:
         return [StateRow(*key, state, state in on) for key, on in seen for state in STATES]
 
     def delivery_counts(self) -> Mapping[str, Posted]:
-        """Return how many notices were offered, delivered, lost and are waiting, by name of the notifier."""
+        """Return how many notifications were queued, delivered, lost and are waiting, by name of the notifier."""
         with self._lock:
             return {outbox.name: outbox.counts() for outbox in self._outboxes}
 
@@ -320,13 +331,13 @@ class Alerting:
     # --- flush and close ---------------------------------------------------------------------------------------------
 
     def flush(self, timeout: float) -> bool:
-        """Deliver all notices within *timeout* seconds; return whether all were delivered."""
+        """Deliver all queued notifications within *timeout* seconds; return whether all were delivered."""
         deadline = monotonic() + timeout
         done = [outbox.flush(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
         return all(done)
 
     def close(self, timeout: float) -> bool:
-        """Stop the evaluation and deliver waiting notices within *timeout* seconds; return whether all were."""
+        """Stop the alerts, and deliver queued notifications within *timeout* seconds; return whether all were."""
         deadline = monotonic() + timeout
         self._closed.set()
         done = [outbox.close(max(0.0, deadline - monotonic())) for outbox in self._outboxes]
@@ -338,7 +349,7 @@ def _outbox(notifier: Notifier) -> Outbox[Notice]:
 
 
 def check_alerts(alerts: Sequence[Alert], plan: Plan) -> None:
-    """Check that these *alerts* can be evaluated together.
+    """Check that all alerts have different names, and that an evaluator computes the metric of each.
 
     Raises:
         UnknownMetricError: no evaluator gives the metric of one of them on a scale from 0 to 1.

@@ -1,11 +1,13 @@
 """Shiryaev-Roberts e-detector: detects that the mean of scores in [0, 1] exceeds a bound, at a stated false-alarm rate.
 
 **Evidence.** While the mean score, given all earlier scores, is at most the expected one, the factor
-`1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: betting like that on "the
-rate is too high" does not win in the mean. The statistic of one bet sums the winnings of bets that were started at each
-call so far, `M = (M + 1) * factor`. After n calls its mean is at most n above its start, also where the scores decide
-about n. The same holds for a mixture over bets with weights that sum to 1. So the mixture needs at least B calls, in
-the mean, to grow by B: for scores in [0, 1] of any distribution.
+`1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: whoever bets like that on a
+rate that is too high does not win in the mean. The statistic of one bet sums the winnings of bets that were started at
+each call so far, `M = (M + 1) * factor`. After n calls its mean is at most n above its start, also where the scores
+decide about n. The same holds for a mixture over bets with weights that sum to 1. So the mixture needs at least B
+calls, in the mean, to grow by B: for scores in [0, 1] of any distribution. Therefore an alarm is raised when it has
+grown by B, the mean number of calls between two false alarms that the user asked for (`mean_calls`). The value at which
+that happens is the threshold.
 
 **Expected score.** It is the bound, except soon after a bad call. Bad calls come in runs: the same question in other
 words, or a broken document that is asked about for a minute. Up to three calls after a bad one, the detector expects
@@ -20,18 +22,20 @@ after a bad call, of at most what was usual there. A question that is repeated w
 with good calls among the bad ones raise more alarms than stated until a few of them have been seen.
 
 **Head start.** A change that is there from the first call should not wait for evidence to build up: the statistic
-starts at 1 % of the calls asked for, and B is larger by as much. There is no head start where the bound was learned
-from the calls just before.
+starts at 1 % of B, and the threshold is higher by as much. There is no head start where the bound was learned from the
+calls just before.
 
-**Batches.** The mean of a batch takes the place of the score, so that dependence among its calls does no harm, and only
-the bound is expected. An alarm that the rest of a batch cannot prevent, whatever its scores, is raised at once; B is
-larger by one batch for that.
+**Batches.** The mean of a batch takes the place of the score, so that dependence among its calls does no harm. The
+expected score is then always the bound. The statistic counts batches, so B is divided by the calls in a batch. An alarm
+that the rest of a batch cannot prevent, whatever its scores, is raised at once. As the unfinished batch then counts as
+a whole one, the threshold is higher by 1.
 
-**Sampling.** A call with inclusion probability p gets the share c / p of its place, where c is the smallest probability
-that any call could have had at that moment. As c is known before the call, its factor is in the mean that of a sample
-of all calls with the same probability c, and no factor falls to 0. Whether a call repeats a question is known before
-its score, too. Calls that were not judged change nothing and are not counted. So the bet is on the rate of the whole
-traffic, not on that of the judged calls, many of which may be suspicious.
+**Sampling.** Suspicious calls may be judged with a higher probability than others. A call that was judged with
+probability p counts only by the share c / p: its score and the score expected of it are multiplied with that share. c
+is the smallest probability that any call could have had at that moment. As c is known before the call, the factor is in
+the mean that of a sample of all calls with the same probability c, and no factor falls to 0. Whether a call repeats a
+question is known before its score, too. Calls that were not judged change nothing and are not counted. So the bet is on
+the rate of the whole traffic, not on that of the judged calls.
 
 Sources: Shin, Ramdas, Rinaldo, "E-detectors: a nonparametric framework for sequential change detection",
 arXiv:2203.03532 (Shiryaev-Roberts e-detectors, their average run length, mixtures, and bounded observations); Lucas,
@@ -45,58 +49,63 @@ from collections import deque
 from typing import Final
 
 FRACTIONS: Final = (0.03, 0.1, 0.3, 0.7)
+"""Where the mean scores lie that are tested for: fractions of the way from the bound to 1, for single calls."""
 WEIGHTS: Final = (1.0, 2.0, 2.0, 2.0)
-"""Weights for single calls. Like the fractions and the first expectations, they were chosen on streams that appear in
-no report."""
+"""Weights of these mean scores in the evidence. They, the fractions and the first expected scores below were chosen on
+streams of scores that no reported result was measured on."""
 _LONG_BATCH: Final = 5
 FRACTIONS_OF_BATCHES: Final = (0.15, 0.3, 0.6, 0.95)
 WEIGHTS_OF_BATCHES: Final = (1.0, 2.0, 3.0, 3.0)
-"""Weights for batches of five or more, whose means vary less."""
+"""Fractions and weights for batches of five or more calls, whose means vary less."""
 HEAD_START: Final = 0.01
-"""Share of the calls asked for that the statistic starts with."""
+"""Evidence at the start, as a share of the mean number of calls between false alarms that was asked for."""
 REACH: Final = 3
-"""Number of calls after a bad one in which more bad ones are expected."""
+"""Number of calls after a bad one among which more bad ones are expected."""
 DIRECTLY_AFTER: Final = (0.5, 3.0)
-"""First expectation of the score directly after a bad call, and its weight in calls."""
+"""Score that is at first expected of the call directly after a bad one, and the number of calls that this counts as."""
 SOON_AFTER: Final = (0.5, 20.0)
-"""First expectation for the other calls within `REACH`, as a share of the bound, and its weight in calls."""
+"""The same for the other calls within `REACH` after a bad one: here the expected score is given as a share of the bound
+(0.5: half the bound); the second number is a number of calls, too."""
 MOST_EXPECTED: Final = 0.5
 """Largest expected score soon after a bad call, so that a run without an end counts as a change of the rate."""
 MEMORY: Final = 1_000.0
-"""Number of calls after bad ones beyond which older ones count less and less, as traffic may change."""
+"""Number of remembered calls after bad ones; beyond it the older ones count less and less, as traffic may change."""
 _REPEATED_WITHIN: Final = 10
 _OVERFLOW: Final = 1e300
 
 
 def alternatives(bound: float, batch: int = 1) -> list[float]:
-    """Return the means above *bound* that the detector tests for, each with an e-process of its own."""
+    """Return the mean scores above *bound* that the detector tests for.
+
+    Each is an alternative to a mean within the bound, with an e-process (a record of winnings) of its own.
+    """
     fractions = FRACTIONS_OF_BATCHES if batch >= _LONG_BATCH else FRACTIONS
     return [bound + fraction * (1.0 - bound) for fraction in fractions]
 
 
 def weights(batch: int = 1) -> list[float]:
-    """Return the weight of each of `alternatives` in the detector's mixture of e-processes; their sum is 1."""
+    """Return the weights with which the detector averages the evidence for the means tested for; they sum to 1."""
     raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
     return [weight / sum(raw) for weight in raw]
 
 
 def bet(alternative: float, expected: float) -> float:
-    """Return the stake per unit of score that grows the e-process fastest if the mean rises from *expected*.
+    """Return the bet on a score with which evidence grows fastest if the mean rises from *expected* to *alternative*.
 
     Args:
-        alternative: the mean after the rise; with one not above *expected* the stake is 0.
-        expected: the mean before it.
+        alternative: the mean after the rise; if it is not above *expected*, the bet is 0.
+        expected: the mean before the rise.
     """
     return max(0.0, alternative - expected) / (expected * (1.0 - expected)) if expected < 1.0 else 0.0
 
 
 def threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
-    """Return the evidence at which an alarm is raised, for *mean_calls* calls between two false alarms."""
+    """Return the evidence that raises an alarm, so that *mean_calls* calls pass between false alarms in the mean."""
     return (1.0 + head_start) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
 
 
 class _Expectation:
-    """Expected mean score of the next call: the bound, or more within *reach* calls after a bad one."""
+    """Running estimate of the next call's expected score: the bound, or more within *reach* calls after a bad one."""
 
     def __init__(self, bound: float, reach: int) -> None:
         self._bound, self._reach = bound, reach
@@ -113,7 +122,12 @@ class _Expectation:
         return max(self._bound, min(MOST_EXPECTED, self._totals[at] / self._calls[at]))
 
     def add(self, total: float, calls: float) -> None:
-        """Update the expectation with *calls* further calls whose scores sum to *total*; both are weighted by share."""
+        """Update the expected score with the scores of a batch of calls.
+
+        Args:
+            total: sum of the scores, each multiplied with the share by which its call counts (see `Detector.add`).
+            calls: sum of these shares.
+        """
         if self._after_bad <= self._reach:
             at = self._situation
             self._totals[at] += total
@@ -121,6 +135,8 @@ class _Expectation:
             if self._calls[at] > MEMORY:
                 self._totals[at] /= 2.0
                 self._calls[at] /= 2.0
+        # A call is bad if its score is nearer to 1, the worst there is, than to the bound. Of scores that are 0 or 1,
+        # that is 1; a graded score that is slightly above the bound is not yet bad.
         self._after_bad = 1 if total > calls * (1.0 + self._bound) / 2.0 else self._after_bad + 1
 
     @property
@@ -129,12 +145,12 @@ class _Expectation:
 
 
 class Detector:
-    """Detector of a rise of one stream's mean above *bound*. For one thread at a time.
+    """Change detector: tells when the mean of a stream of scores has risen above *bound*. Not thread-safe.
 
     Args:
-        mean_calls: scored calls between two false alarms, in the mean, at least.
-        batch: scored calls of which the mean counts, 1 or more.
-        head_start: share of *mean_calls* that the evidence starts with.
+        mean_calls: least number of scored calls between two false alarms, in the mean.
+        batch: number of scored calls whose mean counts as one observation, 1 or more.
+        head_start: evidence at the start, as a share of *mean_calls*.
     """
 
     def __init__(self, bound: float, mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> None:
@@ -149,12 +165,17 @@ class Detector:
         self.reset()
 
     def reset(self) -> None:
-        """Start again without evidence of a rise; keep what was learned of scores that follow bad calls."""
+        """Start the detection again, without evidence of a rise.
+
+        What was learned of scores that follow bad calls is kept.
+        """
         self.calls = 0
         """Calls since the start, or the last `reset`."""
         self._sums = [self._head_start] * len(self._alternatives)
         self._best = [1.0] * len(self._alternatives)
+        """By alternative: the most that a bet begun at any one call has won so far, in multiples of its stake."""
         self._since = [0] * len(self._alternatives)
+        """By alternative: the number of calls before that bet, so before the likeliest beginning of a rise."""
         self._begin_batch()
 
     def _begin_batch(self) -> None:
@@ -163,11 +184,12 @@ class Detector:
         self._bets = [bet(each, self._expected) for each in self._alternatives]
 
     def add(self, score: float, share: float = 1.0, question: object = None) -> bool:
-        """Add the *score* of a call, in [0, 1], to the evidence.
+        """Add the *score* of a call to the evidence of a rise, and return whether an alarm is raised.
 
         Args:
-            share: of its place in the batch that this call gets, in (0, 1]: the smallest probability that a call could
-                have had, over the one it had.
+            score: score of the call, in [0, 1]; high is bad.
+            share: factor in (0, 1] by which the call counts: the smallest probability of being judged that a call could
+                have had at that time, divided by the probability that this call had.
             question: the question, or anything that is equal for equal questions; None: unlike all others.
 
         Returns:
@@ -180,7 +202,7 @@ class Detector:
         if not repeated:
             self._total += share * score
             self._counted += share
-        # The rest of the batch takes away most if each call fills its place with a score of 0.
+        # The least that this batch can gain: the calls that are still to come have the score 0 and the full share 1.
         rest = self.batch - self._place
         gained = (self._total - (self._counted + rest) * self._expected) / self.batch
         factors = [1.0 + bet * gained for bet in self._bets]
@@ -194,7 +216,7 @@ class Detector:
     def _end_batch(self, sums: list[float], factors: list[float]) -> None:
         self._sums = sums
         for at, factor in enumerate(factors):
-            if self._best[at] <= 1.0:
+            if self._best[at] <= 1.0:  # that bet has won nothing: take one that begins with this batch
                 self._since[at], self._best[at] = self.calls - self._place, 1.0
             self._best[at] = min(_OVERFLOW, self._best[at] * factor)
         if self._counted:
@@ -203,11 +225,11 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """Evidence, up to the last complete batch, that the mean exceeds the bound; `threshold` raises an alarm."""
+        """Evidence from the complete batches that the mean score exceeds the bound; `threshold` raises an alarm."""
         return sum(weight * total for weight, total in zip(self._weights, self._sums, strict=True))
 
     @property
     def calls_since_change(self) -> int:
-        """Number of calls since the likeliest change point: that of the alternative with the most evidence."""
+        """Number of calls since the mean score most likely rose, judged by the alternative with the most evidence."""
         strongest = max(range(len(self._alternatives)), key=lambda at: self._weights[at] * self._sums[at])
         return self.calls - self._since[strongest]

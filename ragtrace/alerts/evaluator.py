@@ -1,4 +1,4 @@
-"""Evaluation of one alert over one group of calls: turns scores into a state and into notices."""
+"""Evaluation of one alert over a group of calls: turns their scores into the alert's state and its notifications."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEPT_CALLS: Final = 500
 _KEPT_EXAMPLES: Final = 50
 _SHOWN_EXAMPLES: Final = 3
 _FEWEST_BEFORE: Final = 20
-"""Scored calls before a spike that a statement about the earlier level needs."""
+"""Least number of scored calls before a spike for which a notification states the earlier mean."""
 _BASELINE_Z: Final = 0.25
 """Standard errors between a baseline's mean and the bound made of it.
 
@@ -43,7 +43,7 @@ _EDGE: Final = 1e-6
 
 
 class SpikeState:
-    """State of one stream of scores: within its bound, spiking, or recovering. For one thread at a time.
+    """State of an alert on one stream of scores: within the bound, spiking (beyond it), or recovering. Not thread-safe.
 
     The detector decides when a spike begins. The spike is `recovering` while the mean of the last calls is within the
     bound, and over when the mean of `recovery` calls since the alarm is within it, too. Then the detector starts again
@@ -58,7 +58,14 @@ class SpikeState:
         self._since_alarm: deque[tuple[float, float]] = deque(maxlen=recovery)
 
     def add(self, badness: float, probability: float, share: float, question: str | None = None) -> None:
-        """Update the state with one scored call; *share* and *question* are those of `Detector.add`."""
+        """Update the state of the alert with one scored call.
+
+        Args:
+            badness: how bad the score is, from 0 (good) to 1.
+            probability: probability with which the call was chosen for scoring.
+            share: factor by which the call counts as evidence (see `Detector.add`).
+            question: question of the call; None: not known.
+        """
         if self.condition == "ok":
             if self.detector.add(badness, share, question) and self.detector.calls >= self._min_calls:
                 self.condition = "spiking"
@@ -74,9 +81,9 @@ class SpikeState:
             self.detector.reset()
 
     def _is_mean_within_bound(self, count: int) -> bool:
-        """Return whether at least *count* calls followed the alarm, and the weighted mean of the last *count* is good.
+        """Return whether the weighted mean badness of the last *count* calls since the alarm is within the bound.
 
-        The mean is good if it is not above the detector's bound.
+        False if fewer calls have followed the alarm.
         """
         if len(self._since_alarm) < count:
             return False
@@ -86,9 +93,9 @@ class SpikeState:
 
 
 class DataHealth:
-    """Record of when evaluations ended and which failed, to tell whether the mean score can be known.
+    """Record of the latest evaluations, which tells whether an alert lacks scores or its evaluator keeps failing.
 
-    There is no data after *window* seconds without any score.
+    An alert lacks scores after *window* seconds without any.
     """
 
     def __init__(self, window: float) -> None:
@@ -97,7 +104,7 @@ class DataHealth:
         self._first_at = self._scored_at = self._evaluated_at = -math.inf
 
     def add(self, now: float, *, scored: bool, failed: bool) -> None:
-        """Record that an evaluation ended at the monotonic time *now*, with a score, a failure, or neither."""
+        """Record that an evaluation ended at the monotonic time *now*, and whether it gave a score or failed."""
         if scored:
             self._scored_at = now
         self._evaluated_at = now
@@ -105,7 +112,10 @@ class DataHealth:
         self._failed.append(failed)
 
     def problem(self, now: float) -> DataProblem | None:
-        """Return why the mean score is not known at the monotonic time *now*; None: it is known."""
+        """Return why the mean score is not known at the monotonic time *now*: no scores, or a failing evaluator.
+
+        None: it is known.
+        """
         last = list(self._failed)
         failing = len(last) >= _FAILURES_IN_A_ROW and (all(last[-_FAILURES_IN_A_ROW:]) or sum(last) * 2 > len(last))
         if failing and self._is_recent(self._evaluated_at, now):
@@ -113,7 +123,10 @@ class DataHealth:
         return None if self._is_recent(self._scored_at, now) else "no_data"
 
     def reportable_problem(self, now: float) -> DataProblem | None:
-        """Return `problem`, except that a process that has just started is not yet said to lack scores."""
+        """Return the problem with the scores that a notification should report at the monotonic time *now*; else None.
+
+        In a process that has just started, missing scores are no problem yet.
+        """
         problem = self.problem(now)
         starting = self._first_at == -math.inf or self._is_recent(self._first_at, now)
         return None if problem == "no_data" and starting else problem
@@ -123,7 +136,7 @@ class DataHealth:
 
 
 class AlertScope(NamedTuple):
-    """Calls and evaluator that an alert is evaluated over; the fields of every notice about them."""
+    """Scope of an alert: the service, workflow, model and evaluator that its notifications name."""
 
     service: str = ""
     workflow: str | None = None
@@ -137,7 +150,7 @@ class AlertScope(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """One moment in seconds: on the monotonic clock, and since the epoch."""
+    """Point in time, in seconds on two clocks: the monotonic clock, and since the epoch."""
 
     monotonic: float
     epoch: float
@@ -151,7 +164,7 @@ class _Observation(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenProblem:
-    """Ongoing problem of an alert: since when, and when its last notice was sent."""
+    """Open problem of an alert: when it began, and when its last notification was sent."""
 
     since: float
     first: int
@@ -163,14 +176,14 @@ class _OpenProblem:
 
 
 class AlertEvaluator:
-    """State of one alert over one group of calls, and the notices that follow from it. For one thread at a time."""
+    """Evaluator of one alert over a group of calls: keeps its state and makes its notifications. Not thread-safe."""
 
     def __init__(
         self, alert: Alert, scope: AlertScope, settings: Settings, baseline: Callable[[Key], Distribution | None]
     ) -> None:
         self._alert, self._scope, self._settings, self._find_baseline = alert, scope, settings, baseline
         self._spike: SpikeState | None = None
-        """None: there is no bound yet, as there is no baseline."""
+        """State of the comparison with the bound; None: there is no bound yet, as there is no baseline."""
         self._baseline: Distribution | None = None
         self._data = DataHealth(alert.window)
         self._calls = self._notices = 0
@@ -189,9 +202,13 @@ class AlertEvaluator:
         self._recent = deque(self._recent, maxlen=max(_KEPT_CALLS, self._spike.recovery))
 
     def add(self, call: RagCall, evaluation: Evaluation, share: float, now: Instant) -> list[Notice]:
-        """Add the result of the alert's metric in *evaluation* to the state, and return the notices that are due.
+        """Add one evaluated call to the alert's state, and return the notifications that are due.
 
-        The texts of *call* are redacted already; *share* is that of `Detector.add`.
+        Args:
+            call: the call, whose texts are redacted already.
+            evaluation: evaluation of the call, with a result of the alert's metric.
+            share: factor by which the call counts as evidence (see `Detector.add`).
+            now: the present time.
         """
         result = evaluation.results[self._alert.metric]
         if not isinstance(result, Score):
@@ -217,7 +234,10 @@ class AlertEvaluator:
         return self.due_notices(now, trace_id(call))
 
     def states(self, now: float) -> list[State]:
-        """Return the state at the monotonic time *now*; during a data problem, after it a state other than ok, too."""
+        """Return the states that the alert is in at the monotonic time *now*: usually one.
+
+        During a data problem there are two where the metric is also spiking, recovering or without a baseline.
+        """
         problem, condition = self._data.problem(now), self._condition
         if problem is None:
             return [condition]
@@ -230,7 +250,12 @@ class AlertEvaluator:
     # --- notices -----------------------------------------------------------------------------------------------------
 
     def due_notices(self, now: Instant, trace: str = "") -> list[Notice]:
-        """Return the due notices of ended, new and lasting problems; *trace*: id of the call that was just added."""
+        """Return the notifications that are due: of problems that ended or began, and repeats for lasting ones.
+
+        Args:
+            now: the present time.
+            trace: trace id of the call that was just added; empty: there is none.
+        """
         problems: list[Problem] = ["spiking"] if self._condition in ("spiking", "recovering") else []
         if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
             problems.append(data_problem)
@@ -296,7 +321,10 @@ class AlertEvaluator:
         )
 
     def _mean_before(self, calls: int) -> float | None:
-        """Return the mean score before the last *calls* calls, from the baseline or else from the calls remembered."""
+        """Return the mean score from before the last *calls* calls; None if too few earlier calls are known.
+
+        With a baseline, that is the mean of the baseline.
+        """
         if self._baseline is not None:
             return self._baseline.mean
         earlier = list(self._recent)[:-calls]
@@ -313,10 +341,10 @@ class AlertEvaluator:
 
 
 def bound_of(baseline: Distribution, direction: Literal["above", "below"]) -> float:
-    """Return the bound of the mean score, in (0, 1), for an alert that compares with *baseline*.
+    """Return the bound on the mean score for an alert that compares with earlier scores, the *baseline*.
 
-    The bound is a confidence limit of the baseline's mean, and at least what the mean would be with one more call that
-    is as bad as can be: a baseline without any bad call does not say that there never is one.
+    It is in (0, 1): a confidence limit of the baseline's mean, and at least what the mean would be with one more call
+    that is as bad as can be. A baseline without any bad call does not say that there never is one.
     """
     n, worst = baseline.effective_n, 1.0 if direction == "above" else 0.0
     one_more = (n * baseline.mean + worst) / (n + 1.0)

@@ -1,4 +1,4 @@
-"""Notice of an alert, as data and in words, with examples of badly scored calls."""
+"""Notification of an alert, as data and as text, with examples of badly scored calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _NEXT: Final[dict[Problem, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Example of a badly scored call, for a notice."""
+    """Badly scored call that the notification of an alert shows as an example."""
 
     trace_id: str
     """32 hexadecimal digits; empty if the call had no span."""
@@ -62,9 +62,10 @@ class Example:
     def of(
         cls, call: RagCall, evaluation: Evaluation, score: Score, at: float, *, show_texts: bool, url: str
     ) -> Example:
-        """Return the bad *call*, whose texts are redacted already, as an example for a notice.
+        """Create the example for a notification from a badly scored call.
 
         Args:
+            call: the call, whose texts are redacted already.
             evaluation: the evaluation with *score*; the labels of its other scores are shown where *score* has none.
             show_texts: whether the question and statements may be shown.
             url: address of a trace, with `{trace_id}`; empty: there is no link.
@@ -93,7 +94,10 @@ def trace_id(call: RagCall) -> str:
 
 
 def _unsupported_statements(evaluation: Evaluation, score: Score) -> tuple[str, ...]:
-    """Return the statements without support, or with words in no chunk, in full, the worst first."""
+    """Return the statements of the answer that the retrieved passages support least, the worst first.
+
+    Without labels by a judge, these are statements with words that are in no passage.
+    """
     scores = (result for result in (score, *evaluation.results.values()) if isinstance(result, Score))
     claims = next((each.claims for each in scores if each.claims), ())
     # A statement without a label is shown only where the judge marks words in it.
@@ -107,10 +111,10 @@ def _unsupported_statements(evaluation: Evaluation, score: Score) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Message of an alert to its notifiers: a problem began, persists, or is over."""
+    """Notification that an alert sends to its notifiers: a problem began, persists, or is over."""
 
     id: str
-    """Id of this notice; the same when it is delivered again."""
+    """Id of this notification; the same when it is delivered again."""
     key: str
     """Id of the problem: the same from its beginning to its end, and when it comes again."""
     alert: str
@@ -125,7 +129,7 @@ class Notice:
     """When the problem began; of a spike, when the first call was scored that the evidence rests on."""
     mean_calls_between_false_alarms: float
     repeat: int = 0
-    """Number of earlier notices of the same ongoing problem."""
+    """Number of earlier notifications of the same ongoing problem."""
     calls: int = 0
     """Number of scored calls behind `estimate`."""
     estimate: Estimate | None = None
@@ -139,7 +143,7 @@ class Notice:
     """Id of the evaluator that gave the scores."""
     service: str = ""
     trace_id: str = ""
-    """Trace id of the call that caused the notice; empty if the clock caused it."""
+    """Trace id of the call that caused the notification; empty if it became due by time alone."""
     worst: tuple[Example, ...] = ()
     """The worst calls since the problem began, worst first."""
     batch: int = 1
@@ -154,17 +158,17 @@ class Notice:
     baseline: Distribution | None = None
     """Baseline that `bound` was computed from; None: the user gave the bound."""
     part_of: str | None = None
-    """Name of the alert that was already sent for the same event; this notice then goes to the log alone."""
+    """Name of the alert that has already notified of the same event; this notification then goes to the log alone."""
 
     @property
     def where(self) -> str:
-        """Service, workflow and model of the calls, as far as known."""
+        """Service, workflow and model of the calls that the notification is about, as far as known."""
         parts = (self.service, self.workflow and f"workflow {self.workflow}", self.model and f"model {self.model}")
         return ", ".join(part for part in parts if part)
 
     @property
     def title(self) -> str:
-        """One line: the metric, its problem, and where it occurs."""
+        """Notification in one line of text: the metric, its problem, and where it occurs."""
         bound = f"{self.bound:.3g}" if self.baseline is None else "its baseline"
         verb = _VERBS[self.problem][self.status == "resolved"].format(direction=self.direction, bound=bound)
         again = " (still)" if self.repeat and self.status == "firing" else ""
@@ -172,11 +176,11 @@ class Notice:
 
     @property
     def text(self) -> str:
-        """Several lines: title, levels before and now, beginning, next steps, and the worst calls."""
+        """Notification in several lines of text: title, mean before and now, beginning, next steps, worst calls."""
         return "\n".join([self.title, *self.details()])
 
     def details(self) -> Iterator[str]:
-        """Yield the lines below the title."""
+        """Yield the lines of the notification's text that follow its title."""
         estimate, firing = self.estimate, self.status == "firing"
         if estimate is not None and estimate.value is not None:
             low, high = estimate.low or 0.0, estimate.high or 0.0
@@ -216,7 +220,7 @@ class Notice:
         return f"share of the {who}'s verdicts" if self.metric in _VERDICTS else f"mean score by the {who}"
 
     def as_dict(self) -> dict[str, object]:
-        """Return all fields by name for JSON, with times also as ISO 8601."""
+        """Return the notification as a dict for JSON: all fields, with times also as ISO 8601."""
         fields = asdict(self)
         times = {"at_iso": _utc(self.at), "since_iso": _utc(self.since)}
         return {"version": SCHEMA, "title": self.title, **fields, **times, "text": self.text}

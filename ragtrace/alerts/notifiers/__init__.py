@@ -1,1 +1,1 @@
-"""Notifiers: one module for each kind of receiver of alerts."""
+"""Notifiers that deliver the notifications of alerts: one module for each kind of receiver."""

@@ -1,4 +1,4 @@
-"""Notifier for an Alertmanager, whose routes, silences and receivers then apply to these alerts."""
+"""Notifier for a Prometheus Alertmanager, whose routes, silences and receivers then apply to these alerts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SEVERITIES: Final = {"spiking": "critical", "no_data": "warning", "judge_failin
 
 @dataclass(frozen=True, slots=True)
 class Alertmanager(HttpNotifier):
-    """Notifier that POSTs to the API of an Alertmanager, with the labels alertname, problem, metric, severity, service,
-    workflow and model, and the texts as annotations.
+    """Notifier that POSTs every notification as an alert to the API of a Prometheus Alertmanager.
 
-    A firing problem is given an end a week off: a process that dies must not resolve it by its silence.
+    The labels of the alert are alertname, problem, metric, severity, service, workflow and model; the texts are its
+    annotations. A firing problem is given an end a week off: a process that dies must not resolve it by its silence.
 
     Args:
         url: address of the server: "http://alertmanager:9093".
@@ -45,12 +45,12 @@ class Alertmanager(HttpNotifier):
                 raise SettingsError(f"labels must be texts by name, got {key!r}: {value!r}; write {{'team': 'search'}}")
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """POST *notice* as an alert."""
+        """POST *notice* as an alert to the Alertmanager."""
         post(self.url.rstrip("/") + _PATH, encoded([alert_body(notice, self.labels)]), self.headers, timeout)
 
 
 def alert_body(notice: Notice, labels: Mapping[str, str]) -> dict[str, object]:
-    """Return *notice* as an alert of Alertmanager's API.
+    """Return the notification *notice* as an alert in the format of Alertmanager's API.
 
     The labels are the identity of the alert, so they are the same when it fires and when it is resolved.
     """

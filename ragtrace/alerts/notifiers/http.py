@@ -1,4 +1,4 @@
-"""Base of the notifiers that POST JSON to a URL."""
+"""Base class and functions of the notifiers that POST JSON to a URL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _DETAIL_BYTES: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class HttpNotifier:
-    """Notifier that POSTs to a URL. Logs show its host alone, as the path and the user may be secrets.
+    """Base class of the notifiers that POST notifications to a URL.
+
+    Logs show the host of the URL alone, as its path and user may be secrets.
 
     Raises:
         SettingsError: the URL is no http or https URL with a host.
@@ -46,7 +48,7 @@ class HttpNotifier:
 
     @property
     def name(self) -> str:
-        """Kind of receiver with host and port."""
+        """Name of the notifier for the log: the kind of receiver with its host and port."""
         parts = urlsplit(self.url)
         return self.label.format(f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname)
 
@@ -60,7 +62,7 @@ def _is_http_url(url: object) -> bool:
 
 
 def encoded(body: object) -> bytes:
-    """Return *body* as JSON in ASCII, in which lone surrogates are escaped."""
+    """Encode the request *body* as JSON in ASCII, in which lone surrogates are escaped."""
     return json.dumps(body, allow_nan=False).encode()
 
 
@@ -93,7 +95,10 @@ def _opener() -> OpenerDirector:
     from urllib.request import HTTPRedirectHandler, build_opener
 
     class NoRedirects(HTTPRedirectHandler):
-        """Handler that follows no redirect: the POST would become a GET, and the signature would reach another host."""
+        """Redirect handler for `urllib` that follows no redirect.
+
+        A redirected POST would become a GET, and its signature would reach another host.
+        """
 
         def redirect_request(
             self, req: object, fp: object, code: object, msg: object, headers: object, newurl: object

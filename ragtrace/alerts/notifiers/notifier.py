@@ -1,4 +1,4 @@
-"""Interface of notifiers, which deliver notices of alerts; notifiers that call a function, log, or emit events."""
+"""Notifiers of alerts: their interface, and those that call a function, write to the log, or emit events."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MOST_HUNG: Final = 3
 
 
 class UndeliveredError(Exception):
-    """A notice could not be delivered.
+    """Raised when a notifier could not deliver the notification of an alert.
 
     Args:
         reason: one word for the counts: `unavailable`, `refused`, `timeout` ...
         detail: what was seen, for the log, without secrets.
-        again: whether the same notice may be delivered by a later attempt.
+        again: whether a later attempt may deliver the same notification.
         after_s: seconds until the next attempt, where the receiver names them.
     """
 
@@ -42,25 +42,28 @@ class UndeliveredError(Exception):
 
 @runtime_checkable
 class Notifier(Protocol):
-    """Receiver of alerts. Notices arrive one at a time on a thread of its own, so `send` may wait for the network."""
+    """Interface of notifiers, which deliver the notifications of alerts.
+
+    `send` is called on a thread of the notifier's own, with one notification at a time, so it may wait for the network.
+    """
 
     @property
     def name(self) -> str:
-        """Name for the log, without secrets."""
+        """Name of the notifier for log lines, without secrets."""
         ...
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """Deliver *notice* within *timeout* seconds.
+        """Deliver the notification *notice* within *timeout* seconds.
 
         Raises:
-            UndeliveredError: the notice was not delivered; says whether to try again. Any other exception counts as a
-                failure for good.
+            UndeliveredError: the notification was not delivered; says whether to try again. Any other exception counts
+                as a failure for good.
         """
         ...
 
 
 class FunctionNotifier:
-    """Notifier that calls a function, plain or async, on a daemon thread of its own for every notice.
+    """Notifier that calls a function, plain or async, with every notification, each on a new daemon thread.
 
     A plain function that does not return in time cannot be stopped: its thread is abandoned. While three of them hang,
     the function is not called. A failed call is not repeated, as its effects are unknown.
@@ -72,11 +75,11 @@ class FunctionNotifier:
 
     @property
     def name(self) -> str:
-        """Name of the function."""
+        """Name of the function that the notifier calls."""
         return str(getattr(self.function, "__qualname__", type(self.function).__name__))
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """Call the function with *notice*."""
+        """Call the notifier's function with *notice*, and wait at most *timeout* seconds for it."""
         self._hung = [thread for thread in self._hung if thread.is_alive()]
         if len(self._hung) >= _MOST_HUNG:
             raise UndeliveredError(
@@ -114,7 +117,10 @@ async def _awaited(result: Awaitable[object]) -> None:
 
 
 def is_same(one: object, other: object) -> bool:
-    """Return whether two notifiers have the same receiver; notifiers of the application's own classes never have."""
+    """Return whether two notifiers deliver to the same receiver.
+
+    Two notifiers of the application's own classes count as different, unless they are one object.
+    """
     if isinstance(one, FunctionNotifier) and isinstance(other, FunctionNotifier):
         first, second = one.function, other.function
         return first == second if isinstance(first, (MethodType, BuiltinMethodType)) else first is second
@@ -123,18 +129,21 @@ def is_same(one: object, other: object) -> bool:
 
 
 class LogNotifier:
-    """Notifier that writes to the Python log `ragtrace.alerts`: WARNING when a problem begins or lasts, else INFO."""
+    """Notifier that writes every notification to the Python logger `ragtrace.alerts`.
+
+    The level is WARNING when a problem begins or lasts, and INFO when it is over.
+    """
 
     name = "log"
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """Log *notice*."""
+        """Write the text of *notice* to the log."""
         firing = notice.status == "firing"
         log.log(logging.WARNING if firing else logging.INFO, "alert %r: %s", notice.alert, notice.text)
 
 
 class EventNotifier:
-    """Notifier that emits one OpenTelemetry log event for each notice."""
+    """Notifier that emits every notification as an OpenTelemetry log event."""
 
     name = "OpenTelemetry event"
 
@@ -142,7 +151,7 @@ class EventNotifier:
         self._logger = logger
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """Emit the event for *notice*."""
+        """Emit *notice* as an OpenTelemetry log event."""
         firing = notice.status == "firing"
         self._logger.emit(
             timestamp=int(notice.at * 1e9),
@@ -154,7 +163,7 @@ class EventNotifier:
 
 
 def attributes(notice: Notice) -> Attributes:
-    """Return the attributes of the event for *notice*."""
+    """Return the attributes of the OpenTelemetry log event for the notification *notice*."""
     found: Attributes = {
         semconv.ALERT_NAME: notice.alert,
         semconv.ALERT_STATE: notice.problem,

@@ -30,12 +30,15 @@ class Slack(HttpNotifier):
     label: ClassVar[str] = "Slack webhook to {}"
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """POST *notice*."""
+        """POST *notice* as a message to the Slack webhook."""
         post(self.url, encoded(message(notice)), {}, timeout)
 
 
 def message(notice: Notice) -> dict[str, object]:
-    """Return *notice* as the JSON of an incoming webhook: `blocks` for Slack, `text` for other services."""
+    """Return the notification *notice* as the JSON payload of a Slack incoming webhook.
+
+    Slack shows its `blocks`, other services its `text`.
+    """
     mark = _FIRING[notice.problem] if notice.status == "firing" else _RESOLVED
     details = "\n".join(notice.details())
     text = f"{mark} *{_escaped(notice.title)}*\n{_escaped(details)}"
@@ -45,5 +48,5 @@ def message(notice: Notice) -> dict[str, object]:
 
 
 def _escaped(text: str) -> str:
-    """Escape *text*, so that words of an answer neither notify a channel (<!channel>) nor become a link."""
+    """Escape *text* for Slack, so that words of an answer neither notify a channel (<!channel>) nor become a link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""Notifier for a webhook that takes notices as JSON, signed if there is a secret."""
+"""Notifier for a webhook that receives notifications as JSON, signed if there is a secret."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _PREFIX: Final = "whsec_"
 
 @dataclass(frozen=True, slots=True)
 class Webhook(HttpNotifier):
-    """Notifier that POSTs every notice as a JSON object (`Notice.as_dict`), again while the receiver is unavailable.
+    """Notifier that POSTs every notification to a webhook as a JSON object (`Notice.as_dict`).
 
-    With a secret, the headers `webhook-id` (the same when a notice is delivered again), `webhook-timestamp` (seconds
-    since the epoch) and `webhook-signature` are those of the Standard Webhooks specification: `v1,` and the base64 of
-    HMAC-SHA256 over `id.timestamp.body`. Its libraries check them.
+    It tries again while the receiver is unavailable. With a secret, the headers `webhook-id` (the same when a
+    notification is delivered again), `webhook-timestamp` (seconds since the epoch) and `webhook-signature` are those of
+    the Standard Webhooks specification: `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`. Its libraries
+    check them.
 
     Args:
         url: address of the receiver.
@@ -49,7 +50,7 @@ class Webhook(HttpNotifier):
             _key(self.secret)
 
     def send(self, notice: Notice, timeout: float) -> None:
-        """POST *notice*."""
+        """POST *notice* as JSON to the webhook."""
         body = encoded(notice.as_dict())
         headers = {"webhook-id": notice.id, **self.headers}
         if self.secret is not None:
@@ -60,7 +61,7 @@ class Webhook(HttpNotifier):
 
 
 def signature(secret: str, id_: str, timestamp: str, body: bytes) -> str:
-    """Return the value of the header `webhook-signature`, which proves that the sender knows *secret*."""
+    """Return the value of the `webhook-signature` header, an HMAC which proves that the sender knows *secret*."""
     signed = f"{id_}.{timestamp}.".encode() + body
     return "v1," + base64.b64encode(hmac.new(_key(secret), signed, hashlib.sha256).digest()).decode()
 
