@@ -1,4 +1,4 @@
-"""Diagnosis of a process by `ragtrace.doctor()`: settings, reachability, problems and outcomes of the last calls."""
+"""Diagnosis of a process by `ragtrace.doctor()`: settings, reachable backends, problems, outcomes of recent calls."""
 
 from ragtrace.diagnosis.examination import doctor, of_environment
 from ragtrace.diagnosis.report import Diagnosis

@@ -1,4 +1,4 @@
-"""Diagnosis of this process, or of what its environment variables alone would configure."""
+"""Diagnosis of ragtrace in this process, or of what the environment variables alone would configure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _SECONDS: Final = 5.0
 
 
 def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
-    """Diagnose this process: its settings and their origins, what answers, and the outcomes of the last calls.
+    """Diagnose ragtrace in this process: settings, reachability of backends and judges, outcomes of recent calls.
 
     It may be called at any time, from any thread: `print(ragtrace.doctor())`. For a live process, for instance:
     `signal.signal(signal.SIGUSR1, lambda *_: print(ragtrace.doctor(probe=False), file=sys.stderr))`.
@@ -78,7 +78,7 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
 
 
 def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> Diagnosis:
-    """Diagnose what `ragtrace.configure()` without arguments would make of *environ*, and probe its endpoints."""
+    """Diagnose what `ragtrace.configure()` would set up from the variables in *environ* alone; probe its endpoints."""
     try:
         settings = resolve({}, environ)
     except SettingsError as error:
@@ -161,7 +161,10 @@ def _settings(settings: Settings) -> tuple[Setting, ...]:
 
 
 def _live_settings(runtime: Runtime, alerting: Alerting | None) -> Iterator[Setting]:
-    """Yield the settings in use, objects given in code included; the sample rate is that of the `Sampling` in use."""
+    """Yield the settings in use, including objects that were given in code.
+
+    The sample rate is that of the `Sampling` in use.
+    """
     origins, owned = runtime.settings.origins, runtime.telemetry.owned
     given = origins.get("exporter object")
     for setting in _settings(runtime.settings):

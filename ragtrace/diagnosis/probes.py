@@ -1,4 +1,4 @@
-"""Probes of judges, of score backends, of notifiers and of files, all started at once, each with a time limit."""
+"""Probes that check judges, score backends, notifiers and files, all at the same time, each with a time limit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _MOST_CHARS: Final = 200
 _GRACE_SECONDS: Final = 0.5
-"""Time beyond the limit in which a probe may report that it ran into the limit."""
+"""Time after the limit within which a probe may still report that it ran into the limit."""
 _REACHABLE: Final = "is it up, and reachable from this machine?"
 _CAUSES: Final = (
     (re.compile("refused", re.IGNORECASE), "connection refused"),
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
 
 
 class Probe:
-    """Check of one endpoint, judge, file or backend that runs on another thread or event loop."""
+    """Check of one endpoint, judge, file or backend, whose answer comes from another thread or event loop."""
 
     def __init__(self, what: str, where: str, timeout: float, otherwise: str = "no answer in time") -> None:
         self.what, self._where, self._timeout, self._otherwise = what, where, timeout, otherwise
@@ -71,7 +71,7 @@ class Probe:
         self._answered.set()
 
     def wait(self) -> Check:
-        """Wait for the answer until the time limit, and return it as a check."""
+        """Wait for the probe's answer, at most until its time limit, and return the result."""
         self._answered.wait(max(0.0, self._began + self._timeout + _GRACE_SECONDS - perf_counter()))
         if not self._answered.is_set():
             return Check(self.what, self._where, False, perf_counter() - self._began, self._otherwise)
@@ -79,7 +79,7 @@ class Probe:
 
 
 class Probes:
-    """All probes of one diagnosis, with notes and problems about targets that cannot be probed.
+    """Probes of one diagnosis, which run at the same time, with notes and problems about targets not probed.
 
     Args:
         timeout: seconds that each probe may take.
@@ -92,12 +92,18 @@ class Probes:
         self._probes: list[Probe] = []
 
     def add(self, what: str, where: str, otherwise: str = "no answer in time") -> Probe:
-        """Add and return a probe whose `answer` the caller calls; *otherwise* is seen if no answer comes in time."""
+        """Add a probe whose answer the caller will give, and return it.
+
+        Args:
+            what: what is probed: a signal, the id of a judge, a file ...
+            where: address or path of the target.
+            otherwise: what the result says if no answer comes in time.
+        """
         self._probes.append(Probe(what, where, self.timeout, otherwise))
         return self._probes[-1]
 
     def start(self, what: str, where: str, ask: Callable[[], Answer]) -> None:
-        """Add a probe and call *ask* on a thread of its own."""
+        """Start a probe that calls *ask* on a thread of its own and takes the answer that it returns."""
         probe = self.add(what, where)
 
         def run() -> None:
@@ -110,12 +116,12 @@ class Probes:
         threading.Thread(target=run, name="ragtrace-doctor", daemon=True).start()
 
     def wait(self) -> tuple[Check, ...]:
-        """Wait for all answers and return them in the order in which the probes were added."""
+        """Wait for the answers of all probes, and return the results in the order in which the probes were added."""
         return tuple(probe.wait() for probe in self._probes)
 
 
 def probe_judges(runtime: Runtime, probes: Probes) -> None:
-    """Run the `probe()` of every judge that has one, on the event loop that its connections belong to."""
+    """Start a probe of every judge that can be probed, on the event loop that its connections belong to."""
     for evaluator in (runtime.evaluators.screen, runtime.evaluators.judge):
         if evaluator is None or evaluator.judge_client.computes:
             continue
@@ -140,13 +146,16 @@ async def _ask_judge(judge: Probed, probe: Probe, timeout: float) -> None:
 
 
 def shortened(text: str) -> str:
-    """Return *text* on one line of at most 200 characters."""
+    """Shorten *text* to one line of at most 200 characters."""
     text = encodable(" ".join(text.split()))
     return text if len(text) <= _MOST_CHARS else f"{text[:_MOST_CHARS]}..."
 
 
 def probe_sinks(posters: Iterable[ScorePoster], probes: Probes) -> None:
-    """Probe every backend that gets scores by its own API; note those that cannot be probed."""
+    """Start a probe of every backend that receives scores by an API of its own, if it can be probed.
+
+    For those that cannot, *probes* gets a note.
+    """
     for sink in (poster.sink for poster in posters):
         if isinstance(sink, ProbedSink):
             probes.start(f"scores for {sink.name}", sink.where, partial(_ask_sink, sink, probes.timeout))
@@ -169,7 +178,10 @@ def _ask_sink(sink: ProbedSink, timeout: float) -> Answer:
 
 
 def probe_notifiers(alerts: Iterable[Alert], probes: Probes) -> None:
-    """Connect to every notifier that has a URL, and send nothing: a diagnosis raises no alarm."""
+    """Start a probe of every notifier with a URL that connects to its host and sends nothing.
+
+    A diagnosis raises no alarm.
+    """
     notifiers = {id(each): each for alert in alerts for each in alert.notifiers}
     for notifier in notifiers.values():
         parts = urlsplit(str(getattr(notifier, "url", "")))
@@ -198,7 +210,10 @@ def _connect(address: tuple[str, int], timeout: float) -> Answer:
 
 
 def probe_files(settings: Settings, probes: Probes) -> None:
-    """Probe the history, the spool and the baseline that are configured. Writes nothing and makes no file."""
+    """Start probes of the configured files: call history, spool (calls not scored yet) and baseline.
+
+    They write nothing and create no file.
+    """
     for name, path, contents in (("store", settings.store, _history), ("spool", settings.spool, _spool)):
         if path:
             origin = settings.origins.get(name, "")
@@ -252,7 +267,7 @@ def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection
 
 
 def check_directory(directory: Path, origin: str) -> Answer:
-    """Return whether this process can write in *directory*, and how much disk space is free."""
+    """Check whether this process can write to *directory*, and how much disk space is free."""
     if not directory.is_dir():
         return Answer(False, "there is no such directory", f"make it, or write another into {origin}")
     if not os.access(directory, os.W_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""Diagnosis of a process, as plain data and as plain text."""
+"""Report that `ragtrace.doctor()` returns, as data and as plain text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_OUTCOMES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Setting in force, as text without secrets, and its origin."""
+    """Setting in use: its name, its value as text without secrets, and where the value came from."""
 
     name: str
     value: str
@@ -36,7 +36,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of probing one endpoint, judge, file or backend."""
+    """Result of checking one endpoint, judge, file or backend: whether it works, and what to do if not."""
 
     what: str
     """traces, metrics, logs, the id of a judge, store, spool, page of metrics, notifier, scores for a backend ..."""
@@ -50,7 +50,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorStatus:
-    """Status of one evaluator: circuit breaker, load and failures."""
+    """Status of one evaluator (screen or judge): its circuit breaker, its load and its failures."""
 
     role: str
     """stopwatch, screen or judge."""
@@ -75,20 +75,20 @@ class EvaluatorStatus:
 
 @dataclass(frozen=True, slots=True)
 class AlertStatus:
-    """Status of one alert."""
+    """Status of one alert: its condition, its current states and its notifiers."""
 
     name: str
     rule: str
-    """Metric, direction and bound."""
+    """Condition of the alert as text: metric, direction and bound."""
     states: tuple[str, ...]
-    """State, or that of each workflow or model: `ask: spiking`."""
+    """State of the alert, or its state for each workflow or model: `ask: spiking`."""
     tells: tuple[str, ...]
-    """Names of its notifiers."""
+    """Names of the notifiers of the alert."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineStatus:
-    """Progress of the baseline of one metric of a workflow."""
+    """Progress in learning the baseline of one metric in one workflow."""
 
     workflow: str
     metric: str
@@ -103,9 +103,10 @@ class BaselineStatus:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Report on what is configured, what answers, and the outcomes of the last calls. `str()` gives plain text.
+    """Diagnosis of ragtrace in a process: what is configured, what is reachable, outcomes of recent calls.
 
-    It holds no secrets: of headers only the names, of URLs neither user nor query.
+    `str()` gives a report in plain text. The diagnosis holds no secrets: of headers only the names, of URLs neither
+    user nor query.
     """
 
     state: State
@@ -122,30 +123,30 @@ class Diagnosis:
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     queued: int = 0
-    """Steps and calls that wait in the background."""
+    """Number of steps and calls that wait in the background queue."""
     held: int = 0
-    """Spans that wait for their scores."""
+    """Number of spans that are kept back from export until their scores are attached."""
     seen: tuple[CaptureCounts, ...] = ()
     scored_lately: int = 0
     """Calls with contexts and an answer that got a score in the last five minutes; at most 1,000 are counted."""
     stats: Stats | None = None
     notices: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
-    """Delivered, lost and waiting notices of alerts, by notifier."""
+    """Delivered, lost and waiting notifications of alerts, by notifier."""
     spool: SpoolContents | None = None
     fates: tuple[RecentOutcome, ...] = ()
     """Outcomes of the last calls, oldest first."""
 
     def _repr_html_(self) -> str:
-        """Return the plain text as HTML, for notebooks."""
+        """Return the diagnosis as HTML, for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the diagnosis has found no problem."""
         return not self.problems
 
     def as_dict(self) -> Mapping[str, object]:
-        """Return the report as dicts, lists, strings, numbers, booleans and None, for `json.dumps`."""
+        """Return the diagnosis as a dict of plain values, which `json.dumps` can encode."""
         found: dict[str, object] = {"ok": self.ok, **asdict(self)}
         found["fates"] = [{**asdict(fate), "why": fate.why} for fate in self.fates]
         return found
@@ -172,7 +173,10 @@ class Diagnosis:
 
 
 def _all_well(diagnosis: Diagnosis) -> str:
-    """Return the last line of a report without problems: "All well" only if calls are being scored now."""
+    """Return the last line of the text of a diagnosis without problems.
+
+    It says "All well" only if calls were scored within the last minutes.
+    """
     count, minutes = diagnosis.scored_lately, LATELY_SECONDS / 60
     if count:
         return f"All well: {count} calls with contexts and an answer were scored in the last {minutes:.0f} minutes."
@@ -182,7 +186,7 @@ def _all_well(diagnosis: Diagnosis) -> str:
 
 
 def _table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return *rows* as lines of aligned columns, the last column ragged."""
+    """Format *rows* as lines of text with aligned columns."""
     rows = list(rows)
     if not rows:
         return []

@@ -1,4 +1,4 @@
-"""Probes of where telemetry goes: OTLP endpoints, by an empty export, and the page that Prometheus scrapes."""
+"""Probes of the destinations of telemetry: OTLP endpoints, and the metrics page that Prometheus scrapes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,17 @@ _GRPC_PORT, _HTTP_PORT = 4317, 4318
 _REACHABLE: Final = "is the backend up, and reachable from this machine?"
 _REACHABLE_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 _SERVED_SECONDS: Final = 2.0
-"""Seconds within which a process that was just configured serves its page."""
+"""Seconds within which a process that was just configured serves its metrics page."""
 _PAUSE_SECONDS: Final = 0.1
 _MOST_BYTES: Final = 64 << 20
 
 
 def probe_endpoints(exporter: str, environ: Mapping[str, str], probes: Probes, *, page: bool) -> None:
-    """Probe every endpoint that the exporter named *exporter* sends to; *page*: it serves a page of metrics."""
+    """Start a probe of every endpoint to which the exporter named *exporter* sends telemetry.
+
+    Args:
+        page: whether the exporter serves a metrics page.
+    """
     if exporter == "none":
         probes.notes.append("nothing is sent anywhere, as the exporter is 'none'")
         return
@@ -65,7 +69,7 @@ def probe_endpoints(exporter: str, environ: Mapping[str, str], probes: Probes, *
 
 
 def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]], Any] | None:
-    """Return the function *name* of the exporter named *exporter*, or of its module; None: neither has one.
+    """Look up the function *name* in the installed exporter called *exporter*, or in its module; None: there is none.
 
     Raises:
         SettingsError: no such exporter is installed.
@@ -81,7 +85,10 @@ def exporter_function(exporter: str, name: str) -> Callable[[Mapping[str, str]],
 
 
 def safe_address(endpoint: Endpoint) -> str:
-    """Return the address of *endpoint* without secrets: no user, no query, and of the headers their names alone."""
+    """Return the address of *endpoint* for display, without secrets.
+
+    The user and the query are left out; of the headers only the names are shown.
+    """
     parts = urlsplit(endpoint.url)
     query = "..." if parts.query else ""
     # A gRPC target may be host:port, which is no URL.
@@ -91,7 +98,7 @@ def safe_address(endpoint: Endpoint) -> str:
 
 
 def probe_endpoint(endpoint: Endpoint, timeout: float) -> Answer:
-    """Send an empty export to *endpoint* and wait at most *timeout* seconds for the answer. Never raises."""
+    """Check *endpoint* by an empty OTLP export, and wait at most *timeout* seconds for its answer. Never raises."""
     try:
         return _probe_grpc(endpoint, timeout) if endpoint.protocol == "grpc" else _probe_http(endpoint, timeout)
     except Exception as error:
@@ -146,7 +153,7 @@ def _http_answer(status: int, location: str, endpoint: Endpoint) -> Answer:
 
 
 def _switch_off_advice(endpoint: Endpoint) -> str:
-    """Return how to stop sending the endpoint's signal to a backend that takes traces alone."""
+    """Return advice on how to switch off the export of metrics or logs to a backend that accepts traces only."""
     if endpoint.signal == "traces":
         return ""
     return (
@@ -215,7 +222,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _cause(chain: list[BaseException]) -> str:
-    """Return the innermost error of TLS or of the operating system, in words."""
+    """Describe the innermost TLS or operating-system error among *chain*, the causes of a failed export."""
     for one in chain:
         if isinstance(one, ssl.SSLCertVerificationError):
             return shortened(f"TLS error: {one.verify_message}")
@@ -253,7 +260,10 @@ def _protocol_advice(protocol: str, port: int, other: int) -> str:
 
 
 def metrics_page(exporter: str, environ: Mapping[str, str]) -> Page | None:
-    """Return the page of metrics that the exporter named *exporter* serves; None: it has none, or wrong settings."""
+    """Return the metrics page that the exporter named *exporter* serves for Prometheus.
+
+    None: it serves none, or its settings are wrong.
+    """
     try:
         page = exporter_function(exporter, "page")
         found: Page | None = None if page is None else page(environ)
@@ -263,7 +273,7 @@ def metrics_page(exporter: str, environ: Mapping[str, str]) -> Page | None:
 
 
 def probe_page(page: Page, probes: Probes, *, running: bool) -> None:
-    """Probe the page of metrics that Prometheus scrapes, and the folder in which processes share their metrics.
+    """Start probes of the metrics page for Prometheus, and of the folder in which processes share their metrics.
 
     Args:
         running: whether this process should be serving the page, rather than another one of the application.

@@ -1,4 +1,4 @@
-"""Baseline of an application: how the scores of each metric were distributed while it worked well, and its learner.
+"""Baselines: how an application's scores were distributed while it worked well, learned from its first calls.
 
 The scale of a lexical score depends on the application: the same score can be good in one and bad in another. Such a
 score can tell whether answers have become worse, and for that comparison the earlier scores must be known.
@@ -31,11 +31,11 @@ from ragtrace.system.faults import faults, say
 from ragtrace.system.threads import run_bounded
 
 CALLS: Final = 500
-"""Default number of calls that a baseline is learned from."""
+"""Default number of scored calls that a baseline is learned from."""
 MOST_KEYS: Final = 200
-"""Largest number of keys that are learned; each takes about 20 kB of memory."""
+"""Largest number of baselines that a process learns; each takes about 20 kB of memory."""
 EXCHANGE_SECONDS: Final = 30.0
-"""Interval at which a learning process shares its calls with the others: a kill loses at most these."""
+"""Interval at which a learning process writes its calls to the shared file; when killed, it loses those since then."""
 _AT_EXIT_SECONDS: Final = 2.0
 NOT_LEARNED: Final = frozenset({"suspicious"})
 """Metrics without a baseline: the share of suspicious calls is 5 % by construction."""
@@ -49,7 +49,10 @@ _RANGES: Final = {
 
 
 class Key(NamedTuple):
-    """Key of a baseline. Scores of another evaluator, or of another version of it, cannot be compared."""
+    """Key of a baseline: the workflow, metric and evaluator whose scores it describes.
+
+    Scores of another evaluator, or of another version of it, cannot be compared with them.
+    """
 
     workflow: str
     metric: str
@@ -59,7 +62,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Scored calls of one key that a baseline is being learned from."""
+    """Scored calls that were collected for one baseline, which is not learned yet."""
 
     scores: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()
@@ -70,7 +73,15 @@ class Calls:
 
     @classmethod
     def of(cls, score: float, probability: float, question: str | None, at: float, version: str) -> Calls:
-        """Return a collection of one scored call; an unknown *question* is None, an unknown *version* empty."""
+        """Create a collection that consists of one scored call.
+
+        Args:
+            score: score of the call, in [0, 1].
+            probability: probability with which the call was chosen for scoring.
+            question: question of the call; None: not known.
+            at: time of the call, in seconds since the epoch.
+            version: `service.version` of the application; empty: not known.
+        """
         # 24 bits tell the questions of one baseline apart (but for one pair in 130 baselines), and are too few to find
         # out what was asked: the file may be kept where the questions must not be.
         if question is None:  # not known, so not known to be any other's
@@ -82,7 +93,7 @@ class Calls:
 
     @classmethod
     def sum(cls, parts: Iterable[Calls]) -> Calls:
-        """Return one collection of all calls of *parts*, in their order."""
+        """Concatenate several collections of scored calls into one, in their order."""
         parts = list(parts)
         return cls(
             tuple(score for part in parts for score in part.scores),
@@ -100,7 +111,7 @@ class Calls:
         return len(self.scores)
 
     def first(self, count: int) -> Distribution:
-        """Return the distribution of the first *count* scores."""
+        """Return the score distribution of the first *count* calls of the collection."""
         scores, weights, questions = (each[:count] for each in (self.scores, self.weights, self.questions))
         times = {"since": self.since, "until": self.until}
         return Distribution.of(scores, weights=weights, questions=questions, versions=self.versions, **times)
@@ -112,7 +123,7 @@ def _none() -> Mapping[Key, Any]:
 
 @dataclass(frozen=True)
 class Baseline:
-    """Distributions of the scores of an application while it worked well, by workflow, metric and evaluator.
+    """Distributions of an application's scores while it worked well, by workflow, metric and evaluator.
 
     `configure(baseline=PATH)` learns it from the first 500 calls of each workflow and keeps it in that file;
     `ragtrace baseline` learns one from a history. A distribution never changes once it was learned.
@@ -120,7 +131,7 @@ class Baseline:
 
     distributions: Mapping[Key, Distribution] = field(default_factory=_none)
     learning: Mapping[Key, Calls] = field(default_factory=_none, repr=False)
-    """The calls so far, for keys with too few calls yet."""
+    """Scored calls collected so far, by key, for baselines that need more of them."""
 
     @classmethod
     def of(
@@ -133,7 +144,7 @@ class Baseline:
         questions: Sequence[object] | None = None,
         versions: Iterable[str] = (),
     ) -> Baseline:
-        """Return the baseline of one metric of one workflow, from scores that are known.
+        """Create the baseline of one metric of one workflow from a list of scores.
 
         Args:
             scores: in [0, 1]; a few hundred at least, or the baseline's own error hides what is looked for.
@@ -150,11 +161,17 @@ class Baseline:
         return cls({Key(workflow, metric, evaluator): found})
 
     def find(self, workflow: str, metric: str, evaluator: str) -> Distribution | None:
-        """Return the distribution of the scores of *evaluator* (id@version); None: not known (yet)."""
+        """Return the score distribution of a metric in a workflow; None: there is no baseline of it (yet).
+
+        Args:
+            workflow: name of the workflow.
+            metric: name of the metric.
+            evaluator: id and version of the evaluator that gives the scores: "id@version".
+        """
         return self.distributions.get(Key(workflow, metric, evaluator))
 
     def encode(self) -> str:
-        """Return the baseline as JSON, one line a workflow, metric and evaluator."""
+        """Encode the baseline as JSON text, with one line for each workflow, metric and evaluator."""
         known = [json.dumps({**key._asdict(), **asdict(each)}) for key, each in sorted(self.distributions.items())]
         begun = [json.dumps({**key._asdict(), **asdict(each)}) for key, each in sorted(self.learning.items())]
         lists = (",".join(f"\n{record}" for record in records) for records in (known, begun))
@@ -163,7 +180,7 @@ class Baseline:
 
     @classmethod
     def decode(cls, text: str) -> Baseline:
-        """Return the baseline that `encode` turned into *text*.
+        """Decode a baseline from the JSON *text* that `encode` returned.
 
         Raises:
             ValueError: *text* is no baseline, damaged, or of a later version of ragtrace.
@@ -184,7 +201,7 @@ class Baseline:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Baseline:
-        """Return the baseline that is kept in the file at *path*.
+        """Load a baseline from the file at *path*.
 
         Raises:
             SettingsError: the file is missing, unreadable or no baseline; says what is wrong.
@@ -198,7 +215,7 @@ class Baseline:
             ) from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the baseline to the file at *path*, atomically and readable by its owner alone.
+        """Save the baseline in the file at *path*, atomically and readable by the file's owner alone.
 
         Raises:
             OSError: the file cannot be written and is unchanged.
@@ -207,15 +224,16 @@ class Baseline:
             self.write(path)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the baseline as `save` does, for a caller that holds `exclusive(path)`."""
+        """Write the baseline to the file at *path*, for a caller that already holds the file lock `exclusive(path)`."""
         write_atomically(Path(path), [self.encode().encode()], mode=0o600)
 
 
 @contextmanager
 def exclusive(path: str | os.PathLike[str]) -> Generator[None, None, None]:
-    """Hold the file lock that every process takes before it writes the baseline at *path*, while the block runs.
+    """Hold an exclusive file lock on the baseline at *path* while the `with` block runs.
 
-    Without fcntl (Windows) there is no lock: of two processes that write at once, the later one wins.
+    Every process takes it before it writes the file. Without fcntl (Windows) there is no lock: of two processes that
+    write at once, the later one wins.
     """
     try:
         import fcntl
@@ -286,26 +304,27 @@ def _number(value: object, least: float, most: float) -> float:
 
 
 class MetricBaseline(NamedTuple):
-    """Baselines of one metric of one evaluator, by workflow."""
+    """Read access to the baselines of one metric and one evaluator, by workflow."""
 
     learner: Learner
     metric: str
     evaluator: str
 
     def find(self, workflow: str) -> Distribution | None:
-        """Return the distribution of the metric's scores in *workflow*; None: not known yet."""
+        """Return the distribution of the metric's scores in *workflow*; None: its baseline is not learned yet."""
         return self.learner.find(Key(workflow, self.metric, self.evaluator))
 
     def missing(self, workflow: str) -> int:
-        """Return how many more calls are needed until the distribution of *workflow* is known."""
+        """Return how many more scored calls of *workflow* its baseline needs until it is learned."""
         return self.learner.missing(Key(workflow, self.metric, self.evaluator))
 
 
 class Learner:
-    """Learner of baselines: computes each from the first *calls* scored calls of its workflow, metric and evaluator.
+    """Learner of baselines: computes the score distribution of a metric in a workflow from its first scored calls.
 
-    Processes that share a file share their calls: every 30 seconds while something is being learned, and whenever it
-    has seen enough calls, a process adds its calls to those in the file, under a lock. The process that finds enough
+    There is one for each workflow, metric and evaluator. Processes that share a file share their calls: every 30
+    seconds while something is being learned, and whenever it has seen enough calls, a process adds its calls to those
+    in the file, under a lock. The process that finds enough
     calls in the file computes the distribution, which never changes afterwards. A process reads the file at its start,
     and as long as it meets workflows without a known baseline.
 
@@ -325,7 +344,10 @@ class Learner:
         self.reset()
 
     def reset(self) -> None:
-        """Drop the calls that are not in the file yet: in a forked child they are the parent's."""
+        """Drop the collected calls that are not in the baseline file yet.
+
+        Called in a forked child, where they are the parent's.
+        """
         self._lock = threading.RLock()
         self._exchanging = threading.Lock()
         self._pending: defaultdict[Key, list[Calls]] = defaultdict(list)
@@ -333,7 +355,7 @@ class Learner:
         self._closed = self._unsaved = False
 
     def open(self, path: str, origin: str) -> None:
-        """Load the baseline file at *path*, and share calls with other processes through it.
+        """Load the baseline file at *path*, and from now on share scored calls with other processes through it.
 
         Raises:
             SettingsError: the file is no baseline, or cannot be read, or cannot be made.
@@ -351,11 +373,16 @@ class Learner:
         self._path = path
 
     def set_plan(self, plan: Plan, version: str) -> None:
-        """Learn the metrics of *plan* from now on, for the release *version* (`service.version`)."""
+        """Set the metrics to learn baselines of from now on, and the current release of the application.
+
+        Args:
+            plan: metrics, and the evaluator whose scores of each are used.
+            version: `service.version` of the application.
+        """
         self._plan, self._version = plan, version
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
-        """Add the scores of a finished *call* to those that baselines are learned from.
+        """Add the scores of a finished *call* to the baselines that are still being learned.
 
         The file is read and written on another thread.
         """
@@ -369,7 +396,7 @@ class Learner:
                     self.add(key, result.value, evaluation.probability, call.query)
 
     def add(self, key: Key, score: float, probability: float, question: str | None) -> None:
-        """Add one score of *key*, whose baseline is not known yet."""
+        """Add one score to the calls collected for the baseline of *key*, which is not learned yet."""
         is_new = False
         one = Calls.of(min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version)
         with self._lock:
@@ -395,16 +422,19 @@ class Learner:
             self._learn_locally()
 
     def find(self, key: Key) -> Distribution | None:
-        """Return the distribution of *key*; None: not known yet."""
+        """Return the score distribution of *key*; None: its baseline is not learned yet."""
         return self._known.distributions.get(key)
 
     def missing(self, key: Key) -> int:
-        """Return how many more calls the distribution of *key* needs, as far as this process knows."""
+        """Return how many more scored calls the baseline of *key* needs, as far as this process knows."""
         with self._lock:
             return max(0, self.calls - len(self._known.learning.get(key, ())) - len(self._pending.get(key, ())))
 
     def progress(self) -> list[tuple[Key, Distribution | None, int]]:
-        """Return key, distribution (None: not known yet) and number of calls of each baseline, sorted by key."""
+        """Return the progress of each baseline as its key, its distribution and its number of calls, sorted by key.
+
+        The distribution is None while the baseline is being learned.
+        """
         with self._lock:
             known = self._known.distributions
             keys = sorted({*known, *self._known.learning, *self._pending})
@@ -413,7 +443,7 @@ class Learner:
             ]
 
     def flush(self, timeout: float) -> bool:
-        """Write all calls to the file within *timeout* seconds; return whether that succeeded."""
+        """Write all collected calls to the baseline file within *timeout* seconds; return whether that succeeded."""
         deadline = monotonic() + timeout
         for _ in range(2):  # one exchange may be under way, for calls before the last
             if not self._path or not (self._pending or self._unsaved):
@@ -425,13 +455,17 @@ class Learner:
         return not (self._pending or self._unsaved)
 
     def close(self, timeout: float) -> bool:
-        """Write all calls to the file within *timeout* seconds for the last time; return whether that succeeded."""
+        """Close the learner: write all collected calls to the baseline file within *timeout* seconds.
+
+        Returns:
+            Whether all were written.
+        """
         well = self.flush(timeout)
         self._closed = True
         return well
 
     def _warn_of_other_evaluator(self, key: Key) -> None:
-        """Log once that the known baseline cannot be compared with the scores of another version of the evaluator."""
+        """Log a warning, once, that the known baseline was learned from scores of another version of the evaluator."""
         known = [other.evaluator for other in self._known.distributions if other[:2] == key[:2]]
         if not known or key[:2] in self._said:
             return
@@ -461,7 +495,7 @@ class Learner:
             run_bounded(self._exchange, now + _AT_EXIT_SECONDS)
 
     def _exchange(self) -> None:
-        """Add the scored calls of this process to the shared file, and learn the baselines that have enough calls."""
+        """Add the calls of this process to the baseline file, and learn the baselines that have enough calls in it."""
         try:
             while True:
                 with self._lock:
@@ -482,7 +516,7 @@ class Learner:
             self._exchanging.release()
 
     def _adopt(self, known: Baseline, written: Mapping[Key, Calls]) -> None:
-        """Use the baseline *known* from now on, and drop the pending calls *written*, which are part of it."""
+        """Use the baseline *known* from now on, and drop the collected calls in *written*, which it includes."""
         with self._lock:
             self._known = known
             for key, parts in list(self._pending.items()):
@@ -491,7 +525,7 @@ class Learner:
                     del self._pending[key]
 
     def _learn_locally(self) -> None:
-        """Compute baselines from the calls of this process and the file as last read, without writing to the file."""
+        """Compute baselines without writing the file: from the calls of this process and those last read from it."""
         with self._lock:
             enough = {key: Calls.sum(parts) for key, parts in self._pending.items() if not self.missing(key)}
             self._adopt(with_calls(self._known, enough, self.calls), enough)
@@ -499,14 +533,22 @@ class Learner:
 
 
 def merged(first: Baseline, second: Baseline, *, complete: bool = False) -> Baseline:
-    """Return the union of two baselines, in which *first* prevails; *complete*: only complete ones of *second*."""
+    """Return the union of two baselines; where both have an entry, that of *first* is used.
+
+    Args:
+        complete: whether to leave out entries of *second* that are still being learned.
+    """
     known = {**second.distributions, **first.distributions}
     begun = {**({} if complete else second.learning), **first.learning}
     return Baseline(known, {key: calls for key, calls in begun.items() if key not in known})
 
 
 def with_calls(baseline: Baseline, seen: Mapping[Key, Calls], calls: int) -> Baseline:
-    """Return *baseline* with the calls *seen*; a distribution is computed from the first *calls* calls of a key."""
+    """Return *baseline* with the newly scored calls in *seen* added to the entries that are still being learned.
+
+    Args:
+        calls: number of calls with which an entry is complete: its distribution is computed from the first of them.
+    """
     known, begun = dict(baseline.distributions), dict(baseline.learning)
     for key, more in seen.items():
         if key in known:

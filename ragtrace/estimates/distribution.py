@@ -1,4 +1,4 @@
-"""Distribution of the scores of one metric in a baseline: mean, variance, 5 % quantile, and the error of the mean."""
+"""Distribution of one metric's scores in a baseline: mean, variance, 5 % quantile, and the error of the mean."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DAY_SECONDS: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Distribution of the scores of one metric, in [0, 1]."""
+    """Distribution of one metric's scores, all in [0, 1]: their number, mean, variance and 5 % quantile."""
 
     n: int
-    """Calls that the distribution was learned from."""
+    """Number of calls that the distribution was learned from."""
     effective_n: float
     """Number of calls of equal weight, each with a question of its own, that give the mean as precisely."""
     mean: float
@@ -48,7 +48,7 @@ class Distribution:
         until: float = 0.0,
         versions: Iterable[str] = (),
     ) -> Distribution:
-        """Return the distribution of *scores*.
+        """Compute the distribution of a list of scores.
 
         Every call counts in mean, variance and quantile, repeated questions and answers too, as they are part of the
         traffic that later calls are compared with. But a repeated question says nothing new about the mean: calls with
@@ -97,7 +97,7 @@ class Distribution:
         )
 
     def suspicious(self, score: float, call: int) -> bool:
-        """Return whether *score* is among the lowest 5 % of the baseline.
+        """Return whether *score* is suspiciously low: among the lowest 5 % of the baseline's scores.
 
         Args:
             score: in [0, 1].
@@ -111,17 +111,21 @@ class Distribution:
         return int.from_bytes(digest, "big") / 2**64 < self.tied
 
     def describe(self, now: float) -> str:
-        """Return in words what the distribution was learned from and when; *now*: seconds since the epoch."""
+        """Describe in words how many calls the distribution was learned from, of which releases, and when.
+
+        Args:
+            now: the present time, in seconds since the epoch.
+        """
         of = f" of {', '.join(self.versions)}" if self.versions else ""
         days = (now - self.until) / _DAY_SECONDS
         age = "" if not self.until else ", today" if days < 1 else f", {days:.0f} day{'s' * (days >= 1.5)} ago"
         return f"learned from {self.n:,} calls{of}{age}"
 
     def mean_bound(self, z: float, side: Literal["lower", "upper"]) -> float:
-        """Return a confidence limit of the mean, in [0, 1].
+        """Return a confidence limit of the true mean score that the distribution was sampled from.
 
-        It is the normal limit, with z^2 imagined calls, half of them with score 0 and half with 1: also a baseline in
-        which all scores are equal does not know the mean exactly.
+        It is the normal limit, in [0, 1], with z^2 imagined calls, half of them with score 0 and half with 1: also a
+        baseline in which all scores are equal does not know the mean exactly.
 
         Args:
             z: standard errors between limit and mean: 1 for 84 % confidence, 1.645 for 95 %.
@@ -139,7 +143,7 @@ class Distribution:
 
 
 def _quantile(scores: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
-    """Return the 5 % quantile, and which share of the calls with that very score the lowest 5 % must include."""
+    """Return the 5 % quantile of weighted scores, and how many of the scores equal to it (a share) make up 5 %."""
     wanted = QUANTILE * math.fsum(weights)
     ordered = sorted(zip(scores, weights, strict=True))
     below = 0.0

@@ -18,7 +18,10 @@ _FLOATS: Final = Floats()
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Estimate of a mean of scores in [0, 1] with its 95 % interval; None for both without a judged call."""
+    """Estimate of a mean score with its 95 % interval.
+
+    The scores are in [0, 1]. Value and interval are None if there is no estimate, mostly as no call was judged.
+    """
 
     value: float | None
     low: float | None
@@ -29,7 +32,7 @@ class Estimate:
     effective_n: float
     """Number of judged calls of equal weight that give the same precision: at most the number that were judged."""
     method: Method
-    """`weighted` (the judged calls alone), or prediction-powered: the screen's view of all calls, corrected by the
+    """`weighted` (the judged calls alone), or prediction-powered: the screen's scores of all calls, corrected by the
     judged ones, with a `fixed` weight of 1 or the `tuned` one."""
     of: Target
     """`rate`: what the application does in the long run; `traffic`: the mean of the very calls that happened."""
@@ -48,14 +51,14 @@ class Estimate:
         return f"{name}{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
     def _repr_html_(self) -> str:
-        """Return an HTML table of one row, for notebooks."""
+        """Return the estimate as an HTML table of one row, for notebooks."""
         return html_table(
             ("estimate with its 95 % interval", "workflow", "calls"), [(str(self), self.workflow or "", str(self.n))]
         )
 
 
 def no_estimate(reason: str, method: Method, of: Target, *, metric: str = "", workflow: str | None = None) -> Estimate:
-    """Return an estimate without a value, and the *reason* for that."""
+    """Create an estimate that has no value, with the *reason* why there is none."""
     return Estimate(None, None, None, 0, 0.0, method, of, metric=metric, workflow=workflow, reason=reason)
 
 
@@ -68,11 +71,12 @@ def from_moments(
     workflow: str | None = None,
     evaluator: str = "",
 ) -> Estimate:
-    """Return the mean score and its 95 % interval from *moments*, summed over all processes and times.
+    """Estimate a mean score and its 95 % interval from *moments*, the sums of weights and scores over the calls.
 
     Args:
-        moments: the sums.
-        method: `tuned` (default) uses the screen as far as it helps, and is never wider than `weighted`.
+        moments: the sums, added up over all processes and times that the estimate is about.
+        method: `tuned` (default) uses the screen (the evaluator that scores every call) as far as it helps, and gives
+            an interval that is never wider than that of `weighted`.
         of: `rate` (default) or `traffic`.
 
     Returns:
@@ -104,7 +108,12 @@ def _check(value: object, known: tuple[str, ...], name: str) -> None:
 
 
 def difference(after: Estimate, before: Estimate) -> tuple[float, float, float] | None:
-    """Return after - before with its 95 % interval (value, low, high); None if one is unknown. They share no calls.
+    """Return the difference of two estimates, after - before, with its 95 % interval.
+
+    The two must have no calls in common.
+
+    Returns:
+        Value, low and high; None if one of the estimates has no value.
 
     Source: square-and-add (MOVER): Newcombe 1998, Statistics in Medicine 17:873; Zou and Donner 2008, 27:1693.
     """

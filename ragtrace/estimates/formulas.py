@@ -1,7 +1,8 @@
-"""Formulas of the estimates and their intervals, written once for floats and for expressions of PromQL.
+"""Formulas of estimated mean scores and their intervals, written once for floats and for PromQL expressions.
 
-**Symbols.** A judged call has its inclusion probability p, weight 1/p, the judge's score y and the screen's score f,
-both scores in [0, 1]. The inputs are sums over calls, named for the products that they sum (see `Moments`):
+**Symbols.** The screen is the evaluator that scores every call; the judge scores a sample of the calls. A judged call
+has its inclusion probability p, weight 1/p, the judge's score y and the screen's score f, both scores in [0, 1]. The
+inputs are sums over calls, named for the products that they sum (see `Moments`):
     w, ww, www     sums of the weights, of their squares and of their cubes, over the judged calls
     wy, wwf ...    sums of products of weights and scores, over the judged calls
     c, cy, cf ...  sums without weights over the judged calls: their number, their scores ...
@@ -74,11 +75,11 @@ Method: TypeAlias = Literal["weighted", "fixed", "tuned"]
 Target: TypeAlias = Literal["rate", "traffic"]
 
 Z: Final = 1.959963984540054
-"""Two-sided 95 %."""
+"""Standard errors of a two-sided 95 % interval."""
 CONTINUITY: Final = 0.5
 """Continuity correction, in judged calls."""
 SMALL: Final = 1.0
-"""How much wider few judged calls make the interval, as a quantile of Student's t would."""
+"""Widens the interval of few judged calls, as a quantile of Student's t would: z is multiplied with 1 + SMALL / e."""
 PSEUDO: Final = 1.0
 SEPARATED: Final = 1.0
 SEPARATED_BLIND: Final = 5.5
@@ -90,20 +91,20 @@ ALIKE: Final = 0.005
 SHRINK: Final = 3.0
 PENALTY: Final = 0.7
 SPARSE: Final = 3.0
-"""Judged calls: a sample as small may consist of calls with p = 1 alone, whose spread says nothing about the others."""
+"""Judged calls. So small a sample may consist of calls with p = 1 alone, whose spread says nothing about the others."""
 _NOTHING: Final = 1e-9
-"""A variance smaller than this, relative to the variance it is part of, is the rounding error of 0."""
+"""A variance that is a smaller share than this of the variance it is part of counts as 0: it is rounding error."""
 _WHOLE: Final = 1.001
 """Tolerance of the inequalities that tell whether a sum was recorded."""
 _RULED_ONLY: Final = 1e-6
-"""Smallest share of the weight that sampled calls have; a smaller one is rounding, and an `always` rule judged all."""
+"""If sampled calls have a smaller share of the weight, it is rounding error: an `always` rule had all calls judged."""
 _PRODUCTS: Final = ("", "y", "f", "yy", "yf", "ff")
 _ROUNDING: Final = 1e-30
-"""A fourth power of variances smaller than this is rounding."""
+"""A fourth power of variances that is smaller than this counts as 0: it is rounding error."""
 
 
 class Quantity(Protocol):
-    """Operand of the four operations: a float, an array, or an expression of a query language."""
+    """Operand that supports +, -, * and /: a float, an array, or an expression of a query language."""
 
     def __add__(self: Q, other: Q | float, /) -> Q: ...
     def __radd__(self: Q, other: float, /) -> Q: ...
@@ -119,22 +120,22 @@ Q = TypeVar("Q", bound=Quantity)
 
 
 class Arithmetic(Protocol[Q]):
-    """Operations of the formulas that have no operator: on floats here, on expressions of PromQL in `promql`."""
+    """Interface of the operations that formulas need besides +, -, * and /: on floats, or on PromQL expressions."""
 
     def let(self, name: str, value: Q) -> Q:
-        """Return *value*, which PromQL computes once, as a recording rule called *name*."""
+        """Return *value* as a step of the computation called *name*; in PromQL it becomes a recording rule."""
         ...
 
     def sqrt(self, value: Q) -> Q: ...
     def minimum(self, a: Q, b: Q | float) -> Q: ...
     def maximum(self, a: Q, b: Q | float) -> Q: ...
     def ratio(self, a: Q, b: Q, least: Q, otherwise: float) -> Q:
-        """Return a / b where b is greater than *least*, else *otherwise*."""
+        """Return the quotient a / b where b is greater than *least*, and *otherwise* elsewhere."""
         ...
 
 
 class Floats:
-    """Arithmetic on floats."""
+    """Operations of the formulas on plain floats."""
 
     def let(self, name: str, value: float) -> float:
         return value
@@ -160,41 +161,41 @@ class Bounds(Generic[Q]):
     low: Q
     high: Q
     weight: Q
-    """L: weight of the screen; 0: it is not used."""
+    """Weight of the screen's scores in the estimate (L); 0: they are not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sample(Generic[Q]):
-    """Statistics of the judged calls that the interval is computed from."""
+    """Statistics of the judged calls from which the interval of the mean is computed."""
 
     mean: Q
-    """t"""
+    """Weighted mean of the judge's scores (t)."""
     screen: Q
-    """f', the weighted mean of the screen's scores."""
+    """Weighted mean of the screen's scores (f')."""
     unit: Q
-    """W"""
+    """Mean weight of a call of the traffic (W)."""
     pseudo: Q
-    """k"""
+    """How often each imagined call is counted (k)."""
     unseen: Q
-    """k for the traffic."""
+    """The same for the mean of the traffic itself (k)."""
     centre: Q
-    """m"""
+    """Weighted mean of the judge's scores with the imagined calls (m)."""
     effective: Q
-    """e"""
+    """Effective number of judged calls (e)."""
     rarer: Q
-    """x"""
+    """Effective number of judged calls of the rarer kind, good or bad (x)."""
     spread: Q
-    """S2"""
+    """Spread: sum over judged and imagined calls of (weight * deviation from m)^2 (S2)."""
 
 
 def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Target) -> Bounds[Q]:
-    """Return the estimated mean and its 95 % interval.
+    """Return an estimated mean score and its 95 % interval, computed from sums over the calls.
 
     Args:
         sums: `Moments` by name; the sum of the weights w must be positive.
         a: arithmetic that computes with them.
-        method: `weighted`, `fixed` or `tuned`, the use of the screen's scores.
-        target: `rate` or `traffic`, what the mean is of.
+        method: `weighted`, `fixed` or `tuned`: how the screen's scores are used.
+        target: what the mean is of: `rate` or `traffic`.
     """
     ruled, rest = _strata(sums, a)
     sample = _sample(rest, a)
@@ -218,7 +219,7 @@ def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Targ
 
 
 def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict[str, Q]]:
-    """Return the sums of two strata: the calls that an `always` rule had judged, and all other calls."""
+    """Split the sums into those of two strata: the calls that an `always` rule had judged, and all other calls."""
     other = sums["w"] - sums["r"]
     both = a.let("strata", a.ratio(other, other, sums["w"] * _RULED_ONLY, 0.0))
     ruled = {name: a.let(f"ruled_r{name}", both * sums[f"r{name}"]) for name in _PRODUCTS}
@@ -241,11 +242,15 @@ def _combine_strata(
     *,
     rate: bool,
 ) -> Bounds[Q]:
-    """Return the estimate over all calls: those that a rule always has judged, and the sampled ones.
+    """Combine the estimates of two strata into one: calls that an `always` rule had judged, and sampled calls.
 
     Args:
+        sums: the sums over all calls.
+        ruled: the sums over the calls that an `always` rule had judged.
+        rest: the sums over the sampled calls.
         plain: weighted mean score of the sampled calls.
-        other: their estimate; its `low` and `high` are distances from its value.
+        other: estimate of the sampled calls; its `low` and `high` are distances from its value.
+        rate: whether the estimate is of the rate behind the traffic, rather than of the traffic itself.
     """
     share = a.let("ruled", ruled[""] / sums["w"])
     rest_share = 1.0 - share
@@ -275,6 +280,7 @@ def _clamped(value: Q, a: Arithmetic[Q]) -> Q:
 
 
 def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
+    """Return the statistics of the judged calls from which the interval of the mean is computed."""
     w = sums["w"]
     mean, screen = a.let("mean", sums["wy"] / w), a.let("screen", sums["wf"] / w)
     unit, known = a.let("unit", sums["ww"] / w), _known(sums, a)
@@ -293,8 +299,9 @@ def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
 
 
 def _known(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
-    """Return 1 if all calls recorded the moments `c` and `www`, which older versions lack, else 0.
+    """Return whether the number of judged calls (c) and the sum of their cubed weights (www) are complete: 1 or 0.
 
+    Versions of ragtrace that did not record these sums yet leave them too small.
     By the Cauchy-Schwarz inequality complete sums satisfy c * ww >= w^2 and www * w >= ww^2.
     """
     w, ww = sums["w"], sums["ww"]
@@ -304,11 +311,14 @@ def _known(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
 
 
 def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> dict[str, Q]:
-    """Return the sums over the judged calls in which a call counts more, the more often its kind was sampled (u)."""
+    """Return sums over the judged calls in which a call counts more, the likelier it was to be judged (weight u)."""
     inverse = a.let("inverse", a.ratio(sums["ww"], known * sums["www"], unit * 0.0, 0.0))
 
     def sum_of_light(product: str) -> Q:
-        """Return the sum of *product* over the judged calls, each times (1 - weight / heaviest weight)^2."""
+        """Return the sum of a product of scores over the judged calls, each times (1 - weight / heaviest weight)^2.
+
+        So calls of small weight, the light ones, count most.
+        """
         both = sums[f"w{product}"] * 2.0 - inverse * sums[f"ww{product}"]
         return known * a.maximum(sums[f"c{product}"] - inverse * both, 0.0)
 
@@ -321,9 +331,10 @@ def _sums_of_oversampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic
 
 
 def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """Return the number of pseudo-observations to add, for the targets `rate` and `traffic`.
+    """Return how many imagined calls (pseudo-observations, k) to add to a sample so that its interval is wide enough.
 
-    The better the screen's scores separate good from bad calls, the fewer are needed.
+    There are two numbers, for the targets `rate` and `traffic`. The better the screen's scores separate good from bad
+    calls, the fewer are needed.
     """
     number = u[""] + 2.0 * IMAGINED
     screen, mean = u["f"] / u[""], a.let("u_mean", (u["y"] + IMAGINED) / number)
@@ -339,17 +350,21 @@ def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q
 
 
 def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
-    """Return 1 / distance^2, or with sums of an older version 1 / blind^2 (0 if *blind* is None)."""
+    """Return 1 / distance^2, where *distance* is the separation at which half as many imagined calls are added.
+
+    Where the sums of an older version are incomplete (*known* is 0): 1 / blind^2, and 0 if *blind* is None.
+    """
     return known * (1.0 / (distance * distance)) + (1.0 - known) * (0.0 if blind is None else 1.0 / (blind * blind))
 
 
 def _pseudo_count(close: Q, far: Q, most: float, a: Arithmetic[Q]) -> Q:
+    """Return how many imagined calls to add for one target (k): fewer where scores separate good from bad calls."""
     # Where nothing varies, both are rounding: nothing is known of the screen.
     return a.maximum(most * a.ratio(close, close + far, close * 0.0 + _ROUNDING, 1.0), FLOOR)
 
 
 def _effective_sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q]) -> Q:
-    """Return the effective number of judged calls that were sampled (q): a call with probability 1 counts nothing."""
+    """Return the effective number of judged calls chosen at random (q); calls with probability 1 do not count."""
     once, twice = sums["ww"] - sums["w"], sums["www"] - sums["ww"]
     below = known * twice * (twice - once)
     least = sums["ww"] * sums["ww"] * _NOTHING
@@ -358,17 +373,21 @@ def _effective_sampled(sums: Mapping[str, Q], unit: Q, known: Q, a: Arithmetic[Q
 
 
 def _pseudo_spread(centre: Q, count: Q) -> Q:
-    """Return the sum of squared deviations from *centre* of *count* pseudo-observations each of 0 and of 1."""
+    """Return the squared deviations from *centre*, summed over *count* imagined calls of score 0 and as many of 1."""
     return count * ((1.0 - centre) * (1.0 - centre) + centre * centre)
 
 
 def _squared_deviations(sums: Mapping[str, Q], power: Literal["", "w"], centre: Q) -> Q:
-    """Return the weighted sum of squared deviations of the scores from *centre*; power "w": by the squared weights."""
+    """Return the weighted sum of squared deviations of the judge's scores from *centre*.
+
+    Args:
+        power: "" to multiply with the weights, "w" to multiply with the squared weights.
+    """
     return sums[f"{power}wyy"] - 2.0 * centre * sums[f"{power}wy"] + centre * centre * sums[f"{power}w"]
 
 
 def _wilson(mean: Q, e: Q, name: str, a: Arithmetic[Q]) -> tuple[Q, Q]:
-    """Return the ends of the Wilson score interval of *mean*, from an effective sample of *e* judged calls."""
+    """Return the low and the high end of the Wilson score interval of *mean*, for an effective sample of *e* calls."""
     z = a.let(f"{name}_z", Z * (1.0 + SMALL / e))
     z2 = a.let(f"{name}_z2", z * z)
     ends: list[Q] = []
@@ -380,7 +399,7 @@ def _wilson(mean: Q, e: Q, name: str, a: Arithmetic[Q]) -> tuple[Q, Q]:
 
 
 def _screen_weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tuned: bool) -> tuple[Q, Q]:
-    """Return the weight of the screen's scores in the estimate, and by how much they reduce the sampling variance."""
+    """Return the weight of the screen (evaluator of all calls) in the estimate (L), and the variance it removes."""
     t, f = sample.mean, sample.screen
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
     c = a.let("shared", second - (sums["wyf"] - t * sums["wf"]))
@@ -394,7 +413,7 @@ def _screen_weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], 
 
 
 def _least_share(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
-    """Return the share of the variance below which the interval may not shrink while some calls are not judged."""
+    """Return the least share of the variance that the interval must keep as long as some calls are not judged."""
     some = a.ratio(sums["w"] * 0.0 + 1.0, sums["n"] - sums["w"], sums["n"] * _NOTHING, 0.0)
     return a.let("unjudged", some * a.minimum(SPARSE * unit / sums["w"], 1.0))
 
@@ -402,7 +421,7 @@ def _least_share(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
 def _interval_scale(
     sums: Mapping[str, Q], sample: _Sample[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool
 ) -> Q:
-    """Return the factor by which the Wilson interval is made narrower or wider around the estimate."""
+    """Return the factor by which the half-widths of the Wilson interval are multiplied for the final interval."""
     m, unit = sample.centre, sample.unit
     squares = _pseudo_spread(m, sample.pseudo if rate else sample.unseen)
     first = a.let("behind", _squared_deviations(sums, "", m) + unit * squares)

@@ -1,4 +1,4 @@
-"""Moments: sums over scored calls, from which estimates and intervals are computed; the moments of this process."""
+"""Moments: sums of weights and scores over calls, from which mean scores and their intervals are estimated."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ragtrace.system.faults import faults
 from ragtrace.system.forks import in_child
 
 NEVER_RULE: Final = "never_rule"
-"""Reason of a sampling decision: such calls are never judged, so no estimate covers them."""
+"""Reason of a sampling decision: a `never` rule. Such calls are never judged, so no estimate covers them."""
 ALWAYS_RULE: Final = "always_rule"
-"""Reason of a sampling decision: such calls are always judged, so they are a stratum of their own."""
+"""Reason of a sampling decision: an `always` rule. Such calls are always judged, so they are a separate stratum."""
 _SCALE: Final = (0.0, 1.0)
 SLICE_SECONDS: Final = 30.0
 KEPT_SECONDS: Final = 3600.0
@@ -30,10 +30,11 @@ OTHER: Final = "other"
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Sums over the calls of one metric. The moments of two processes, or of two periods, add up with `+`.
+    """Sums of weights and scores over the calls of one metric, from which its mean score is estimated.
 
-    A judged call with inclusion probability p has the weight w = 1/p, the score y of the evaluator whose mean is
-    estimated, and the screen's score f of the same metric, both in [0, 1]. A field is named for the product it sums.
+    The moments of two processes, or of two periods, add up with `+`. A judged call with inclusion probability p has the
+    weight w = 1/p, the score y of the evaluator whose mean is estimated, and the screen's score f of the same metric,
+    both in [0, 1]. A field is named for the product it sums.
 
     Plain float sums: after a billion calls their relative rounding error is below 1e-7 at worst and near 1e-12 in
     practice, against intervals whose relative width is above 1e-5; metrics backends are no more precise.
@@ -80,7 +81,7 @@ class Moments:
 
     @classmethod
     def of(cls, sums: Mapping[str, float]) -> Moments:
-        """Return the moments whose sums a metrics backend has returned by name; a missing sum is 0.
+        """Create `Moments` from the sums that a metrics backend returned by name; a missing sum is 0.
 
         Raises:
             ValueError: a name is no moment.
@@ -91,7 +92,7 @@ class Moments:
         return cls(**sums)
 
     def values(self) -> tuple[float, ...]:
-        """Return the sums in the order of `NAMES`."""
+        """Return the values of all sums as a tuple, in the order of `NAMES`."""
         values: tuple[float, ...] = _values(self)
         return values
 
@@ -104,18 +105,22 @@ _values: Final = attrgetter(*NAMES)
 
 
 def of_seen(f: float = 0.0) -> Moments:
-    """Return the moments that any call adds, judged or not; *f*: its score by the screen, which sees every call."""
+    """Return the `Moments` (sums) of one call that was not judged, from the score that the cheap evaluator gave it.
+
+    Args:
+        f: score of the call by the screen, the evaluator that scores every call.
+    """
     return Moments(1.0, f, f * f)
 
 
 def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0, ruled: bool = False) -> Moments:
-    """Return the moments of the judge's score *y* of one sampled call, to be added to those of the screen's score.
+    """Return the `Moments` (sums) of one judged call, from the judge's score and the call's sampling probability.
 
     Args:
-        y: score of the call, in [0, 1].
-        probability: inclusion probability of the call, in (0, 1].
+        y: the judge's score of the call, in [0, 1].
+        probability: probability with which the call was chosen for the judge, in (0, 1].
         f: the screen's score of the call, in [0, 1].
-        seen: 1.0 to add the moments of `of_seen`, too.
+        seen: 1.0 to add the moments of `of_seen`, too; 0.0 where they are added elsewhere, or not at all.
         ruled: whether an `always` rule had the call judged; used only with probability 1 and seen = 1.
 
     Raises:
@@ -138,7 +143,7 @@ def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0
 
 
 class Scorer(Protocol):
-    """Evaluator with its id and the metrics that it gives."""
+    """Interface of an evaluator: its id, and the metrics that it scores."""
 
     @property
     def id(self) -> str: ...
@@ -147,9 +152,9 @@ class Scorer(Protocol):
 
 
 class Plan(NamedTuple):
-    """Assignment of each metric with range [0, 1] to the evaluator whose scores its mean is estimated from.
+    """Assignment of metrics to evaluators: from whose scores the mean of each metric is estimated.
 
-    The screen scores every call, the judge a sample of the calls.
+    The screen scores every call, the judge a sample of the calls. Only metrics with range [0, 1] are assigned.
     """
 
     screen: str | None = None
@@ -163,7 +168,12 @@ class Plan(NamedTuple):
 
     @classmethod
     def of(cls, screen: Scorer | None, judge: Scorer | None) -> Plan:
-        """Return the assignment of the metrics of *screen* and *judge*; None: the process has no such evaluator."""
+        """Create the assignment of metrics to the two evaluators of a process: the screen and the judge.
+
+        Args:
+            screen: the evaluator that scores every call; None: there is none.
+            judge: the evaluator that scores a sample of the calls; None: there is none.
+        """
 
         def metrics(evaluator: Scorer | None) -> frozenset[str]:
             offered = () if evaluator is None else evaluator.metrics
@@ -173,14 +183,14 @@ class Plan(NamedTuple):
         return cls(screen_id, metrics(screen), judge_id, metrics(judge))
 
     def evaluator(self, metric: str) -> str | None:
-        """Return the id of the evaluator whose scores of *metric* are estimated; None: the metric is not estimated."""
+        """Return the id of the evaluator from whose scores the mean of *metric* is estimated; None: there is none."""
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else None
 
 
 class Series(NamedTuple):
-    """Key of the sums of one metric, evaluator, workflow and model."""
+    """Key under which a process keeps sums of scores: metric, evaluator, workflow and model."""
 
     metric: str
     evaluator: str
@@ -190,7 +200,10 @@ class Series(NamedTuple):
 
 
 class _SeriesSums:
-    """Sums of one series: slices of the last hour, and the sum of all but the newest slice since the start."""
+    """Running sums of weights and scores under one key: for every 30 seconds of the last hour, and since the start.
+
+    `past` is the sum since the start without the newest 30 seconds, which are the last of `slices`.
+    """
 
     __slots__ = ("past", "slices")
 
@@ -215,12 +228,13 @@ def _zeros() -> array[float]:
 
 
 class RunningMoments:
-    """Observer of finished calls that sums their moments. Thread-safe; reset in a forked child.
+    """Observer of finished calls that keeps the sums from which this process estimates mean scores.
 
-    A metric of the judge is estimated from the judge's scores, and the screen's score of the same metric, if there is
-    one, is its f; any other is estimated from the screen's scores, all of which are known (p = 1, f = 0). Calls that
-    match a `never` rule are left out. Where a screen has the metric, n counts the calls that the screen has scored; a
-    judged call that it could not score counts with the mean f of all others, which shifts no estimate.
+    It is thread-safe, and reset in a forked child. A metric of the judge is estimated from the judge's scores, and the
+    screen's score of the same metric, if there is one, is its f; any other is estimated from the screen's scores, all
+    of which are known (p = 1, f = 0). Calls that match a `never` rule are left out. Where a screen has the metric, n
+    counts the calls that the screen has scored; a judged call that it could not score counts with the mean f of all
+    others, which shifts no estimate.
 
     Args:
         plan: evaluator of each metric.
@@ -234,12 +248,12 @@ class RunningMoments:
         in_child(self.reset)
 
     def reset(self) -> None:
-        """Set all sums to 0."""
+        """Set all sums of this process to 0."""
         self._lock = threading.RLock()
         self._sums: dict[Series, _SeriesSums] = {}
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
-        """Add the scores of *call* to the sums of their metrics.
+        """Add the scores of a finished *call* to the sums of their metrics.
 
         Args:
             call: the call.
@@ -268,7 +282,7 @@ class RunningMoments:
                 self.add(series, of_seen(f))
 
     def add(self, series: Series, moments: Moments) -> None:
-        """Add the moments of one call, atomically for all readers."""
+        """Add the `Moments` (sums) of one call to those under the key *series*; readers see all of them or none."""
         with self._lock:
             sums = self._sums.get(series)
             if sums is None:
@@ -286,14 +300,14 @@ class RunningMoments:
             sums.add(moments, self._slice_at(0.0))
 
     def _mean_screen(self, series: Series) -> float:
-        """Return the mean score of *series* that the screen, the evaluator of all calls, has given so far; else 0."""
+        """Return the mean score so far by the screen (evaluator of all calls) under the key *series*; 0: no scores."""
         with self._lock:
             sums = self._sums.get(series)
             n, f = (0.0, 0.0) if sums is None else list(sums.total())[:2]
             return f / n if n else 0.0
 
     def totals(self) -> dict[tuple[str, str, str], Moments]:
-        """Return the sums since the start by metric, evaluator and workflow, read at one moment, for the exporter."""
+        """Return all sums since the start by metric, evaluator and workflow, for export; all are read at one moment."""
         with self._lock:
             read = [(series[:3], Moments(*sums.total())) for series, sums in self._sums.items()]
         totals: dict[tuple[str, str, str], Moments] = {}
@@ -304,7 +318,7 @@ class RunningMoments:
     def sum(
         self, metric: str, *, workflow: str | None = None, window: float | None = None, model: str | None = None
     ) -> Moments:
-        """Return the sums of the moments of *metric* over the chosen calls.
+        """Return the sums for *metric* over all calls, or those of one workflow, model or time window.
 
         Args:
             metric: name of the metric.

@@ -1,4 +1,4 @@
-"""Recording rules of Prometheus that compute the estimates, rendered from the same formulas.
+"""Prometheus recording rules that compute the estimates, generated from the formulas that ragtrace itself uses.
 
 The rules are in order: first the additive sums over a window, of all replicas; then every named step of the algebra,
 each from those before it. Prometheus evaluates the rules of a group one after the other for one point in time.
@@ -16,12 +16,12 @@ from ragtrace.estimates.formulas import Method, Target, bounds
 from ragtrace.estimates.moments import NAMES, OLDEST
 
 RECORD: Final = "ragtrace:{}:{}"
-"""Name of a rule, from the name of the estimate and of the step."""
+"""Pattern of a rule's name: the name of the estimate, then that of the step of the computation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Recording rule: its name and its PromQL expression."""
+    """Recording rule of Prometheus: its name and its PromQL expression."""
 
     record: str
     expr: str
@@ -30,7 +30,7 @@ class Rule:
 def _operators(
     sign: str,
 ) -> tuple[Callable[[Expression, Expression | float], Expression], Callable[[Expression, float], Expression]]:
-    """Return the methods of the operator *sign*, for an expression on its left and on its right."""
+    """Return the two methods of `Expression` for an operator such as `+`: `__add__` and `__radd__`."""
 
     def text(term: Expression | float) -> str:
         return term.text if isinstance(term, Expression) else repr(float(term))
@@ -46,7 +46,10 @@ def _operators(
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Term of PromQL: an instant vector with the labels that the sums are grouped by."""
+    """PromQL expression that can be combined with others and with numbers by +, -, * and /.
+
+    Its value is an instant vector with the labels that the sums are grouped by.
+    """
 
     text: str
 
@@ -57,7 +60,7 @@ class Expression:
 
 
 class Rules:
-    """Arithmetic on PromQL expressions that collects every named step as a recording rule."""
+    """Arithmetic on PromQL expressions in which every named step becomes a recording rule."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -87,7 +90,7 @@ class Rules:
 
 
 def _bare(text: str) -> str:
-    """Return *text* without parentheses that enclose all of it."""
+    """Remove the pair of parentheses that encloses all of *text*, if there is one."""
     if not text.startswith("("):
         return text
     depth = 0
@@ -118,7 +121,10 @@ def recording_rules(
     method: Method = "tuned",
     of: Target = "rate",
 ) -> list[Rule]:
-    """Return the rules, in order, that record an estimate over all replicas: `ragtrace:NAME:value`, `:low` and `:high`.
+    """Return the Prometheus recording rules that compute an estimated mean and its 95 % interval over all replicas.
+
+    The rules are in the order in which they must be evaluated. The results are `ragtrace:NAME:value`, `:low` and
+    `:high`.
 
     Args:
         name: name of the estimate, in the rules' names: letters, digits and underscores.
