@@ -37,7 +37,7 @@ from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
-    from ragtrace.history.spool_codec import ClaimedCall, UnscoredCall
+    from ragtrace.history.spool_codec import ClaimedCall
 
 _AN_INSTANT = 0.001
 _STORED_AT_ONCE: Final = 128
@@ -459,6 +459,8 @@ class CallProcessor:
         until: float,
     ) -> None:
         """Store calls in the spool in batches, and put the outcome of each into *ends*."""
+        from ragtrace.history.spool_codec import UnscoredCall  # only where there is a spool
+
         left = [work for work in claimed if work.spooled is None][::-1]
         with spooling.kept_open():
             while left:
