@@ -51,7 +51,7 @@ class DatadogScores(ScoreApi):
         self._application = application
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post all *scores* to Datadog in one request, and return the refusals, by score id."""
+        """Post all *scores* to Datadog in one request; return the refused ones, by id, with the reason."""
         body = {"data": {"type": "evaluation_metric", "attributes": {"metrics": list(map(self._metric, scores))}}}
         reply = self._client.send("POST", "/api/intake/llm-obs/v2/eval-metric", timeout, body)
         return {} if reply.ok else all_of(scores, self._client.refusal(reply))

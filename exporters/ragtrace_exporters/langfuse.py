@@ -56,7 +56,7 @@ class LangfuseScores(ScoreApi):
         self._environment = environment
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Post *scores* to Langfuse one by one until the server is busy; return the refusals, by score id."""
+        """Post *scores* to Langfuse one by one until it is busy; return the refused ones, by id, with the reason."""
         return post_each(scores, timeout, self._post)
 
     def _post(self, score: ScoreRecord, timeout: float) -> Refusal | None:

@@ -64,7 +64,7 @@ class OpikScores(ScoreApi):
         self._times: OrderedDict[int, int] = OrderedDict()
 
     def post(self, scores: Sequence[ScoreRecord], timeout: float) -> Mapping[str, Refusal]:
-        """Look the traces up, post the *scores* of those that Opik knows, and return the refusals, by score id."""
+        """Post the *scores* of all traces that Opik knows; return the refused ones, by id, with the reason."""
         deadline = monotonic() + timeout
         refusals: dict[str, Refusal] = {}
         found: list[tuple[ScoreRecord, int]] = []
@@ -122,7 +122,7 @@ class OpikScores(ScoreApi):
 
 
 def opik_id(otel_id: bytes, time_ms: int) -> UUID:
-    """Return the id that Opik gives the OpenTelemetry span or trace *otel_id*, whose trace has the time *time_ms*."""
+    """Return the id that Opik gives the span or trace *otel_id*: the *time_ms* of the trace and a hash of *otel_id*."""
     value = bytearray((time_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big") + hashlib.sha256(otel_id).digest()[:10])
     value[6] = value[6] & 0x0F | 0x70
     value[8] = value[8] & 0x3F | 0x80

@@ -87,7 +87,7 @@ class JsonClient:
         return self._session
 
     def refusal(self, reply: Reply) -> Refusal:
-        """Return why the sent scores were refused, by the unsuccessful *reply*, and whether to try them again."""
+        """Return why the server refused the sent scores, and whether to try them again, from its *reply*."""
         detail = self.shown(reply)
         if reply.status == 0 or reply.status in _LATER:
             return Refusal("unavailable", again=True, busy=True, after_s=reply.after_s, detail=detail)
@@ -142,7 +142,7 @@ class ScoreApi:
 def post_each(
     scores: Sequence[ScoreRecord], timeout: float, post: Callable[[ScoreRecord, float], Refusal | None]
 ) -> dict[str, Refusal]:
-    """Call *post* for one score after the other, and return the refusals, by score id.
+    """Call *post* for one score after the other; return the refused ones, by id, with the reason.
 
     Once the server is busy, it is not asked for the other scores; of a trace that it does not know, not for its others.
     """

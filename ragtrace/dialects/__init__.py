@@ -1,1 +1,1 @@
-"""Span attribute conventions: each module adds what a step has recorded as the attributes of one convention."""
+"""Span attribute conventions: each module writes a step (a call of a decorated function) in one of them."""

@@ -1,4 +1,4 @@
-"""Steps as span attributes in the OpenInference conventions, which Phoenix, Arize and others read."""
+"""Attributes of a step (a decorated call) in the OpenInference conventions, which Phoenix, Arize and others read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps as span attributes in the OpenTelemetry GenAI conventions."""
+"""Attributes of a step (a decorated call) in the OpenTelemetry GenAI conventions."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class PageReader(InMemoryMetricReader):
             return own
 
     def _serve(self) -> None:
-        """Start to serve the page of metrics, unless another process serves it; called again in case that one ends."""
+        """Start to serve the page of metrics, if no other process of the application serves it now."""
         if self._server is not None or self._folder is None or not self._folder.try_to_serve():
             return
         try:

@@ -127,7 +127,7 @@ def _with_exemplars(now: Snapshot, before: Snapshot) -> Snapshot:
 
 
 def without_gauges(snapshot: Snapshot) -> Snapshot:
-    """Return the *snapshot* of a process that has ended without gauges and exemplars, which no longer apply."""
+    """Return the *snapshot* of an ended process, without gauges and exemplars, which no longer apply."""
     return {
         name: replace(family, series={labels: Series(each.values) for labels, each in family.series.items()})
         for name, family in snapshot.items()

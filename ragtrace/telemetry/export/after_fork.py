@@ -189,7 +189,7 @@ class OwnMeters:
         self._provider = None
 
     def share_parents(self) -> None:
-        """Go on with the parent's meter provider in a forked child, with all metrics at zero."""
+        """Go on using the parent's meter provider in a forked child, after setting all metrics to zero."""
         if self._store is not None:
             self._store.reset()
         self._collection.resume()
@@ -218,7 +218,7 @@ class _Collection:
         self.resume()
 
     def resume(self) -> None:
-        """Allow metric collections in this process: the reader's own, or a forked child that shares the reader."""
+        """Allow this process to collect metrics: it has made the metric reader, or shares it as a forked child."""
         self._turn: AbstractContextManager[object] = threading.Lock() if self._one_at_a_time else nullcontext()
         self._pid = os.getpid()
 

@@ -64,7 +64,7 @@ class Receiver(Protocol[T_contra]):
         ...
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* items that could not be delivered as faults, and log the first loss for *reason*."""
+        """Count *count* lost items as faults of ragtrace, and log a warning at the first loss for *reason*."""
         ...
 
 
@@ -188,7 +188,7 @@ class Outbox(Generic[T]):
             self._receiver.warn_lost(reason, "the receiver is slower than they come, or away", 1)
 
     def settled_until(self, moment: float) -> bool:
-        """Return whether all items that were offered up to *moment* (of the clock) are delivered or counted as lost."""
+        """Return whether all items that were offered up to the time *moment* are delivered or counted as lost."""
         with self._changed:
             pending = (*self._in_hand, *(entry for _, _, entry in self._queue))
             return all(entry.settled or entry.offered_at > moment for entry in pending)
@@ -269,7 +269,7 @@ class Outbox(Generic[T]):
         self._changed.notify_all()
 
     def _take(self, now: float) -> list[_Entry[T]]:
-        """Remove the next batch of due items from the queue and return it; some items must be sent alone."""
+        """Remove the next batch of due items from the queue and return it."""
         batch: list[_Entry[T]] = []
         while self._queue and self._queue[0][0] <= now and len(batch) < self._receiver.batch_size:
             if batch and (batch[0].alone or self._queue[0][2].alone):

@@ -158,7 +158,7 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
 
 
 def _resource_of(settings: Settings, signals: Signals) -> Resource:
-    """Return the OpenTelemetry resource of this process: attributes of user and exporter, and an instance id."""
+    """Return the OpenTelemetry resource of this process: the user's and the exporter's attributes, an instance id."""
     from opentelemetry.sdk.resources import Resource
 
     given = Resource.create({semconv.SERVICE_NAME: settings.service} if settings.service else {})  # and OTEL_RESOURCE_*
@@ -183,7 +183,7 @@ def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> o
 def _own_hold(
     provider: OwnTracerProvider, signals: Signals, settings: Settings, renewal: ChildRenewal, limit: int
 ) -> HoldProcessor | None:
-    """Add a `HoldProcessor`, which exports spans, to *provider* and return it; None if no spans are exported."""
+    """Add the processor that exports spans (a `HoldProcessor`) to *provider* and return it; None if there is none."""
     if signals.spans is None:
         return None
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor

@@ -117,7 +117,7 @@ class ScorePoster:
         return self.sink.most_at_once
 
     def send(self, batch: Sequence[ScoreRecord], timeout: float) -> Mapping[int, Refusal]:
-        """Post the scores of *batch* to the backend; return why some were refused, by position.
+        """Post the scores of *batch* to the backend; return the refused ones, by position, with the reason.
 
         If the sink raises, or returns anything but refusals, all scores count as refused.
         """
@@ -132,7 +132,7 @@ class ScorePoster:
         return found
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* unposted scores among the faults, and log the first loss for *reason*."""
+        """Count *count* lost scores as faults of ragtrace, and log a warning at the first loss for *reason*."""
         faults.warn_once(
             f"scores for {self.name}: {reason}",
             "a score could not be posted to %s (%s); it is in spans, events and metrics all the same. Every further "

@@ -108,7 +108,7 @@ class ExportQueue:
 
     @property
     def stalled(self) -> bool:
-        """Whether the backend has not answered for longer than `patience`, so that nothing waits for it any more."""
+        """Whether the backend has not answered for so long that nothing waits for it any more."""
         since = self._unanswered_since
         return since is not None and self._clock() - since > self._patience
 
@@ -380,7 +380,7 @@ class Telemetry:
         return self.exporters[SPANS].queue.room() if SPANS in self.exporters else 0
 
     def lose_spans(self, count: int) -> bool:
-        """Count *count* spans that will never be ended as lost; return False if there is no export queue."""
+        """Count *count* spans as lost, as they will never be ended; return False if there is no export queue."""
         if SPANS in self.exporters:
             self.exporters[SPANS].queue.lose(count)
         return SPANS in self.exporters
@@ -397,7 +397,7 @@ class Telemetry:
         return done and self.lost == lost
 
     def scores_settled_until(self, moment: float) -> bool:
-        """Return whether all scores that were queued up to *moment* (monotonic) are delivered or counted as lost."""
+        """Return whether all scores that were queued up to the time *moment* are delivered or counted as lost."""
         stored = all(history.settled_until(moment) for history in self.histories)
         return stored and all(poster.outbox.settled_until(moment) for poster in self.posters)
 

@@ -41,7 +41,7 @@ _ROOT: Final = Context({"ragtrace-carrier": True})
 
 
 class Attacher:
-    """Sender of a call's scores to its span, events, metrics and observers; if one of these fails, the others get them.
+    """Sender of a call's scores to its span, events, metrics and observers, even if one of these fails.
 
     Args:
         carriers: makes carrier spans (extra spans with late scores); None: there are none.
@@ -162,7 +162,7 @@ class Attacher:
                 _send_carrier(self._carriers, target, call, evaluations, scores)
 
     def give_up(self, root: Step, status: str) -> None:
-        """Export the span of *root*, which waits for its scores, with *status* instead, as the scores will not come."""
+        """Export the waiting span of *root* with *status* instead of scores, as its scores will not come."""
         for hold in holds():
             hold.give_up(_span_id(root), status)
 
@@ -255,7 +255,7 @@ def status(evaluations: Sequence[Evaluation]) -> str:
 
 
 def prevailing_results(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Evaluation, Result]]:
-    """Return the result to show for each metric, and its evaluation, where several evaluators have given one.
+    """Choose the result to show for each metric, as several evaluators may have given one.
 
     Args:
         evaluations: in rising order of authority: where two give a metric, it is the later one's, except that the

@@ -282,7 +282,7 @@ class FastSpan(Span, ReadableSpan):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        """Add an exception event for an exception that the user records; ragtrace records those that end a call."""
+        """Add an event for *exception* to the span; an exception that ends a call is recorded without this method."""
         kind = type(exception)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         recorded: dict[str, AnyValue] = {
@@ -433,7 +433,7 @@ class FastTracer:
         return self._ask_sampler(context, kind, start_attributes, parent)
 
     def separate_root(self, span: Span, context: Context) -> None:
-        """Make *span*, the first of a call, a root span if its parent in *context* belongs to another tracer provider.
+        """Make *span*, a call's outermost, a root span if its parent in *context* belongs to another tracer provider.
 
         A parent in another process stays the parent: only its ids are known here, and it may be a span of ragtrace.
         """

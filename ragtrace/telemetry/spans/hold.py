@@ -105,7 +105,7 @@ class HoldProcessor(SpanProcessor):
                 self._noted[span_id] = scores
 
     def release(self, span_id: int, scores: Scores) -> bool:
-        """Export the span with *span_id*, which was kept back, with *scores*; return False if it is not here."""
+        """Export the kept-back span *span_id* with *scores* added; return False if there is no such span."""
         with self._lock:
             entry = self._held.pop(span_id, None)
             self._noted.pop(span_id, None)
@@ -118,7 +118,7 @@ class HoldProcessor(SpanProcessor):
         return True
 
     def give_up(self, span_id: int, status: str) -> bool:
-        """Export the span that was kept back with *status* and the noted scores; return False if it is not here."""
+        """Export the kept-back span *span_id* with *status* and its noted scores; return False if there is none."""
         with self._lock:
             noted = self._noted.get(span_id, {})
         return self.release(span_id, {**noted, semconv.EVAL_STATUS: status})
@@ -222,7 +222,7 @@ def _remove(entry: ref[HoldProcessor]) -> None:
 
 
 def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
-    """Return a copy of the ended *span* with *scores* added to all its attributes, without a limit on their number."""
+    """Return a copy of the ended *span* with *scores* added to its attributes, without a limit on their number."""
     clean = BoundedAttributes(attributes=scores, immutable=False)  # a user's metric may put anything into a label
     attributes: Any = {**(span.attributes or {}), **clean}
     if span.dropped_attributes:
