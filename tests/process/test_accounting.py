@@ -32,6 +32,7 @@ from ragtrace.core.ledger import Stats
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall, Signals
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
+from tests.support.monitoring import wait_until
 from tests.support.watched import CLAIMS, GOOD, WAIT_S
 
 ROOT: Final = Path(__file__).parents[2]
@@ -193,7 +194,11 @@ def assert_scored_once(records: Sequence[Any], *, complete: bool) -> None:
 
 
 def assert_closed(calls: int, evaluators: int) -> None:
-    """After a shutdown: everything was offered to everyone, and nothing is left open."""
+    """After a shutdown: every call was offered to every evaluator, and none is pending.
+
+    Where the machine stands still for a second, a shutdown returns before its thread has counted the last calls.
+    """
+    wait_until(lambda: ragtrace.stats().pending == 0, WAIT_S, "no call is pending")
     stats = ragtrace.stats()
     assert_balanced(stats)
     assert (stats.offered, stats.pending) == (calls * evaluators, 0)
