@@ -1,1 +1,1 @@
-"""Which calls are judged, how a judge is asked, and the scores of one call."""
+"""Evaluation of calls: sampling of the calls to judge, the client of a judge, and the scoring of one call."""

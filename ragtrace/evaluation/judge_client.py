@@ -1,7 +1,8 @@
-"""`JudgeClient`: gets the judgement of a call from a judge within a deadline, or the reason why there is none.
+"""`JudgeClient`: asks a judge about calls, with a time limit, retries, a concurrency limit, a cache, a circuit breaker.
 
-A call passes the cache, an identical call in flight, a slot among the bounded number in flight, the gate that a
-Retry-After shuts, and the circuit breaker. Transient failures are retried with back-off while the call has time left.
+A call is answered from the cache, or by an identical call that is being judged; else it waits for a free slot, and for
+the end of a Retry-After, and passes the circuit breaker. Transient failures are retried with back-off while the call
+has time left.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _MOST_TRIES: Final = 4
-"""Fewer than the failures that open the circuit: one call that no judge survives must not cost all others theirs."""
+"""Fewer than the failures that open the circuit, so that one call on which the judge always fails cannot open it."""
 _FAILURES: Final = frozenset({"unavailable", "timeout"})
-"""Reasons that speak against the judge; any other came with an answer."""
+"""Reasons that count as failures of the judge; with any other reason it has replied."""
 _PACKAGE: Final = __name__.partition(".")[0]
 _STATUS: Final = re.compile(r"HTTP \d+")
 """Start of the detail of an error that a server answered with, before the server's own words."""
 
 
 class JudgeStatus(NamedTuple):
-    """Snapshot of a judge's circuit breaker, queue and counters."""
+    """Status of a judge at one moment: its circuit breaker, its queue and its counters."""
 
     state: BreakerState
     waits_s: float
@@ -51,13 +52,15 @@ class JudgeStatus(NamedTuple):
     asked: int
     """Times the judge was asked, retries included."""
     spared: int
-    """Times it was not asked because an identical call had been or was being judged."""
+    """Times the judge was not asked, because an identical call had been judged or was being judged."""
     hung_threads: int
-    """Abandoned threads that are still in a judge that is a plain function."""
+    """Threads that are still running a judge's plain function after its time was over."""
 
 
 class JudgeClient:
-    """Asks one judge, from one event loop: with deadline, retries, rate limit, circuit breaker and cache.
+    """Client of one judge: asks it with a deadline, retries, a concurrency limit, a circuit breaker and a cache.
+
+    For one event loop.
 
     A judge with a true attribute `computes` is asked directly, without any of these. A judge whose `judge` is a plain
     function is called in threads.
@@ -75,9 +78,9 @@ class JudgeClient:
         timeout: seconds for a call, waiting and retries included; None: no limit.
         concurrency: most calls that the judge sees at a time.
         remembered: most judgements in the cache.
-        clock: monotonic seconds.
-        sleep: waits that many seconds.
-        chance: a number in [0, 1).
+        clock: returns monotonic seconds.
+        sleep: waits for a number of seconds.
+        chance: returns a random number in [0, 1).
     """
 
     def __init__(
@@ -95,14 +98,14 @@ class JudgeClient:
         self._concurrency, self._remembered = concurrency, remembered
         self._clock, self._sleep, self._chance = clock, sleep, chance
         self.computes = bool(getattr(judge, "computes", False))
-        """Whether the judge only computes, and so needs no protection."""
+        """Whether the judge only computes: then it is asked without deadline, retries or cache."""
         self._plain = not inspect.iscoroutinefunction(judge.judge)
         self.reset()
 
     def reset(self) -> None:
-        """Replace all state after a fork: calls in flight and waiting belong to the parent process."""
+        """Replace the client's queues, cache and circuit breaker after a fork: they belong to the parent process."""
         self._slots = FairSemaphore(self._concurrency)
-        # Twice as many as are judged at a time: those that pause before a further try leave no slot unused.
+        # Twice as many as are judged at a time, so that calls that pause before a retry leave no slot unused.
         self.admission_queue = FairSemaphore(2 * self._concurrency)
         self._gate = RetryAfterGate(self._clock, self._sleep, self._chance)
         self._breaker = CircuitBreaker(self._clock)
@@ -113,12 +116,12 @@ class JudgeClient:
 
     @property
     def state(self) -> BreakerState:
-        """State of the circuit breaker; safe to read from any thread."""
+        """State of the judge's circuit breaker: closed, open or half open; safe to read from any thread."""
         return self._breaker.state
 
     @property
     def status(self) -> JudgeStatus:
-        """Snapshot of the judge's state; safe to read from any thread."""
+        """Status of the judge at this moment: breaker, queue and counters; safe to read from any thread."""
         return JudgeStatus(
             state=self._breaker.state,
             waits_s=max(self._breaker.seconds_open, self._gate.seconds_shut),
@@ -130,11 +133,14 @@ class JudgeClient:
         )
 
     async def ask(self, call: RagCall) -> Judgement:
-        """Return the judgement of *call*; with the attribute `cached` and no cost if an identical call was judged.
+        """Return the judge's judgement of *call*, from the cache if an identical call was judged before.
+
+        A judgement from the cache has the attribute `cached` and no cost.
 
         Raises:
-            JudgeError: there is none; `reason` is one of `unscored_reasons.JUDGE_ERROR`. `timeout`: the call's time ran
-                out; `unavailable`: the judge failed, its circuit is open, or its Retry-After ends after the deadline.
+            JudgeError: there is no judgement; `reason` is one of `unscored_reasons.JUDGE_ERROR`. `timeout`: the call's
+                time ran out; `unavailable`: the judge failed, its circuit is open, or its Retry-After ends after the
+                deadline.
         """
         if self.computes:
             return await self._answer(call)
@@ -154,7 +160,7 @@ class JudgeClient:
     # --- identical calls ---------------------------------------------------------------------------------------------
 
     async def _lead(self, key: bytes, call: RagCall, deadline: float) -> Judgement:
-        """Ask the judge, and hand the outcome to the identical calls that wait for it."""
+        """Ask the judge about a call, cache the judgement, and share it with the identical calls that wait for it."""
         outcome: Judgement | JudgeError | None = None
         shared = self._in_flight[key] = asyncio.get_running_loop().create_future()
         try:
@@ -169,7 +175,14 @@ class JudgeClient:
             shared.set_result(outcome)
 
     async def _follow(self, leader: asyncio.Future[Judgement | JudgeError | None], deadline: float) -> Judgement | None:
-        """Return the outcome of an identical call; None: that call's time ended, which says nothing about this one."""
+        """Wait for the outcome of an identical call that is being judged, and return its judgement.
+
+        Returns:
+            None if that call ran out of its own time or was cancelled, which says nothing about this one.
+
+        Raises:
+            JudgeError: the identical call failed, or was not judged before *deadline*.
+        """
         await asyncio.wait({leader}, timeout=self._left(deadline))
         if not leader.done():
             raise self._late("an identical call was still being judged at the deadline")
@@ -181,7 +194,7 @@ class JudgeClient:
     # --- one call ----------------------------------------------------------------------------------------------------
 
     async def _ask_with_retries(self, call: RagCall, deadline: float) -> Judgement:
-        """Ask until there is a judgement or a further try is futile; the outcome carries the cost of all tries."""
+        """Ask the judge, and retry after transient failures while there is time; add up the cost of all tries."""
         failed = tries = 0
         spent: Cost | None = None
         while True:
@@ -193,7 +206,7 @@ class JudgeClient:
                 spent = (spent or Cost()).plus_known(Cost.of(error))
                 # A judge that sends a Retry-After is not failing: the deadline alone bounds how often it is asked.
                 failed += error.retry_after is None or deadline == math.inf
-                # The gate keeps later tries from coming too early: the pause only keeps "at once" from spinning.
+                # The Retry-After itself delays the next try: the pause only prevents a busy loop where it is 0.
                 pause = back_off(tries if error.retry_after is None else min(tries, 3), self._chance)
                 too_late = self._clock() + pause >= deadline or not self._gate.opens_before(deadline)
                 if not error.retryable or failed >= _MOST_TRIES or too_late or self._breaker.refuses:
@@ -201,7 +214,7 @@ class JudgeClient:
             await self._sleep(pause)
 
     async def _try(self, call: RagCall, deadline: float) -> Judgement:
-        """Wait for a slot and an open gate, then ask once."""
+        """Ask the judge once, after waiting for a free slot and for the end of a Retry-After."""
         self._check(deadline)
         if not await self._slots.take(self._left(deadline)):
             raise self._late(f"all {self._concurrency} concurrent judge calls were busy; raise judge_concurrency=")
@@ -235,7 +248,7 @@ class JudgeClient:
                 well = True
                 return judgement
             except LateError as error:
-                # If most of its time had gone by before it was asked, it is not the judge that is slow.
+                # If most of the call's time had passed before the judge was asked, the judge is not the slow part.
                 hurried = left is not None and self._timeout is not None and left < self._timeout / 2
                 well = None if hurried else False
                 raise meter.total.on_error(self._late(f"no judgement: {error}")) from error
@@ -251,13 +264,13 @@ class JudgeClient:
                 self._breaker.settle(ticket, well)
 
     async def _answer(self, call: RagCall) -> Judgement:
-        """Return the judge's judgement of *call*; everything it raises, but a cancellation, becomes a `JudgeError`."""
+        """Call the judge and return its judgement; any exception but a cancellation becomes a `JudgeError`."""
         try:
             if self._plain and not self.computes:
                 judgement: object = await self._threads.run(self._judge.judge, call)
             else:
                 judgement = self._judge.judge(call)
-            if inspect.isawaitable(judgement):  # a decorated coroutine function may look plain
+            if inspect.isawaitable(judgement):  # a decorated coroutine function may look like a plain function
                 judgement = await judgement
         except (TimeoutError, asyncio.TimeoutError) as error:
             raise JudgeError("timeout", faults.message(error)) from error
@@ -294,9 +307,9 @@ class JudgeClient:
 
 
 def _without_content(error: JudgeError, judge: Judge) -> str:
-    """Return the detail of *error* without texts of the call, which servers and models may have repeated in it.
+    """Return the error message of a judge without any text of the call, which servers may have repeated in it.
 
-    The detail of ragtrace's own judges about a server that they did not reach, or that was late, holds no content.
+    The messages of ragtrace's own judges about a server that they did not reach, or that was late, hold no such text.
     """
     if error.reason not in _FAILURES or type(judge).__module__.partition(".")[0] != _PACKAGE:
         return LEFT_OUT
@@ -315,12 +328,17 @@ _LONGEST_SPREAD_S: Final = 1.0
 
 
 def back_off(tries: int, chance: Callable[[], float]) -> float:
-    """Return the seconds to wait after *tries* failed tries (at least 1): doubled each time, half of it random."""
+    """Return how many seconds to wait before the next retry: twice as long after each try, half of it random.
+
+    Args:
+        tries: number of failed tries, at least 1.
+        chance: returns a random number in [0, 1).
+    """
     return min(_LONGEST_BACK_OFF_S, _FIRST_BACK_OFF_S * 2.0 ** min(tries - 1, 10)) * (0.5 + chance() / 2)
 
 
 class RetryAfterGate:
-    """Gate in front of a judge, shut for all calls while a Retry-After of the judge lasts; for one event loop."""
+    """Gate that keeps all calls from a judge while a Retry-After of its server lasts; for one event loop."""
 
     def __init__(
         self, clock: Callable[[], float], sleep: Callable[[float], Awaitable[None]], chance: Callable[[], float]
@@ -330,11 +348,11 @@ class RetryAfterGate:
 
     @property
     def seconds_shut(self) -> float:
-        """Seconds until the gate opens; 0 if it is open."""
+        """Seconds until the Retry-After is over; 0 if calls may pass now."""
         return max(0.0, self._opens - self._clock())
 
     def shut(self, seconds: float) -> None:
-        """Shut the gate for *seconds* from now; an earlier shut that ends later stays in force."""
+        """Keep calls from the judge for *seconds* from now; a Retry-After that ends later stays in force."""
         if not seconds > 0:  # NaN as well: a judge may say anything
             return
         seconds = min(seconds, _LONGEST_SHUT_S)
@@ -344,11 +362,11 @@ class RetryAfterGate:
             self._spread = min(_LONGEST_SPREAD_S, _SPREAD * seconds)
 
     def opens_before(self, deadline: float) -> bool:
-        """Return whether the gate is open, or opens before *deadline* on the clock."""
+        """Return whether the Retry-After is over, or ends before *deadline* (monotonic seconds)."""
         return self.seconds_shut == 0 or self._opens < deadline
 
     async def wait_until_open(self, deadline: float) -> bool:
-        """Wait until the gate is open and return True; return False at once if it opens only after *deadline*.
+        """Wait for the end of the Retry-After; return False at once if it ends only after *deadline*.
 
         Waiting calls pass one after the other, within a tenth of the time that the gate was shut, so that they do not
         all arrive at the same moment, here and in other processes with the same Retry-After.
@@ -364,22 +382,23 @@ class RetryAfterGate:
 # --- circuit breaker -------------------------------------------------------------------------------------------------
 
 _FAILURES_IN_A_ROW: Final = 10
-"""Failures in a row. Even if every third call fails, ten in a row are rarer than one in 50,000."""
+"""Failures in a row that open the breaker. If every third call fails, ten in a row are rarer than one in 50,000."""
 _WINDOW: Final = 40
 _SHARE: Final = 0.75
-"""Share of failures among the last `_WINDOW` outcomes: more than retries can make up for."""
+"""Share of failures among the last `_WINDOW` outcomes that opens the breaker: retries cannot make up for more."""
 _PAUSE_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 
 class CircuitBreaker:
-    """Circuit breaker around one judge: opens after ten failures in a row, or if three quarters of the last 40 failed.
+    """Circuit breaker of one judge: while it is open, the judge is not asked, because it has kept failing.
 
-    It stays open for five seconds, twice as long after each probe that fails, a minute at most; a probe that succeeds
-    closes it. For one event loop; `state` may be read from any thread.
+    It opens after ten failures in a row, or if three quarters of the last 40 calls failed. It stays open for five
+    seconds; then one call is let through as a probe. If the probe succeeds, the breaker closes; if it fails, it stays
+    open twice as long as before, a minute at most. For one event loop; `state` may be read from any thread.
 
     Args:
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -387,15 +406,15 @@ class CircuitBreaker:
         self._outcomes: deque[bool] = deque(maxlen=_WINDOW)
         self._in_a_row = 0
         self._until: float | None = None
-        """When the pause is over; None: closed."""
+        """Time at which a probe is let through; None while the breaker is closed."""
         self._openings = 0
         """How often the breaker opened since it was last closed."""
-        self._epoch = 0
+        self._epoch = 0  # how often it opened at all
         self._probing = False
 
     @property
     def state(self) -> BreakerState:
-        """State of the breaker at this moment."""
+        """State of the circuit breaker at this moment: closed, open or half open (ready for a probe)."""
         until = self._until  # read once: another thread may be looking
         if until is None:
             return "closed"
@@ -403,23 +422,32 @@ class CircuitBreaker:
 
     @property
     def seconds_open(self) -> float:
-        """Seconds until a probe is admitted; 0 if one is admitted now."""
+        """Seconds until the open breaker lets one call through as a probe; 0 if it does so now, or is closed."""
         return 0.0 if self._until is None else max(0.0, self._until - self._clock())
 
     @property
     def refuses(self) -> bool:
-        """Whether no call is admitted now: the breaker is open, or a probe is under way."""
+        """Whether the breaker lets no call through now: it is open, or its probe is being judged."""
         return self._until is not None and (self.state == "open" or self._probing)
 
     def admit(self) -> int | None:
-        """Admit a call and return its ticket for `settle`; return None if no call is admitted now."""
+        """Let a call through to the judge; return None if the breaker refuses it.
+
+        Returns:
+            A number to pass to `settle` with the outcome of the call.
+        """
         if self.refuses:
             return None
         self._probing = self._until is not None
         return self._epoch
 
     def settle(self, ticket: int, well: bool | None) -> None:
-        """Count the outcome of the call with *ticket*; *well* None: the call says nothing about the judge."""
+        """Count the outcome of a call that was let through; open or close the circuit breaker accordingly.
+
+        Args:
+            ticket: what `admit` returned for the call.
+            well: whether the judge replied; None if the call says nothing about the judge.
+        """
         if ticket != self._epoch:  # admitted before the breaker opened
             return
         if self._until is not None:
@@ -447,41 +475,42 @@ class CircuitBreaker:
 # --- cache -----------------------------------------------------------------------------------------------------------
 
 CACHED: Final = "cached"
-"""Attribute of a judgement that came from an identical call."""
+"""Attribute of a judgement that was taken over from an identical call."""
 _CACHE_CHARS: Final = 4_000_000
 _MOST_CHARS_EACH: Final = 100_000
 
 
 def fingerprint(call: RagCall, evaluator: str) -> bytes:
-    """Return a hash of the judge's identity and of everything in *call* that a judge may read.
+    """Return the cache key of a call: a hash of the judge's identity and of everything that a judge may read.
 
-    That is query, contexts (texts and ids, in order), answer and reference, and what else the application gave:
+    The latter is query, contexts (texts and ids, in order), answer and reference, and what else the application gave:
     reference contexts, the conversation, repeated runs, the answer's parts.
 
     Args:
+        call: the call.
         evaluator: id and version of the judge.
     """
     documents = [some and [(one.text, one.id) for one in some] for some in (call.contexts, call.reference_contexts)]
     judged = (evaluator, call.query, call.answer, call.reference, documents, call.turns, call.runs, call.parts)
-    # In a representation no two sequences of texts run together, and None is no empty string.
+    # `repr` keeps the boundaries between texts, and tells None from an empty string.
     return hashlib.blake2b(repr(judged).encode(), digest_size=16).digest()
 
 
 def as_cached(judgement: Judgement) -> Judgement:
-    """Return *judgement* for an identical call: without a cost, and marked as cached."""
+    """Return a copy of *judgement* for an identical call: without a cost, and marked as cached."""
     attributes: object = judgement.attributes  # a user's judge may have put anything there
     kept = cast("Mapping[str, Plain]", attributes if isinstance(attributes, Mapping) else {})
     return replace(Cost(cost_usd=0.0).on_judgement(judgement), attributes={**kept, CACHED: True})
 
 
 def was_cached(judgement: Judgement) -> bool:
-    """Return whether *judgement* came from an identical call."""
+    """Return whether *judgement* was taken over from an identical call that was judged before."""
     attributes: object = judgement.attributes
     return isinstance(attributes, Mapping) and cast("Mapping[object, object]", attributes).get(CACHED) is True
 
 
 class JudgementCache:
-    """Least recently used cache of judgements, bounded by their number and by about four million characters."""
+    """Least-recently-used cache of judgements, bounded in number and to about four million characters."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -489,7 +518,7 @@ class JudgementCache:
         self._chars = 0
 
     def get(self, key: bytes) -> Judgement | None:
-        """Return the judgement stored under *key*, which becomes the one used last; None if there is none."""
+        """Return the judgement cached under *key* and mark it as recently used; None if there is none."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -497,7 +526,7 @@ class JudgementCache:
         return entry[0]
 
     def put(self, key: bytes, judgement: Judgement) -> None:
-        """Store *judgement* under a new *key*, unless it is malformed or huge; evict those used longest ago."""
+        """Cache *judgement* under a new *key*, unless it is malformed or huge; evict the least recently used ones."""
         labels = [each.name for each in fields(judgement) if each.name not in ("reasons", "attributes")]
         try:
             chars = sum(_chars_in(getattr(judgement, name)) for name in labels)
@@ -513,7 +542,7 @@ class JudgementCache:
 
 
 def _chars_in(value: object) -> int:
-    """Return the number of characters in *value*: a plain value, or a tuple, mapping or dataclass of such values."""
+    """Return the number of characters in all texts of *value*, which may be a tuple, a mapping or a dataclass."""
     if isinstance(value, str):
         return len(value)
     if value is None or isinstance(value, (int, float)):

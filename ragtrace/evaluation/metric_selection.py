@@ -1,4 +1,4 @@
-"""Selection of judge and metrics from a user's arguments, and the messages where these are wrong."""
+"""Selection of judge and metrics from the user's arguments, and the error messages if these are wrong."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _ADVICE: Final[Mapping[str, str]] = {
 
 
 def embedded_judge(*, extractive: bool = False) -> Judge:
-    """Return an `EmbeddedJudge`, imported on use; *extractive* is its argument."""
+    """Create an `EmbeddedJudge`, whose module is imported only then; *extractive* is passed on."""
     from ragtrace.judges import EmbeddedJudge
 
     return EmbeddedJudge(extractive=extractive)
 
 
 def check_type(name: str, value: object, kind: type) -> None:
-    """Check that *value*, given for the argument *name*, is None or a *kind*.
+    """Check that the argument *name* got an instance of *kind*, or None.
 
     Raises:
-        SettingsError: it is neither; says what it is and what to write.
+        SettingsError: *value* is neither; the message says what it is and what to write instead.
     """
     if value is None:
         return
@@ -52,7 +52,7 @@ def check_type(name: str, value: object, kind: type) -> None:
 
 
 def metric_name(metric: object) -> str:
-    """Return the name of a metric that is given by name or as an object.
+    """Return the name of a metric, which is given as its name or as a `Metric` object.
 
     Raises:
         SettingsError: *metric* is neither a name nor a Metric.
@@ -68,10 +68,10 @@ def metric_name(metric: object) -> str:
 
 
 def requested_metrics(metrics: Iterable[str | Metric] | None) -> tuple[tuple[Metric, ...], tuple[Metric, ...]]:
-    """Return the metrics to compute for the setting *metrics*, and those of them that the setting names one by one.
+    """Return the metrics that the setting `metrics=` asks for, and those of them that it names explicitly.
 
     None means the default metrics, "all" every metric that costs no judge call of its own. A judge must offer the
-    metrics named one by one; it need not offer the others.
+    metrics that are named explicitly; it need not offer the others.
 
     Raises:
         UnknownMetricError: no metric has that name.
@@ -87,10 +87,11 @@ def requested_metrics(metrics: Iterable[str | Metric] | None) -> tuple[tuple[Met
 
 
 def metrics_for(judge: Judge, metrics: str | Sequence[str | Metric] | None) -> tuple[Metric, ...]:
-    """Return the metrics to compute with *judge*, each once; None: its default metrics, "all": all that it offers.
+    """Return the metrics to compute with *judge* for the argument `metrics=`, without duplicates.
 
-    A metric that reads no label can be computed with any judge. A metric that reads nothing but a scorer's value is
-    unscored (`no_scorer`) with a judge that has no scorer.
+    None means the default metrics that the judge offers, "all" every metric that it offers. A metric that reads no
+    label can be computed with any judge. A metric that reads nothing but a scorer's value is unscored (`no_scorer`)
+    with a judge that has no scorer.
 
     Raises:
         UnknownMetricError: no metric has that name.
@@ -115,13 +116,16 @@ def metrics_for(judge: Judge, metrics: str | Sequence[str | Metric] | None) -> t
 
 
 def offered_metric_names(*judges: Judge | None) -> str:
-    """Return the names of all metrics that *judges* offer, for a message."""
+    """Return the names of all metrics that the *judges* offer, separated by commas, for an error message."""
     names = [metric.name for metric in registry.all() if any(judge and judge.offers(metric) for judge in judges)]
     return ", ".join(names) or "none"
 
 
 def offering_judge_hint(metric: Metric) -> str:
-    """Return a sentence that names the judge of ragtrace that offers *metric*; empty if none does."""
+    """Return a sentence for an error message that names a judge of ragtrace's own that offers *metric*.
+
+    It is empty if none does.
+    """
     from ragtrace.judges.llm.openai import OpenAIJudge
 
     plain, extractive = (embedded_judge(extractive=each).offers(metric) for each in (False, True))

@@ -21,7 +21,7 @@ from ragtrace.system.faults import faults, say
 Predicate: TypeAlias = "Callable[[RagCall], bool]"
 Rule: TypeAlias = "str | Predicate"
 ABSTAINED: Final = "abstained"
-"""Name of a condition, and of the label and the reason of an abstention."""
+"""Name of a rule's condition, and of the label and the reason that mark an answer which declines to answer."""
 ANSWERED: Final = "answered"
 """Metric of the screen that gives the label `abstained`."""
 SUSPICIOUS: Final = "suspicious"
@@ -41,12 +41,12 @@ CONDITIONS: Final[Mapping[str, Callable[[RagCall, Evaluation | None], bool]]] = 
     "abandoned": lambda call, screen: call.abandoned,
     "truncated": lambda call, screen: call.cut_chars > 0,
 }
-"""Conditions that a rule can name."""
+"""Conditions that a sampling rule can name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling of the calls that a judge scores: rates, rules and budgets.
+    """Settings of the sampling of calls for the judge: rates, rules and budgets.
 
     Every call has a probability with which the judge sees it, known before the judge is asked and stored with its
     scores, so that 1 / probability calls stand behind each score and weighted means are unbiased. Two rates (ordinary
@@ -114,18 +114,27 @@ class Sampling:
         object.__setattr__(self, name, value)
 
     def probability(self, *, suspicious: bool) -> float:
-        """Return the probability with which an ordinary or a suspicious call is judged, before rules and budgets."""
+        """Return the configured probability that a call is judged, before rules and budgets are applied.
+
+        Args:
+            suspicious: whether the screen has marked the call as suspicious.
+        """
         return self.suspicious_rate if suspicious and self.suspicious_rate is not None else self.rate
 
 
 def sampling_metrics(sampling: Sampling) -> tuple[str, ...]:
-    """Return the names of the screen's metrics that *sampling* reads."""
+    """Return the names of the screen's metrics that these sampling settings depend on."""
     suspicion = (SUSPICIOUS,) if sampling.suspicious_rate is not None else ()
     return suspicion + ((ANSWERED,) if ABSTAINED in (*sampling.always, *sampling.never) else ())
 
 
 def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) -> None:
-    """Log which of the metrics *wanted* by sampling are not among those *screened*, so that a setting has no effect."""
+    """Log a warning for each sampling setting without effect, because no screen computes the metric it depends on.
+
+    Args:
+        wanted: metrics that the sampling settings depend on.
+        screened: metrics that the screen computes.
+    """
     for name in wanted:
         if name not in screened:
             say(
@@ -138,7 +147,7 @@ def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) ->
 
 
 def _rules(value: object, name: str) -> tuple[Rule, ...]:
-    """Return the rules given as *value* for the setting *name*; a single rule need not be in a list.
+    """Return the rules of the setting *name* (`always`, `never`) as a tuple; *value* is a rule or a list of rules.
 
     Raises:
         SettingsError: a rule is neither the name of a condition nor a plain function.
@@ -166,7 +175,15 @@ def _rules(value: object, name: str) -> tuple[Rule, ...]:
 
 
 def matches(rules: Iterable[Rule], call: RagCall, screen: Evaluation | None) -> bool:
-    """Return whether one of *rules* holds. A user's function that raises does not match, and counts as a fault."""
+    """Return whether a call matches one of the sampling rules.
+
+    A user's function that raises does not match, and counts as a fault.
+
+    Args:
+        rules: the rules.
+        call: the call.
+        screen: the screen's evaluation of the call; None: it was not screened.
+    """
     return any(_holds(rule, call, screen) for rule in rules)
 
 
@@ -185,35 +202,35 @@ def _holds(rule: Rule, call: RagCall, screen: Evaluation | None) -> bool:
 _RULED_SHARE: Final = 0.9
 _LEAST_CALLS: Final = 2.0
 _KEPT: Final = 1.0
-"""Most slacks that a quiet time saves for a busy one."""
+"""Unused income, in slacks, that is kept at most from a quiet time for a busy one."""
 _KEPT_FOR_RULES: Final = 4.0
-"""Most slacks saved for `always` rules: their calls come in clumps (an outage) that should be judged completely."""
+"""The same for calls of `always` rules, which come in bursts (an outage) that should be judged completely."""
 GUESS_USD: Final = 0.05
 """Cost of a judgement before the first report: 10,000 tokens read and 1,000 written at the prices of a large model.
 High, so that the first calls do not spend the day's money."""
 _REMEMBERED: Final = 50
 _TRUST: Final = 0.1
-"""Share of the guess that each report leaves, so that one report of a cheap (cached) judgement does not raise rates."""
+"""Factor of the guess for each reported cost: one report of a cheap (cached) judgement does not raise the rates."""
 _SILENT: Final = 3
 _MOST_USD: Final = 1e6
 """Largest plausible cost of one judgement."""
 
 
 class Budget:
-    """Budget of one process, in judge calls or in US dollars.
+    """Sampling budget of one process: lowers sampling probabilities so that judging keeps to a cost per time.
 
-    It counts expected spending (probability times cost), not the outcome of the random draws: so a probability does not
-    depend on earlier draws (except through the mean cost they revealed), and is exact also where one draw decides about
-    several calls of a trace.
+    The cost is in judge calls or in US dollars. The budget counts expected spending (probability times cost), not the
+    outcome of the random draws: so a probability does not depend on earlier draws (except through the mean cost they
+    revealed), and is exact also where one draw decides about several calls of a trace.
 
-    Its balance of income and spending is in units of the slack. Behind or level, calls keep their probability; ahead,
-    it falls by e for each slack. Under a burst the nth call so gets about slack / n, as in a reservoir: the sum grows
-    with the logarithm of the burst, while no call of it is out of reach. A factor in proportion to the remaining budget
-    would spend less, but fall exponentially: the end of a burst would in truth never be sampled, and estimates would be
-    unbiased on paper only.
+    Its balance of income and spending is in units of the slack. While spending is not ahead of income, calls keep their
+    probability; ahead of it, the probability falls by the factor e for each slack. In a burst the nth call so gets
+    about slack / n, as in a reservoir: the sum grows with the logarithm of the burst, and no call is out of reach. A
+    factor in proportion to the remaining budget would spend less, but fall exponentially: the end of a burst would in
+    truth never be sampled, and estimates would be unbiased on paper only.
 
     Args:
-        per_second: income a second.
+        per_second: income a second, in the unit of the cost.
         slack_seconds: seconds of income that spending may run ahead before probabilities fall.
         ruled: whether there are `always` rules; they get a balance of their own, filled first with nine tenths of the
             income. Income that one balance cannot hold goes to the other.
@@ -226,12 +243,12 @@ class Budget:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all spending; `always` rules begin with one slack saved."""
+        """Set the balances of the budget to their start: no spending, and one slack saved for `always` rules."""
         self._ordinary, self._ruled = 0.0, _KEPT
         self._filled = self._clock()
 
     def factor(self, cost: float, *, ruled: bool) -> float:
-        """Return what a call's sampling probability is multiplied by now to keep to the budget, in (0, 1].
+        """Return the factor for a call's sampling probability that keeps judging within the budget, in (0, 1].
 
         Args:
             cost: cost of judging one call, in the unit of the budget.
@@ -251,7 +268,13 @@ class Budget:
         return math.exp(min(0.0, self._ruled if ruled else self._ordinary))
 
     def charge(self, probability: float, cost: float, *, ruled: bool) -> None:
-        """Charge the expected cost of a call that is judged with *probability* at *cost*."""
+        """Charge the expected cost of a call, probability times cost, to the budget.
+
+        Args:
+            probability: with which the call is judged.
+            cost: cost of judging it, in the unit of the budget.
+            ruled: whether an `always` rule matches the call.
+        """
         spent = probability * cost / self._slack(cost)
         if ruled:
             self._ruled -= spent
@@ -263,13 +286,13 @@ class Budget:
 
 
 def _fill(balance: float, income: float, most: float) -> tuple[float, float]:
-    """Return *balance* with *income* added up to *most*, and the rest of the income."""
+    """Add *income* to a budget's balance up to *most*; return the new balance and the rest of the income."""
     taken = min(income, most - balance)
     return balance + taken, income - taken
 
 
 class JudgementCosts:
-    """Mean cost of a judgement, from the judge's reports: of all reports at first, of about the last fifty later."""
+    """Running mean of the cost of a judgement, from about the last fifty costs that the judge reported."""
 
     def __init__(self) -> None:
         self._known = self._silent = 0
@@ -277,11 +300,11 @@ class JudgementCosts:
 
     @property
     def mean_usd(self) -> float:
-        """Mean cost in US dollars."""
+        """Mean cost of one judgement in US dollars; a high guess until the judge has reported some costs."""
         return max(self._recent, GUESS_USD * _TRUST**self._known)
 
     def add(self, cost_usd: float | None) -> None:
-        """Add the cost that a judge reported for one judgement; None, or no amount of money, counts as not reported."""
+        """Add the cost of one judgement to the mean; None, or what is no amount of money, counts as not reported."""
         # A user's judge may report anything.
         if isinstance(cost_usd, (int, float)) and not isinstance(cost_usd, bool) and 0 <= cost_usd < _MOST_USD:
             self._known += 1
@@ -308,11 +331,11 @@ _USD_SLACK_SECONDS: Final = 300.0
 
 
 class Sampler:
-    """Sampler of the calls of one process. For one thread.
+    """Sampler that decides which calls of a process the judge scores. For one thread.
 
     Args:
         sampling: the sampling settings.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, sampling: Sampling, clock: Callable[[], float] = monotonic) -> None:
@@ -327,7 +350,7 @@ class Sampler:
             self._usd = Budget(per_second, _USD_SLACK_SECONDS, ruled=ruled, clock=clock)
 
     def decide(self, call: RagCall, screen: Evaluation | None) -> SamplingDecision:
-        """Return whether the judge sees *call*, and with what probability.
+        """Decide whether the judge scores *call*; return the decision, its probability and its reason.
 
         Args:
             call: the call.
@@ -357,35 +380,39 @@ class Sampler:
         return SamplingDecision(False, probability, "budget" if draw < wanted else "not_sampled", least)
 
     def _budgets(self) -> list[tuple[Budget, float]]:
-        """Return each budget with the cost of a call in its unit."""
+        """Return each configured budget with the cost of judging one call, in the budget's unit."""
         budgets = ((self._calls, 1.0), (self._usd, self._costs.mean_usd))
         return [(budget, cost) for budget, cost in budgets if budget is not None]
 
     def _factor(self, *, ruled: bool) -> float:
-        """Return what a sampling probability is multiplied by now to keep to all budgets, in (0, 1]."""
+        """Return the factor for a sampling probability that keeps judging within all budgets, in (0, 1]."""
         return min((budget.factor(cost, ruled=ruled) for budget, cost in self._budgets()), default=1.0)
 
     def spent(self, cost_usd: float | None) -> None:
-        """Record the cost of one judgement; None: the judge did not report it."""
+        """Record what one judgement cost in US dollars; None if the judge did not report it."""
         if self._usd is not None:
             self._costs.add(cost_usd)
 
     def reset(self) -> None:
-        """Start the budgets anew, in a forked child with its own share; the known costs are kept."""
+        """Reset the budgets in a forked child, which has a share of its own; the mean cost of a judgement is kept."""
         for budget in (self._calls, self._usd):
             if budget is not None:
                 budget.reset()
 
 
 def included(trace_id: int, probability: float) -> bool:
-    """Return whether the call with that trace id is sampled at *probability*: the same answer in every process.
+    """Return whether the call with that trace id is sampled at *probability*; the same in every process.
 
-    The hash is salted, so that it is independent of a head sampler that reads the bits of the trace id.
+    A hash of the trace id decides. It is salted, so that it is independent of a head sampler that reads the bits of
+    the trace id.
     """
     return _fraction(trace_id) < probability
 
 
 def _fraction(trace_id: int) -> float:
-    """Return a hash of *trace_id* in [0, 1): 53 bits, so that the division is exact and never rounds up to 1."""
+    """Return a hash of a trace id as a number in [0, 1).
+
+    It has 53 bits, so that the division is exact and never rounds up to 1.
+    """
     digest = hashlib.blake2b(trace_id.to_bytes(16, "big"), digest_size=8, key=_SALT).digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53

@@ -1,4 +1,4 @@
-"""Scoring of one call by one judge: labels from the judge, scores from the metrics, a reason for every missing one."""
+"""Scoring of one call: labels from the judge, scores computed from them, a reason for every missing score."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from ragtrace.system.threads import BlockingCalls, NoThreadError
 
 _SLACK = 1e-9
 _LOOP_TURNS = 4
-"""Turns of the event loop until a judge with a free place has been asked about the next call."""
+"""Turns of the event loop that it takes to ask a judge with a free slot about the next call."""
 
 
 class Stopwatch:
-    """Judge without labels, for metrics that compute from the call alone, such as latencies."""
+    """Judge that gives no labels, for metrics that are computed from the call alone, such as latencies."""
 
     computes = True
     """Marks a judge that only computes: it needs no deadline, cache or queue."""
@@ -44,16 +44,16 @@ class Stopwatch:
     type: EvaluatorType = "deterministic"
 
     def offers(self, metric: Metric) -> bool:
-        """Return whether *metric* reads no label."""
+        """Return whether *metric* can be computed without a judge's labels."""
         return not metric.needs
 
     async def judge(self, call: RagCall) -> Judgement:
-        """Return a judgement without labels."""
+        """Return an empty judgement, without any label."""
         return Judgement()
 
 
 class Evaluator:
-    """Judge with its client, and the metrics that are computed from its labels.
+    """Evaluator of calls: a judge with its client, and the metrics that are computed from its labels.
 
     Args:
         judge: the judge.
@@ -71,7 +71,7 @@ class Evaluator:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all calls in progress: after a fork they are the parent's."""
+        """Replace the judge's client and its threads after a fork: they belong to the parent process."""
         self.judge_client.reset()
         self.threads = BlockingCalls(self._concurrency, f"metrics of {self.judge.id}")
 
@@ -85,25 +85,25 @@ class Evaluator:
 
     @property
     def id(self) -> str:
-        """Id of the judge."""
+        """Id of the evaluator, which is that of its judge."""
         return self.judge.id
 
     @property
     def identity(self) -> str:
-        """Id and version of the judge, which every result carries."""
+        """Id and version of the evaluator as `id@version`, which every result carries."""
         return f"{self.judge.id}@{self.judge.version}"
 
 
 class Evaluators(NamedTuple):
-    """Evaluators of a call, in the order in which they see it; None: there is none."""
+    """The up to three evaluators of a call, in the order in which they see it; None where there is none."""
 
     measure: Evaluator | None
-    """Stopwatch, for metrics that need no judge."""
+    """Computes the metrics that need no labels, such as latencies (`Stopwatch`)."""
     screen: Evaluator | None
     judge: Evaluator | None
 
     async def aclose(self) -> None:
-        """Close all judges after the last call."""
+        """Close the judges of all evaluators after the last call, so that they release their connections."""
         for evaluator in self:
             if evaluator is not None:
                 await evaluator.aclose()
@@ -112,13 +112,13 @@ class Evaluators(NamedTuple):
 async def evaluate(
     evaluator: Evaluator, call: RagCall, probability: float = 1.0, begun: Callable[[], object] | None = None
 ) -> Evaluation:
-    """Judge *call* and compute all metrics of *evaluator*. A failure becomes an unscored reason, not an exception.
+    """Have a call judged and compute all metrics of the evaluator; failures become unscored results, not exceptions.
 
     Args:
         evaluator: the evaluator.
         call: the call.
         probability: inclusion probability of the call, in (0, 1].
-        begun: called when the call gets its place at the judge.
+        begun: called when the call leaves the queue and its time limit starts.
     """
     if not call.answer_captured:
         return await _without_answer(evaluator, call, probability)
@@ -135,7 +135,7 @@ async def evaluate(
             judgement, failed = Cost.of(error).on_judgement(Judgement()), error
         took = perf_counter() - began
         if not client.computes:
-            # Judgements arrive in bursts, and scoring them holds the loop: first let the next calls be asked about.
+            # Judgements arrive in bursts, and computing scores blocks the event loop: first send the next requests.
             for _ in range(_LOOP_TURNS):
                 await asyncio.sleep(0)
         if failed is None:
@@ -160,7 +160,7 @@ async def evaluate(
 
 
 async def _without_answer(evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
-    """Return the evaluation of a call without a captured answer: times of the generation, and no other scores."""
+    """Return the evaluation of a call whose answer was not captured: latencies only, all other metrics unscored."""
     results: dict[str, Result] = {}
     for metric in evaluator.metrics:
         if not metric.needs and getattr(metric, "computes", False):
@@ -183,7 +183,7 @@ def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) ->
 
 
 async def _result(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
-    """Return the result of *metric*: called directly if it only computes, else on a thread, within the time limit."""
+    """Compute one metric of a call: directly if it only computes, else on a thread and within the time limit."""
     try:
         if getattr(metric, "computes", False):
             return _checked(evaluator, metric, metric(call, judgement))

@@ -1,1 +1,1 @@
-"""Calls and scores in SQLite files: the history, and the spool of calls not yet scored."""
+"""SQLite files: the history of calls with their scores, and the spool of calls not yet scored."""

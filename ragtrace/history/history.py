@@ -1,4 +1,4 @@
-"""The history as an observer: finished calls are queued at once and stored by a thread of their own.
+"""The history: finished calls with their scores are queued, and stored in an SQLite file by a thread of its own.
 
 A call is in the file at most about a second after it was offered: a process that is killed loses what it was offered
 since then, and nothing else. Every batch is one transaction, so no call is ever stored in part. (After a power failure
@@ -32,20 +32,20 @@ _DAY_SECONDS: Final = 86_400.0
 _CLOSE_SECONDS: Final = 0.03
 """Time for which `close` waits at least for a batch that is being written."""
 _parents: list[Writer | None] = []
-"""Open files that a forked child inherits and must neither use nor close, as closing would disturb the parent's."""
+"""Open files of the parent process, which a forked child must neither use nor close."""
 
 
 class History:
-    """Observer of finished calls that stores them in the file at *path*, and deletes old ones.
+    """Observer of finished calls that stores them with their scores in an SQLite file, and deletes old ones.
 
     Args:
         path: the file; several processes may share it.
-        source: what the calls of this process have in common.
+        source: service, release and evaluators of this process.
         days: age at which a call is deleted.
         most_bytes: size that the file may have; the oldest calls are deleted first.
         texts: whether to store queries, documents and answers.
-        clock: seconds since the epoch.
-        passed: monotonic seconds.
+        clock: returns seconds since the epoch.
+        passed: returns monotonic seconds.
     """
 
     what = "calls"
@@ -76,7 +76,7 @@ class History:
         )
 
     def prepare(self, origin: str) -> None:
-        """Create the file, or check that it is a history.
+        """Create the history file, or check that the existing file is one.
 
         Args:
             origin: where the path came from, for the message.
@@ -88,7 +88,10 @@ class History:
 
     @property
     def lost(self) -> Counter[str]:
-        """Number of calls that are not in the file, by reason: queue_full, write_failed, unreadable, closed."""
+        """Number of calls that could not be stored in the history file, by reason.
+
+        The reasons are queue_full, write_failed, unreadable and closed.
+        """
         counts = self._outbox.counts()
         lost = Counter(counts.failed) + Counter(counts.dropped)
         if "shutdown" in lost:
@@ -96,20 +99,20 @@ class History:
         return lost
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None:
-        """Queue *call* and return at once."""
+        """Queue a finished call with its evaluations to be stored, without waiting."""
         offered = Offered(call, tuple(evaluations), getattr(decision, "reason", None), self._clock())
         self._outbox.offer(offered, size=offered.weight)
 
     def flush(self, timeout: float) -> bool:
-        """Store every queued call within *timeout* seconds; return False if that was too short or calls were lost."""
+        """Wait until every queued call is stored; return False if *timeout* seconds were too few or calls were lost."""
         return self._outbox.flush(timeout)
 
     def settled_until(self, moment: float) -> bool:
-        """Return whether every call offered until monotonic *moment* is stored or counted as lost."""
+        """Return whether every call that was queued until the monotonic time *moment* is stored or counted as lost."""
         return self._outbox.settled_until(moment)
 
     def close(self, timeout: float) -> bool:
-        """Flush and close the file; calls that are offered later are lost. Return False if calls were lost."""
+        """Store the queued calls within *timeout* seconds and close the history; return False if calls were lost."""
         deadline = monotonic() + timeout
         flushed = self._outbox.close(timeout)
         if self._lock.acquire(timeout=max(_CLOSE_SECONDS, deadline - monotonic())):  # else a batch is being written
@@ -120,7 +123,7 @@ class History:
         return flushed
 
     def reset(self) -> None:
-        """Start empty in a forked child: the queued calls belong to the parent."""
+        """Empty the queue in a forked child, as its calls belong to the parent process, and open the file anew."""
         if self._writer is not None:
             _parents.append(self._writer)
         self._writer = None
@@ -135,11 +138,16 @@ class History:
 
     @property
     def name(self) -> str:
-        """Name of the file, for log lines."""
+        """Name of the history file, for log lines."""
         return f"the history {self.path!r}"
 
     def send(self, batch: Sequence[Offered], timeout: float) -> Mapping[int, Refusal]:
-        """Write *batch* in one transaction; calls that cannot be put into rows are refused for good."""
+        """Write a batch of queued calls to the history file in one transaction.
+
+        Returns:
+            The refusals: of the whole batch, to be tried again, if the file cannot be written; of calls that cannot be
+            stored as rows, for good.
+        """
         with self._lock:
             try:
                 unreadable = self._opened().write(batch)
@@ -152,7 +160,7 @@ class History:
         return dict.fromkeys(range(unreadable), Refusal("unreadable"))
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* unstored calls among the faults, and log the first loss for *reason*."""
+        """Count *count* calls that could not be stored as faults, and log the first loss for *reason*."""
         faults.warn_once(
             f"history: {reason}",
             "calls could not be kept in the history %r (%s); every further one is counted in ragtrace.stats().faults",
@@ -177,10 +185,10 @@ class History:
                 faults.record("history: closing", error)
 
     def _today(self) -> float:
-        """Return the time by which the age of calls is measured, in seconds since the epoch.
+        """Return the current time, from which the age of calls is reckoned, in seconds since the epoch.
 
-        It is the clock's, unless that is more than a day ahead of its last value, or of the newest call at the start:
-        a clock that is set forward by mistake would have all calls deleted. A jump is believed after a day.
+        It is the clock's time, unless the clock has jumped ahead by more than a day: a clock that is set forward by
+        mistake would have all calls deleted. The new time is believed after a day.
         """
         now, passed = self._clock(), self._passed()
         then, since = self._believed or (now, passed)
@@ -190,7 +198,7 @@ class History:
         return now
 
     def _prune(self) -> None:
-        """Delete old calls; a failure does not undo what was written."""
+        """Delete old calls from the history file; a failure is counted as a fault and not raised."""
         try:
             early = 0 if self._writer is None else self._writer.prune(self._today() - self._days * _DAY_SECONDS)
         except sqlite3.Error as error:  # another process writes for long: the next batch tries again

@@ -1,4 +1,4 @@
-"""Reading of a history file: calls and scores as numpy columns, in one pass over the file."""
+"""Reading of a history file: calls and scores as numpy arrays, one for each column of its tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EVALUATIONS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Series of scores: one metric in one version, scored by one evaluator."""
+    """Kind of score in a history: one metric in one version, scored by one evaluator."""
 
     metric: str
     version: str
@@ -41,7 +41,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns of the calls of a period, oldest first; results and evaluations refer to a call by its position."""
+    """Calls of a period with their scores and evaluations, as numpy arrays; the calls come oldest first.
+
+    Scores and evaluations refer to a call by its position (`scored_call`, `evaluation_call`).
+    """
 
     number: Ints
     at: Floats
@@ -78,19 +81,19 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Texts, evidence and labels of one call, as reports show them."""
+    """Texts of one stored call, with the evaluators' evidence and labels, as reports show them."""
 
     number: int
     trace_id: str
     body: Mapping[str, Any]
     evidence: Mapping[int, Mapping[str, Any]]
-    """By number of the evaluator."""
+    """By the number of the evaluator."""
     labels: Mapping[int, str]
-    """By number of the series."""
+    """By the number of the series."""
 
 
 class Reader:
-    """Reader of one history file, as it is at the moment of opening.
+    """Reader of a history file; sees the file as it was at the moment of opening.
 
     Raises:
         SQLiteFileError: it is no history.
@@ -102,17 +105,23 @@ class Reader:
         self._database.execute("BEGIN")  # everything read from here on is of one moment
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the history file."""
         with closing(self._database):
             self._database.rollback()
 
     def bounds(self) -> tuple[float, float] | None:
-        """Return the times of the oldest and the newest call; None if there is none."""
+        """Return the times of the oldest and the newest call in the history; None if it has no calls."""
         low, high = self._database.execute("SELECT min(at), max(at) FROM calls").fetchone()
         return None if low is None else (low, high)
 
     def columns(self, start: float, end: float, workflow: str | None = None) -> Columns:
-        """Return the calls from *start* until before *end* (seconds since the epoch), of one workflow or of all."""
+        """Return the calls between two times as columns, with their scores and evaluations.
+
+        Args:
+            start: time of the first call, in seconds since the epoch.
+            end: time before which the calls end.
+            workflow: of this workflow alone; None: of all.
+        """
         where, chosen = _chosen(start, end, workflow)
         names = _Codes(), _Codes(), _Codes()
         rows = self._database.execute(
@@ -141,7 +150,15 @@ class Reader:
     def _of_calls(
         self, numbers: Ints, dtype: Sequence[tuple[str, str]], table: str, what: str, condition: str
     ) -> tuple[Ints, Any]:
-        """Return the rows of *table* for the calls with the sorted *numbers*, and the positions of these calls."""
+        """Return the rows of a table that belong to certain calls, and the positions of their calls among *numbers*.
+
+        Args:
+            numbers: row numbers of the calls, sorted.
+            dtype: fields of the rows.
+            table: name of the table.
+            what: its columns to read.
+            condition: SQL condition for its rows.
+        """
         least, most = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, -1)
         rows = self._database.execute(
             f"SELECT number, {what} FROM {table} WHERE number BETWEEN ? AND ? AND {condition}", (least, most)
@@ -157,7 +174,11 @@ class Reader:
         return at[ours], found[ours]
 
     def unscored(self, start: float, end: float, workflow: str | None = None) -> list[tuple[int, str, int]]:
-        """Return series, reason and count of the results between *start* and *end* that are no scores."""
+        """Count the results without a score between two times.
+
+        Returns:
+            For each number of a `Series` and each reason, how many there are.
+        """
         where, chosen = _chosen(start, end, workflow)
         return self._database.execute(
             f"SELECT series, reason, count(*) FROM calls JOIN results USING (number) WHERE {where} AND score IS NULL"
@@ -166,14 +187,16 @@ class Reader:
         ).fetchall()
 
     def baseline(self, start: float, end: float, *, release: str | None, calls: int, least: int) -> Baseline:
-        """Return the baseline of the scores in [0, 1] from *start* until before *end* (seconds since the epoch).
+        """Compute a baseline from the stored scores between two times: what an application's scores usually are.
+
+        Scores of metrics with another range than [0, 1] are left out.
 
         Args:
-            start: time of the first call.
-            end: time after the last.
-            release: of calls of that `service.version` alone; None: of all.
-            calls: the first so many scored calls of each workflow, metric and evaluator.
-            least: with fewer it is no baseline yet: they are what a running process goes on learning from.
+            start: time of the first call, in seconds since the epoch.
+            end: time before which the calls end.
+            release: use calls of that `service.version` alone; None: of all.
+            calls: how many scored calls to use of each workflow, metric and evaluator, the oldest first.
+            least: fewest scored calls that make a baseline; with fewer, a running process goes on learning from them.
         """
         columns = self.columns(start, end)
         probability = {
@@ -220,7 +243,7 @@ class Reader:
         )
 
     def _questions(self, numbers: Iterable[int]) -> dict[int, str | None]:
-        """Return the queries of the calls with *numbers*; None where the history has no texts."""
+        """Return the queries of stored calls, by row number; None where the history has no texts."""
         found: dict[int, str | None] = {}
         for number in sorted(numbers):
             row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
@@ -228,7 +251,11 @@ class Reader:
         return found
 
     def texts(self, numbers: Iterable[int]) -> dict[int, Texts]:
-        """Return the texts and the evidence of the calls with *numbers*."""
+        """Return the texts and the evidence of stored calls, by row number.
+
+        Args:
+            numbers: the row numbers of the calls.
+        """
         return {number: self._texts(number) for number in numbers}
 
     def _texts(self, number: int) -> Texts:
@@ -248,13 +275,13 @@ class Reader:
 
 
 def _chosen(start: float, end: float, workflow: str | None) -> tuple[str, list[object]]:
-    """Return the SQL condition for calls of a period and a workflow, and the values of its parameters."""
+    """Return an SQL condition that selects the calls of a period and a workflow, and the values of its parameters."""
     where, values = "at >= ? AND at < ?", [start, end]
     return (where, [*values]) if workflow is None else (f"{where} AND workflow = ?", [*values, workflow])
 
 
 class _Codes:
-    """Mapping of names to numbers, in the order of their first lookup."""
+    """Mapping that numbers names 0, 1, 2 ... in the order in which they are first looked up."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

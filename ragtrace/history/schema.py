@@ -1,4 +1,4 @@
-"""Tables of the history file, and the check of a file that the settings name."""
+"""Tables of the history file, and the creation and check of a history or spool file that the settings name."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ CREATE TABLE IF NOT EXISTS evidence (number INTEGER NOT NULL, evaluator INTEGER 
 CREATE INDEX IF NOT EXISTS evidence_number ON evidence (number);
 """
 OF_A_CALL: Final = ("results", "evaluations", "evidence", "bodies", "calls")
-"""Tables with rows of one call, by `number`; the call itself last."""
+"""Tables whose rows belong to a call, by `number`; the table of the calls comes last."""
 IN_A_BODY: Final = ("query", "answer", "reference", "conversation_id", "error", "cut_chars", "streamed", "abandoned")
-"""Fields of a `RagCall` that are kept as they are."""
+"""Fields of a `RagCall` that are stored unchanged."""
 
 
 def history_file(path: str) -> SQLiteFile:
-    """Return the history database at *path*."""
+    """Return an object for the history database at *path*; the file is neither opened nor created."""
     return SQLiteFile(path, "history", application=0x52414748, version=1, tables=_TABLES)
 
 
 def prepare(file: SQLiteFile, origin: str) -> None:
-    """Create *file* with its tables, or check that the file there is one of ours.
+    """Create a history or spool file with its tables, or check that the existing file is one.
 
     Args:
-        file: a history or a spool.
-        origin: where its path came from, for the message.
+        file: the file.
+        origin: the setting that its path came from, for the error message.
 
     Raises:
         SettingsError: the file cannot be used.

@@ -1,4 +1,4 @@
-"""Source of calls: service, release and evaluators of one configured process."""
+"""`Source`: the service, release and evaluators of a process, which the history stores with its calls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Source of calls: a service in one release, with the evaluators that score its calls and their metrics.
+    """Origin of stored calls: the service and release of a process, and the evaluators and metrics that it had.
 
-    Without it a score says too little: how many calls could have been judged but were not, and whose scores are the
-    ones to be estimated, is known only from the configuration of that time.
+    Only the configuration of that time says how many calls could have been judged but were not, and from whose scores
+    a metric is estimated.
     """
 
     service: str = ""
@@ -26,24 +26,24 @@ class Source:
     screen: str = ""
     """id@version of the evaluator that saw every call."""
     screened: tuple[str, ...] = ()
-    """The metrics in [0, 1] that it was to give."""
+    """The metrics in [0, 1] that the screen was to score."""
     judge: str = ""
     """id@version of the evaluator that saw a sample."""
     judged: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, evaluators: Evaluators, *, service: str, release: str) -> Source:
-        """Return service, release and *evaluators* of a configured process as the source of its calls."""
+        """Create the `Source` of a process from its evaluators, its service name and its release."""
         screen, judge = evaluators.screen, evaluators.judge
         return cls(service, release, _identity(screen), _estimated(screen), _identity(judge), _estimated(judge))
 
     def encode(self) -> str:
-        """Return the source as JSON text, the same for equal sources."""
+        """Return the source as JSON text; equal sources have the same text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def decode(cls, text: str) -> Source:
-        """Return the source from *text*, the output of `encode`; fields unknown to this release are left out."""
+        """Create a source from the JSON text that `encode` returned; unknown fields are left out."""
         given: dict[str, Any] = json.loads(text)
         read = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         for name in {"screened", "judged"} & set(read):
@@ -51,7 +51,7 @@ class Source:
         return cls(**read)
 
     def estimated_by(self, metric: str) -> str:
-        """Return id@version of the evaluator whose scores of *metric* are estimated; empty if the metric is not."""
+        """Return the evaluator (id@version) from whose scores *metric* is estimated; empty if it is not estimated."""
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else ""

@@ -1,9 +1,9 @@
-"""The spool file: unscored calls that several processes may share, within a bounded size, delivered at least once.
+"""The spool file: an SQLite file that keeps unscored calls until some process has scored them; bounded in size.
 
-A call is in the file from the end of the process that did not score it until another process has delivered its scores.
-To score it, a process claims its row for a lease, which it renews while it works, and deletes the row afterwards. A
-process that is killed in between leaves the row behind: the call is scored, and its scores are sent, a second time
-under the same score ids.
+Several processes may share the file, and each call is scored at least once. A call is in the file from the end of the
+process that did not score it until another process has delivered its scores. To score it, a process claims its row for
+a lease, which it renews while it works, and deletes the row afterwards. A process that is killed in between leaves the
+row behind: the call is scored, and its scores are sent, a second time under the same score ids.
 
 Each operation opens the file and closes it again, so that nothing is carried through a fork or from thread to thread.
 Every operation may raise `sqlite3.Error`: the file is locked for too long, full, damaged or gone.
@@ -41,23 +41,23 @@ CREATE TABLE IF NOT EXISTS calls (
 )
 """
 _SUSPECT_TRIES: Final = 2
-"""From so many crashes on a call is scored alone and after all others: its judge may be what crashes the process."""
+"""Number of crashes from which on a call is suspect, scored alone and after all others: it may crash the judge."""
 QUARANTINE_TRIES: Final = 5
-"""From so many crashes on a call is not tried again before its lease has expired, which doubles with each try."""
+"""Number of crashes from which on a call is not tried again before its lease ends, which doubles with each try."""
 _MOST_TRIES: Final = 16
-"""With a lease of a minute the last tries are a day apart."""
+"""Tries after which a call is deleted unscored. With a lease of a minute the last of them are a day apart."""
 _ROWS_AT_ONCE: Final = 256
 
 
 class Spool:
-    """The calls in one spool file.
+    """Store of unscored calls in one spool file, from which a process claims the calls that it is going to score.
 
     Args:
         path: the file; created if there is none, readable by its owner alone.
         most_calls: calls that the file may hold.
         most_bytes: bytes of the calls in the file beyond which no call is added.
         lease: seconds after which a claim that was not renewed is void.
-        clock: seconds since the epoch, the same for all processes that share the file.
+        clock: returns seconds since the epoch, the same for all processes that share the file.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class Spool:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what this process has claimed: after a fork the claims are the parent's."""
+        """Forget which calls this process has claimed: after a fork they belong to the parent process."""
         self._suspect: int | None = None
 
     def prepare(self, origin: str) -> None:
-        """Create the file, or check that it is a spool.
+        """Create the spool file, or check that the existing file is one.
 
         Args:
             origin: where the path came from, for the message.
@@ -110,13 +110,18 @@ class Spool:
 
     @contextmanager
     def kept_open(self) -> Generator[None, None, None]:
-        """While the block runs, what is written stays in the log beside the file: a checkpoint waits for the disk."""
+        """Keep a connection to the spool file open while the block runs, so that several writes are faster.
+
+        SQLite then leaves what is written in the log beside the file, and need not wait for the disk.
+        """
         with self._connection(0.02) as database:
             database.execute("SELECT 1 FROM calls LIMIT 1").fetchone()
             yield
 
     def add(self, calls: Sequence[UnscoredCall], timeout: float = 5.0) -> list[bool]:
-        """Store *calls*; return for each whether there was room, and a span for its scores to go to.
+        """Store unscored calls in the spool file; return for each call whether it was stored.
+
+        A call is not stored if the file is full, or if the call has no span that its scores could be linked to.
 
         Raises:
             sqlite3.OperationalError: *timeout* seconds were not enough; nothing is stored then.
@@ -134,7 +139,7 @@ class Spool:
                     rows += (call.identity, body)
                     count, size = count + 1, size + len(body)
                 stored.append(fits)
-            # Few statements: for each one the interpreter is let go, and may have to be waited for.
+            # Few statements: each one releases the interpreter, and may have to wait until other threads give it back.
             for start in range(0, len(rows), 2 * _ROWS_AT_ONCE):
                 some = rows[start : start + 2 * _ROWS_AT_ONCE]
                 marks = ", ".join(["(?, ?)"] * (len(some) // 2))
@@ -146,8 +151,11 @@ class Spool:
         return stored
 
     def claim(self, limit: int, timeout: float = 0.2) -> list[ClaimedCall]:
-        """Claim at most *limit* calls that no process is scoring, oldest first, those with crashes behind them last."""
-        with self._connection(timeout) as database:  # without a lock: nearly always there is nothing
+        """Claim at most *limit* calls in the spool file that no process is scoring, and return them.
+
+        The oldest come first; a call during which processes have crashed comes last and alone.
+        """
+        with self._connection(timeout) as database:  # first without a lock: nearly always there is no call to claim
             free, values = self._free(database)
             if not database.execute(f"SELECT 1 FROM calls WHERE {free} LIMIT 1", values).fetchone():
                 return []
@@ -167,7 +175,7 @@ class Spool:
             return [call for number in numbers if (call := _read(database, number)) is not None]
 
     def _free(self, database: sqlite3.Connection) -> tuple[str, tuple[object, ...]]:
-        """Return the condition under which no process scores a call, and the values in it."""
+        """Return an SQL condition that selects the calls free to be claimed, and the values of its parameters."""
         owners = database.execute("SELECT DISTINCT owner FROM calls WHERE owner IS NOT NULL").fetchall()
         dead = [owner for (owner,) in owners if _is_dead(owner)]
         unowned = f"(owner IS NULL OR owner IN ({', '.join('?' * len(dead))})) AND tries < {QUARANTINE_TRIES}"
@@ -186,7 +194,13 @@ class Spool:
             )
 
     def begin(self, number: int) -> None:
-        """Count one more try of a claimed call: if this process is killed from now on, the call may be the reason."""
+        """Record that the scoring of a claimed call begins: count one more try, and extend its lease.
+
+        If this process is killed from now on, the call may be the reason.
+
+        Args:
+            number: row number of the call.
+        """
         with self._writing(0.2) as database:
             database.execute(
                 "UPDATE calls SET tries = tries + 1, lease = max(lease, ? + ? * (1 << max(0, tries - ?))) "
@@ -196,33 +210,38 @@ class Spool:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether a claimed call is one that was being scored at several crashes: it is the only one of these."""
+        """Whether this process has claimed a suspect call: one that was being scored at several crashes."""
         return self._suspect is not None
 
     def survived(self, number: int) -> None:
-        """Note that the claimed call *number* has been scored without a crash."""
+        """Note that the claimed call *number* was scored without a crash, so that it is no longer suspect."""
         if self._suspect == number:
             self._suspect = None
 
     def renew(self) -> None:
-        """Extend the claims of this process by another lease."""
+        """Extend the lease of all calls that this process has claimed."""
         with self._writing(0.2) as database:
             database.execute(
                 "UPDATE calls SET lease = max(lease, ?) WHERE owner = ?", (self._clock() + self._lease, self._owner)
             )
 
     def delete(self, numbers: Iterable[int], timeout: float = 0.2) -> None:
-        """Delete claimed calls whose scores have been delivered."""
+        """Delete claimed calls from the spool file, because their scores have been delivered.
+
+        Args:
+            numbers: row numbers of the calls.
+            timeout: seconds to wait for other writers.
+        """
         with self._writing(timeout) as database:
             database.executemany(
                 "DELETE FROM calls WHERE number = ? AND owner = ?", [(number, self._owner) for number in numbers]
             )
 
     def release(self, untried: Iterable[int], timeout: float = 5.0) -> None:
-        """Give every claim of this process back.
+        """Release all calls that this process has claimed, so that another process can score them.
 
         Args:
-            untried: numbers of calls that were begun and broken off in order, which counts as no try.
+            untried: row numbers of calls whose scoring was begun but cancelled in order, which does not count as a try.
             timeout: seconds to wait for other writers.
         """
         self._suspect = None
@@ -237,13 +256,13 @@ class Spool:
             )
 
     def contents(self) -> SpoolContents:
-        """Return counts of what is in the file now."""
+        """Return the number and size of the calls in the spool file."""
         with self._connection(0.2) as database:
             return _contents(database)
 
     @property
     def _owner(self) -> str:
-        """Name of this process as the owner of claims; a forked child has another."""
+        """Name by which this process is entered as the owner of claimed calls; a forked child has another name."""
         return f"{_process_namespace()}/{os.getpid()}/{self._nonce}"
 
 
@@ -263,7 +282,10 @@ def _contents(database: sqlite3.Connection) -> SpoolContents:
 
 
 def _is_dead(owner: str) -> bool:
-    """Return whether the process named *owner* is certainly gone; False if that cannot be known from here."""
+    """Return whether the process that has claimed calls under the name *owner* is certainly dead.
+
+    It is False where that cannot be known, as of a process on another host.
+    """
     namespace, _, rest = owner.partition("/")
     number = rest.partition("/")[0]
     # On Windows the same call would end the process; its claims expire.
@@ -279,7 +301,7 @@ def _is_dead(owner: str) -> bool:
 
 
 def _process_namespace() -> str:
-    """Return host, boot and process id namespace: within them a process id means one process."""
+    """Return a text for the host, its boot and its process id namespace: within these a process id is unique."""
     boot = namespace = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

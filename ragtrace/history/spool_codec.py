@@ -1,4 +1,4 @@
-"""An unscored call as JSON text, and back: what evaluators look at, and the span that the scores belong to."""
+"""Conversion of an unscored call to JSON and back: its texts and the span that its scores belong to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ragtrace.core.types import Document, RagCall, Timing, Usage
 
 
 class UnscoredCall(NamedTuple):
-    """A redacted call and the evaluators that still have to score it."""
+    """Redacted call, with the ids of the evaluators that still have to score it."""
 
     call: RagCall
     open: tuple[str, ...]
@@ -25,20 +25,20 @@ class UnscoredCall(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Trace id and span id in hexadecimal; empty if the call has no span."""
+        """Key of the call in the spool file: its trace id and span id in hexadecimal; empty if it has no span."""
         span = self.call.span
         return "" if span is None else f"{span.trace_id:032x}{span.span_id:016x}"
 
 
 class ClaimedCall(NamedTuple):
-    """A call of the spool that this process has claimed, with its row number in the file."""
+    """Unscored call that this process has taken from the spool file, with its row number there."""
 
     number: int
     unscored: UnscoredCall
 
 
 class SpoolContents(NamedTuple):
-    """Counts of what is in the spool file at one moment."""
+    """Number and size of the calls in the spool file, and how many of them processes have claimed."""
 
     calls: int
     bytes: int
@@ -46,7 +46,7 @@ class SpoolContents(NamedTuple):
     """Calls that a process has claimed, one that was killed included."""
 
 
-# Looked up once: a process that ends has a moment for thousands of calls.
+# Looked up once: a process that ends has little time for thousands of calls.
 _NAMES: Final[Mapping[type, tuple[str, ...]]] = {
     kind: tuple(each.name for each in fields(kind)) for kind in (Document, Timing, Usage, Turn, CitedPart)
 }
@@ -54,7 +54,10 @@ _OF_A_CALL: Final = tuple(each.name for each in fields(RagCall) if each.name != 
 
 
 def encode(unscored: UnscoredCall) -> str:
-    """Return *unscored* as one line of JSON in ASCII, so that SQLite takes lone surrogates, too."""
+    """Return an unscored call as one line of JSON, for the spool file.
+
+    It is ASCII, so that SQLite accepts texts with lone surrogates too.
+    """
     record = {
         "call": {name: _plain(getattr(unscored.call, name)) for name in _OF_A_CALL},
         "span": _span_record(unscored.call.span),
@@ -73,7 +76,7 @@ def _plain(value: Any) -> Any:
 
 
 def decode(text: str) -> UnscoredCall:
-    """Return the call that `encode` made *text* of; fields that this release does not know are left out.
+    """Create an unscored call from the JSON text that `encode` returned; unknown fields are left out.
 
     Raises:
         ValueError, TypeError, KeyError: *text* does not come from `encode`.

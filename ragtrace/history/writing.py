@@ -1,4 +1,4 @@
-"""Writing of a history file: batches of calls, each in one transaction, and pruning of old calls."""
+"""Writing of a history file: stores batches of calls, each in one transaction, and deletes old calls."""
 
 from __future__ import annotations
 
@@ -21,46 +21,48 @@ from ragtrace.system.sqlite_files import ForkSafeConnection, transaction
 _PRUNED_AT_ONCE: Final = 500
 """Calls deleted in one transaction: no other writer waits for more."""
 _ROOM: Final = 0.95
-"""Share of the bound that pruning leaves filled."""
+"""Share of the size limit to which the file is pruned."""
 _MOST_ROUNDS: Final = 20
-"""Of pruning in a row: the rest comes with the next batch."""
+"""Most transactions of pruning in a row; the rest is deleted with the next batch."""
 _TRIES: Final = 3
-"""Of a batch during which the file was deleted."""
+"""Tries to write a batch while the file is being deleted or replaced."""
 _OF_THE_VALUES: Final = (sqlite3.InterfaceError, sqlite3.ProgrammingError)
 """Errors of SQLite for a value of a type that it does not know."""
 _MOST_CLAIMS: Final = 200
 _TEXT_CHARS: Final = 500
 _CALL_BYTES: Final = 1_000
-"""Of a call without its texts."""
+"""Memory of a call without its texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Call with its evaluations in the queue of the history's writer."""
+    """Finished call with its evaluations, queued to be stored in the history."""
 
     call: RagCall
     evaluations: tuple[Evaluation, ...]
     decision: str | None
-    """Why the judge was to see it or not; None: it did not come to that."""
+    """Reason of the decision whether the judge sees the call; None: there was no decision."""
     at: float
     """Seconds since the epoch."""
 
     @property
     def weight(self) -> int:
-        """Approximate memory of the call, in bytes."""
+        """Approximate memory that the queued call takes, in bytes."""
         call = self.call
         texts = [call.query or "", call.answer or "", *(document.text for document in call.contexts or ())]
         return _CALL_BYTES + sum(map(len, texts))
 
 
 class Writer:
-    """Writer of one history file, for one thread; every method may raise `sqlite3.Error`.
+    """Writer of one history file: stores calls with their scores and deletes old calls. For one thread.
+
+    Every method may raise `sqlite3.Error`.
 
     Args:
-        path: the file; it is made if there is none.
-        source: what the calls of this process have in common.
+        path: the file; it is created if there is none.
+        source: service, release and evaluators of this process.
         most_bytes: size that the file may have.
-        texts: whether to keep what was asked, retrieved and answered.
+        texts: whether to store queries, documents and answers.
     """
 
     def __init__(self, path: str, source: Source, *, most_bytes: int, texts: bool) -> None:
@@ -85,27 +87,27 @@ class Writer:
         return database
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the history file."""
         self._kept.close()
 
     def write(self, calls: Sequence[Offered]) -> int:
-        """Store *calls*, all of them or none; return how many could not be put into rows.
+        """Store a batch of calls in one transaction; return how many of them could not be stored as rows.
 
-        Where the file was deleted or renamed since it was opened, a new one is made.
+        If the file was deleted or renamed since it was opened, a new one is created.
         """
         self._follow()
         for _ in range(_TRIES):
             unreadable = self._write_batch(calls)
-            if not self._follow():  # else perhaps before these were written
+            if not self._follow():  # else the file may have been replaced before these calls were written
                 return unreadable
         raise sqlite3.OperationalError("the file was deleted or replaced again and again")
 
     def _follow(self) -> bool:
-        """Close the file if another one is at its path; return False if it is still the same."""
+        """Close the history file if its path has another file or none by now; return whether that is so."""
         with self._kept.use() as database:
             if _file_at(self._path) == self._file:
                 return False
-            # Into the file, wherever it is now: its log keeps the old name, and would be lost with it.
+            # Move the log into the renamed file: the log has kept the old name, and would be lost.
             with suppress(sqlite3.Error):
                 database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._kept.close()
@@ -144,7 +146,10 @@ class Writer:
             self._evaluation(database, number, evaluation, is_new=is_new)
 
     def _call(self, database: sqlite3.Connection, offered: Offered) -> tuple[int, bool]:
-        """Return the number of the call, and whether it is new: another process may have scored it in part."""
+        """Insert the row of a call; return its number, and whether it is new.
+
+        It is not new if another process has stored the same call with the scores of other evaluators.
+        """
         call, decision, span = offered.call, _text_of(offered.decision), offered.call.span
         # With the same trace and span ids, a call that is scored in two processes is one row.
         key = None if span is None else span.trace_id.to_bytes(16, "big") + span.span_id.to_bytes(8, "big")
@@ -186,7 +191,7 @@ class Writer:
             database.execute("INSERT INTO evidence VALUES (?, ?, ?)", (number, who, shown))
 
     def _id(self, database: sqlite3.Connection, table: str, names: Sequence[str], values: tuple[object, ...]) -> int:
-        """Return the id of the row of *table* with *values*; insert the row if there is none."""
+        """Return the id of the row of *table* that has these *values*; insert the row if there is none."""
         known = self._ids.get((table, *values))
         if known is not None:
             return known
@@ -197,10 +202,13 @@ class Writer:
         return int(found)
 
     def prune(self, before: float) -> int:
-        """Delete calls older than *before* (seconds since the epoch), and the oldest where the file is too large.
+        """Delete old calls from the history file, and the oldest of the others if the file is too large.
+
+        Args:
+            before: time before which a call is old, in seconds since the epoch.
 
         Returns:
-            How many of those that were not old had to go for the size.
+            How many calls that were not old were deleted because of the size.
         """
         for _ in range(_MOST_ROUNDS):
             if not self._delete("SELECT number FROM calls WHERE at < ? ORDER BY at LIMIT ?", (before, _PRUNED_AT_ONCE)):
@@ -220,14 +228,14 @@ class Writer:
 
     @property
     def newest(self) -> float | None:
-        """Time of the newest call, in seconds since the epoch; None if there is none."""
+        """Time of the newest call in the history, in seconds since the epoch; None if it has no calls."""
         with self._kept.use() as database:
             (at,) = database.execute("SELECT max(at) FROM calls").fetchone()
         return None if at is None else float(at)
 
     @property
     def size(self) -> int:
-        """Size of the used part of the file in bytes; the file never shrinks, and its free part is used again."""
+        """Bytes of the history file that are in use; SQLite keeps the rest of the file for later calls."""
         with self._kept.use() as database:
             pages, free, each = (
                 database.execute(f"PRAGMA {name}").fetchone()[0]
@@ -238,7 +246,7 @@ class Writer:
     def _delete(self, which: str, values: tuple[object, ...]) -> int:
         with self._kept.use() as database:
             numbers = database.execute(which, values).fetchall()
-            if not numbers:  # as nearly always: no other writer is locked out for it
+            if not numbers:  # the usual case: no transaction is begun, so that no other writer has to wait
                 return 0
             with self._transaction():
                 for table in OF_A_CALL:
@@ -252,12 +260,12 @@ class Writer:
                 with transaction(database):
                     yield database
             except BaseException:
-                self._ids.clear()  # of rows that are undone
+                self._ids.clear()  # they may belong to rows that are rolled back
                 raise
 
 
 def _file_at(path: str) -> tuple[int, int] | None:
-    """Return device and inode of the file at *path*; None if there is none."""
+    """Return the device and inode numbers of the file at *path*; None if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -269,7 +277,10 @@ def _file_at(path: str) -> tuple[int, int] | None:
 
 
 def _body(call: RagCall, *, texts: bool) -> str:
-    """Return the texts of *call* as one line of JSON in ASCII; without *texts*, only their number."""
+    """Return the body of a stored call, its texts and usage, as one line of JSON in ASCII.
+
+    Without *texts*, only the number of its documents is kept.
+    """
     record: dict[str, Any] = {name: getattr(call, name) for name in IN_A_BODY}
     record["input_tokens"], record["output_tokens"] = call.usage.input_tokens, call.usage.output_tokens
     record["duration_s"] = None if call.timing is None else call.timing.duration_s
@@ -284,7 +295,7 @@ def _body(call: RagCall, *, texts: bool) -> str:
 
 
 def _evidence(evaluation: Evaluation, *, texts: bool) -> str | None:
-    """Return the claims and explanations of *evaluation* as JSON; None if there is neither."""
+    """Return the judge's statements about the answer and its explanations as JSON; None if there are none."""
     results = evaluation.results
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}
@@ -310,10 +321,10 @@ def _claim(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
 
 
 def _text_of(value: str | None) -> str | None:
-    """Return the text *value* without lone surrogates, which SQLite refuses; None stays None."""
+    """Return a text without lone surrogates, which SQLite refuses; None stays None."""
     return None if value is None else encodable(value)
 
 
 def _texts_of(values: Sequence[str | None]) -> tuple[str, ...]:
-    """Return *values* without lone surrogates; None becomes empty."""
+    """Return texts without lone surrogates, which SQLite refuses; None becomes an empty text."""
     return tuple(encodable(value or "") for value in values)

@@ -1,1 +1,1 @@
-"""Runs the user's function, records its steps and builds the RAG call."""
+"""Instrumentation: runs the user's decorated functions and records them as the steps of a RAG call."""

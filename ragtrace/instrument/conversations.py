@@ -1,4 +1,4 @@
-"""Keeps the turns of open conversations, within bounds, for metrics that judge a whole conversation."""
+"""Bounded store of the turns of running conversations, for metrics that judge a whole conversation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ragtrace.system.faults import faults
 from ragtrace.system.forks import in_child
 
 _LOST: Final = 8_192
-"""Conversations remembered to be incomplete."""
+"""Most ids of incomplete conversations that are remembered."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -27,24 +27,28 @@ class _Conversation:
 
 
 def needs_turns(metric: Metric) -> bool:
-    """Return whether *metric* judges a conversation: `completeness`, or a rating that declares the field `turns`."""
+    """Return whether *metric* needs the turns of the whole conversation, as `completeness` does.
+
+    So does a rating that declares the field `turns`.
+    """
     return "intentions" in metric.needs or "turns" in getattr(metric, "fields", ())
 
 
 class Conversations:
-    """Bounded store of the turns of open conversations, by conversation id.
+    """Bounded store of the turns of running conversations, by conversation id.
 
     It holds only the calls of this process: where requests of one conversation go to several processes, give the
     turns to `ragtrace.score` offline instead. Turns stand in the order in which their calls were finished. After
-    *seconds* of silence a conversation is forgotten, and what follows under its id is a new one. What is only known in
-    part (too long, or pushed out by others) has no turns at all rather than some: `needs_conversation`. The turns
-    of calls that head sampling or a full queue dropped are missing.
+    *seconds* of silence a conversation is forgotten, and what follows under its id is a new one. A conversation that is
+    only known in part (too long, or displaced by others) gets no turns at all rather than some, and is unscored
+    (`needs_conversation`). The turns of calls that head sampling or a full queue dropped are missing.
 
     Args:
         capacity: conversations kept at a time; the one silent for longest is given up for a new one.
         turns: most turns of one conversation.
         chars: most characters of all conversations together; one may have an eighth of them.
-        seconds: of silence after which a conversation is over.
+        seconds: seconds of silence after which a conversation is over.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -62,7 +66,7 @@ class Conversations:
         in_child(self.reset)
 
     def reset(self) -> None:
-        """Remove all conversations: also after a fork, which may have copied the lock while it was held."""
+        """Remove all conversations; in a forked child also the lock, which may have been copied while it was held."""
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Conversation] = OrderedDict()
         self._lost: OrderedDict[str, float] = OrderedDict()
@@ -72,7 +76,7 @@ class Conversations:
         return len(self._open)
 
     def follow(self, call: RagCall) -> RagCall:
-        """Add *call* to its conversation; return it with all turns of the conversation up to its answer.
+        """Add *call* to its conversation; return the call with all turns of the conversation up to its answer.
 
         A call without a conversation id, or that brings its turns, is returned as it is.
         """
@@ -116,7 +120,7 @@ class Conversations:
             self._lost.popitem(last=False)
 
     def _lose(self, name: str, now: float) -> None:
-        """Drop the turns of an open conversation and remember its id, so that its later turns are not taken for all."""
+        """Drop the turns of a running conversation, and remember that it is incomplete from now on."""
         self._forget(name)
         self._lost[name] = now
         while len(self._lost) > _LOST:

@@ -1,4 +1,4 @@
-"""Runs a decorated function of any kind as it would run undecorated: one small driver for each kind of function."""
+"""Drivers: run a decorated function as it would run undecorated, and record it; one for each kind of function."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ragtrace.instrument.recorder import StepRecorder
 from ragtrace.system.faults import faults
 
 Driver: TypeAlias = "Callable[[StepRecorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
-"""Calls a function of one kind, returns what the function returns, and ends the recorder when the run ends."""
+"""Calls a function of one kind, returns what it returns, and ends the recording when the run ends."""
 
 
 def driver_of(function: Any) -> Driver:
-    """Return the driver that runs *function* as it would run undecorated.
+    """Return the driver for the kind of *function*: plain, coroutine, generator or asynchronous generator.
 
     What calling the function returns is seen through partials, static and class methods and callable objects.
     """
@@ -51,7 +51,7 @@ def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwa
 
 
 def _drive_async(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a coroutine function that is no plain function, such as a partial, by a coroutine of the same name."""
+    """Run a coroutine function that is wrapped in an object, such as a partial, in a coroutine of the same name."""
     driver: Any = _drive_coroutine(recorder, wrapped, args, kwargs)
     with suppress(Exception):  # of a callable object that answers for its attributes itself
         name = getattr(wrapped, "__name__", None)
@@ -97,7 +97,7 @@ async def _drive_coroutine(recorder: StepRecorder, wrapped: Any, args: tuple[Any
 
 
 async def _drive_awaitable(call: Invocation, awaitable: Awaitable[Any]) -> Any:
-    """Await what a plain function returned, and end *call* with the result."""
+    """Await the awaitable that a function returned, and record its result as the end of *call*."""
     try:
         result = await steps(call, awaitable)
     except BaseException as error:
@@ -166,9 +166,10 @@ async def _drive_async_generator(call: Invocation, source: AsyncGenerator[Any, A
 
 
 def _first(source: AsyncGenerator[Any, Any]) -> Awaitable[Any]:
-    """Start the generator *source* without the event loop's hooks: the loop closes the driver, the driver *source*.
+    """Start an asynchronous generator without registering it with the event loop, which closes only its driver.
 
-    Were both registered, the loop would close both at once when it shuts down, and one of them would be running.
+    The driver closes *source*. Were both registered, the loop would close both at once when it shuts down, and one of
+    them would be running.
     """
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(firstiter=None, finalizer=None)
@@ -191,7 +192,10 @@ _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, in
 
 
 def _settle(call: Invocation, result: Any) -> Any:
-    """Return *result* and end *call*; of a stream or an awaitable, return a stand-in that ends *call* later."""
+    """Return what a function returned and end its recording, or return a proxy that ends the recording later.
+
+    A stream or an awaitable is returned as a proxy: its run is over when it has been read.
+    """
     if id(_class_of(result)) not in _FINISHED:
         try:
             observed = _observed(call, result)
@@ -204,7 +208,7 @@ def _settle(call: Invocation, result: Any) -> Any:
 
 
 def _observed(call: Invocation, result: Any) -> Any:
-    """Return a stand-in for the stream or awaitable *result* that ends *call* with it; None if *result* is neither."""
+    """Return a proxy of a returned stream or awaitable that ends *call* with it; None for any other object."""
     # Not isinstance, which asks the object for its class: a lazy proxy would make what it stands for.
     kind = type(unwrap_proxies(result))
     if is_mock(kind):
@@ -240,7 +244,7 @@ def _observed(call: Invocation, result: Any) -> Any:
 
 @types.coroutine
 def _finishing(call: Invocation, source: Any) -> Generator[Any, Any, Any]:
-    """Await *source*, an awaitable generator (`types.coroutine`), by an awaitable generator that ends *call*."""
+    """Run an awaitable generator (`types.coroutine`) in another one, which ends *call* with its result."""
     return (yield from _drive_awaitable(call, source).__await__())
 
 

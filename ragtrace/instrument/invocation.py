@@ -1,4 +1,4 @@
-"""One run of a decorated function that is not over when the function returns: a stream, an awaitable, or an error.
+"""Runs of decorated functions that return a stream or an awaitable, and so go on after the return, or that raise.
 
 Nothing here raises into the application: each call of the recorder is guarded, and if it cannot begin, the function
 runs untraced.
@@ -23,7 +23,7 @@ _COROUTINE: Any = types.CoroutineType
 
 
 class Invocation:
-    """Run of a decorated function that returned a stream or an awaitable, or that raised an exception.
+    """Running call of a decorated function that returned a stream or an awaitable, or that raised an exception.
 
     As a context manager it makes the call's context current, and is entered only around a step of the user's own code:
     never across a `yield`, an `await` or a return. What that code itself attached is kept for its next step.
@@ -41,7 +41,7 @@ class Invocation:
         self._recorder = recorder
         self.current: Context | None = recorder.current
         self._first: float | None = None
-        """Monotonic seconds of the first piece, of the last piece, and of the piece that the reader works on."""
+        """Monotonic seconds of the first piece, of the last piece, and of the piece that the reader is using."""
         self._last: float | None = None
         self._yielded: float | None = None
         self._wait = 0.0
@@ -55,7 +55,7 @@ class Invocation:
         self._token: Any = None
 
     def begin(self) -> None:
-        """Start the span, unless the recorder has begun."""
+        """Begin the recording of the run and start its span, unless that has been done."""
         if self.current is None and not self._is_over:
             self.current = self._recorder.begin()
             self._is_over = self.current is None
@@ -71,13 +71,13 @@ class Invocation:
             detach(self._token)
 
     def resumed(self) -> None:
-        """Note that the reader asks for the next piece, and count the time since the last one as the reader's."""
+        """Note that the next piece of the stream is asked for; the time since the last piece was the reader's."""
         if self._yielded is not None:
             self._wait += perf_counter() - self._yielded
             self._yielded = None
 
     def add(self, piece: object) -> None:
-        """Record *piece* of a stream, which is about to be passed to the reader."""
+        """Record a piece of the stream, with its time, before it is passed to the reader."""
         if self._is_over:
             return
         now = self._last = self._yielded = perf_counter()
@@ -90,11 +90,11 @@ class Invocation:
             faults.record("stream piece", error)
 
     def done(self, value: object) -> None:
-        """End the run: the function returned *value*, or the stream is exhausted."""
+        """End the run normally: the function returned *value*, or its stream is exhausted."""
         self._end(value, None, abandoned=False)
 
     def failed(self, error: BaseException) -> None:
-        """End the run: the function raised *error*; `GeneratorExit` means that its reader left."""
+        """End the run with the exception that it raised; `GeneratorExit` means that its stream was abandoned."""
         kind = type(error)  # isinstance would ask the error for its class, and a hostile one raises
         if issubclass(kind, GeneratorExit):
             self.abandoned()
@@ -103,7 +103,7 @@ class Invocation:
             self._end(None, error, abandoned=left)
 
     def abandoned(self) -> None:
-        """End the run: the reader left before the end of the stream, so what was read so far is the answer."""
+        """End the run of a stream that was not read to its end; the pieces read so far are the answer."""
         self._end(None, None, abandoned=True)
 
     def _end(self, value: object, error: BaseException | None, *, abandoned: bool) -> None:
@@ -131,7 +131,7 @@ class Invocation:
 
 @types.coroutine
 def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await *awaitable*, with the call's context current only while the user's own code runs.
+    """Await the user's *awaitable* step by step, with the call's context current only while its code runs.
 
     An attach around an `await` would leave the context attached across suspensions, and fail to detach it when the
     coroutine is resumed elsewhere: another thread, another `contextvars.Context`.
@@ -163,7 +163,7 @@ def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generat
 
 
 def _close(iterator: Any, leaving: GeneratorExit) -> NoReturn:
-    """Close *iterator*, as `await` does when it is abandoned, and raise *leaving* again.
+    """Close the iterator of an abandoned awaitable, as `await` does, and raise its `GeneratorExit` again.
 
     The garbage collector closes the coroutines of a task in any order: to throw into one that it has closed would print
     an error.

@@ -1,4 +1,4 @@
-"""Transparent proxies: of decorated functions, and of the streams and responses that they return."""
+"""Transparent proxies of decorated functions, and of the streams and responses that these return."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ragtrace.instrument.invocation import Invocation, steps
 if TYPE_CHECKING:  # wrapt's own types differ between its releases
 
     class Proxy:
-        """Transparent proxy of any object; keeps its own attributes under names that begin with `_self_`."""
+        """Transparent proxy of an object; its own attributes have names that begin with `_self_`."""
 
         __wrapped__: Any
 
         def __init__(self, wrapped: Any) -> None: ...
 
     class FunctionProxy(Proxy):
-        """Proxy of a function that binds like one; calls go to `wrapper(wrapped, instance, args, kwargs)`."""
+        """Transparent proxy of a function or method, whose calls go to `wrapper(wrapped, instance, args, kwargs)`."""
 
         def __init__(self, wrapped: Any, wrapper: Any) -> None: ...
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class ObservedStream(Proxy):
-    """Proxy of a returned iterator: same type to `isinstance`, same methods, and each piece is recorded."""
+    """Transparent proxy of an iterator that a function returned; records each piece that is read from it."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
         Proxy.__init__(self, wrapped)
@@ -73,7 +73,7 @@ class ObservedStream(Proxy):
 
 
 class ObservedAsyncStream(Proxy):
-    """Proxy of a returned asynchronous iterator: each piece is recorded."""
+    """Transparent proxy of an asynchronous iterator that a function returned; records each piece read from it."""
 
     def __init__(self, wrapped: Any, call: Invocation) -> None:
         Proxy.__init__(self, wrapped)
@@ -116,15 +116,15 @@ class ObservedAsyncStream(Proxy):
 
 
 class ObservedEitherStream(ObservedStream, ObservedAsyncStream):
-    """Proxy of an iterator that is both plain and asynchronous, as instrumentations make them."""
+    """Transparent proxy of an iterator that can be read with both `for` and `async for`; records each piece."""
 
 
 class ObservedResponse(Proxy):
-    """Proxy of a response whose text is read from it later, as LlamaIndex's chat engines return it.
+    """Transparent proxy of a response object whose text is streamed later, as of LlamaIndex's chat engines.
 
     Args:
-        wrapped: the response: it has `response_gen`, a generator, or `async_response_gen`, which makes one.
-        settle: has the call observe such a generator, and returns it.
+        wrapped: the response; it has `response_gen`, a generator, or `async_response_gen`, which makes one.
+        settle: given such a generator, returns a proxy that records its pieces.
     """
 
     def __init__(self, wrapped: Any, settle: Callable[[Any], Any]) -> None:
@@ -147,14 +147,14 @@ class ObservedResponse(Proxy):
 
 
 def observed_stream(source: Any, call: Invocation) -> Any:
-    """Return a proxy of *source*, a plain or asynchronous iterator or both, that records its pieces in *call*."""
+    """Return a proxy of the stream *source* (plain, asynchronous or both) that records its pieces in *call*."""
     kind = shape_of(cast("type[object]", type(source))).stream
     proxy = {"async": ObservedAsyncStream, "both": ObservedEitherStream}.get(kind, ObservedStream)
     return proxy(source, call)
 
 
 def _closing(call: Invocation, close: Any) -> Any:
-    """Return *close* wrapped so that it also ends *call*; its result, a value or an awaitable, is passed on."""
+    """Wrap a stream's `close` method so that it also ends *call*; its result is passed on."""
 
     def observed(*args: Any, **kwargs: Any) -> Any:
         try:

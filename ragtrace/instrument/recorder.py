@@ -1,7 +1,7 @@
-"""Records one run of a decorated function: what its arguments and its result say goes onto a step.
+"""Recording of one run of a decorated function: takes query, documents and answer from its arguments and its result.
 
-Texts that cannot change are only kept while the application waits, and read in the background. JSON, redaction and
-hashing come later, elsewhere.
+While the application waits, texts that cannot change are only kept; they are read in the background. JSON, redaction
+and hashing are done later, elsewhere.
 """
 
 from __future__ import annotations
@@ -33,48 +33,49 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and keyword arguments of one run."""
 
 FRAME = create_key("ragtrace-frame")
-"""Where the OpenTelemetry context keeps the innermost recorder: whatever carries the context carries it."""
+"""Key of the innermost recorder in the OpenTelemetry context: whatever passes the context on passes it on."""
 SUPPRESS = "suppress_instrumentation"
 """The key that all instrumentations of OpenTelemetry look for."""
 _MOST_PIECES: Final = 1_000
 _STACKTRACE_CHARS: Final = STACKTRACE_CHARS + MARGIN_CHARS
-"""What is kept for redaction, which sees the margin and drops it: a cut before redaction could split a match."""
+"""Characters kept for redaction. It sees a margin and cuts it off: a cut before redaction could split a match."""
 _UNFROZEN: Final = object()
-"""Stands for a value that may change: it has to be read at once."""
+"""Stands for a value that may still change, and so has to be read at once."""
 _NOTHING: Final = object()
+"""Stands for a result that has not been kept; None may be one."""
 _IMMUTABLE: Final = frozenset(map(id, (str, bytes, int, float, bool, type(None))))
 """By identity: a metaclass may make its classes unhashable."""
 _class_of: Callable[[object], type[object]] = type
-"""`type`, of which the type checker knows what it returns: `typing.cast` would be another call."""
+"""`type`, annotated for the type checker: `typing.cast` would cost a call at run time."""
 _process = object()
-"""Stands for this process: comparing it costs less than asking for a number."""
+"""Stands for this process, replaced in a forked child: comparing it costs less than `os.getpid`."""
 
 
 def mark_forked() -> None:
-    """Mark all steps begun so far as those of the parent process; called in a forked child."""
+    """Mark all steps that have begun as those of the parent process; called in a forked child."""
     global _process
     _process = object()
 
 
 class StepSpec(NamedTuple):
-    """Options of one decorator, and the finder of its function's arguments: known before the function is called."""
+    """Specification of a decorated function's steps: the decorator's options, and which arguments hold what."""
 
     kind: StepKind
     arguments: FunctionArguments
     name: str = ""
     workflow: str = ""
     rerank: bool | None = None
-    """None: a retrieval that is given documents is a re-ranking."""
+    """Whether the retrieval is a re-ranking; None: it is one if the function is given documents."""
     provider: str | None = None
     model: str | None = None
     result: Selector | None = None
-    """Documents of a retrieval, or answer of a generation or trace, out of what it returned or yielded."""
+    """Returns the documents (of a retrieval) or the answer (else) from what the function returned or yielded."""
     sources: Selector | None = None
-    """Documents that a generation or trace used, out of what it returned."""
+    """Returns the documents that a generation or trace used from what the function returned."""
 
 
 class RecordingRuntime(Protocol):
-    """Interface of the configured runtime that a recorder uses."""
+    """Interface through which recorders hand finished steps and calls to the configured runtime."""
 
     @property
     def writer(self) -> SpanWriter: ...
@@ -82,24 +83,29 @@ class RecordingRuntime(Protocol):
     def orphans(self) -> OrphanRetrievals: ...
     @property
     def scores_head_dropped(self) -> bool:
-        """Return whether calls that head sampling dropped are scored all the same."""
+        """Whether calls are scored even if the head sampler dropped their trace."""
         ...
 
     def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
-        """Accept an ended step that is not the root of a call, to have its span written."""
+        """Take over a finished step that is not the root of a call, to write its span.
+
+        Args:
+            builder: the call that it is part of; None for a retrieval outside any call.
+            step: the step.
+        """
         ...
 
     def call_ended(self, builder: CallBuilder) -> None:
-        """Accept a call whose root step has ended, to have it written and scored."""
+        """Take over a call whose root step has ended, to write its span and score it."""
         ...
 
     def head_dropped(self, workflow: str) -> None:
-        """Count a call that was not recorded because the head sampler dropped its trace."""
+        """Count a call that was not recorded, as sampled out, because the head sampler dropped its trace."""
         ...
 
 
 class DroppedTrace:
-    """Context marker: the head sampler dropped this trace, so decorated functions inside it record nothing."""
+    """Marker in the OpenTelemetry context: the head sampler dropped this trace, so functions in it are not recorded."""
 
     __slots__ = ("span",)
 
@@ -108,10 +114,10 @@ class DroppedTrace:
 
 
 def is_unobserved() -> bool:
-    """Return whether decorated functions in the current context record nothing.
+    """Return whether decorated functions that are called in the current context are not to be recorded.
 
-    Either it is the context of the pipeline, where a judge may call the functions that it judges; or the head sampler
-    has dropped the trace.
+    That is so on the background thread, where a judge may call the functions that it judges, and in a trace that the
+    head sampler has dropped.
     """
     context = get_current()
     if context.get(SUPPRESS):
@@ -129,7 +135,7 @@ def is_unobserved() -> bool:
 
 
 def current_recorder(context: Context) -> StepRecorder | None:
-    """Return the recorder of the innermost step of *context*; None outside a call, and once the call has ended."""
+    """Return the recorder of the innermost running step in *context*; None outside a call or after its end."""
     recorder: Any = context.get(FRAME)
     if recorder is None or type(recorder) is DroppedTrace:
         return None
@@ -144,6 +150,13 @@ class StepRecorder:
     """Recorder of one run of a decorated function: fills its step and hands the step to the runtime.
 
     `begin` comes first; then `piece` for each piece of a stream; then `done` or `end`, once.
+
+    Args:
+        runtime: takes over the finished step.
+        spec: the specification of the decorated function's steps.
+        args: positional arguments of the run.
+        kwargs: keyword arguments of the run.
+        bound: whether *args* leaves out the function's first parameter, self or cls.
     """
 
     call_builder: CallBuilder | None = None
@@ -151,10 +164,11 @@ class StepRecorder:
     began: float = 0.0
     """Monotonic seconds, from `begin`."""
     current: Context | None = None
-    """The context to run the function in, from `begin` to the end: kept up to date where it runs in several steps."""
+    """The context to run the function in, from `begin` to its end; with what the function itself has attached."""
     _is_dropped = False
+    """Whether the head sampler has dropped the step."""
     _counts = False
-    """Dropped as the root of a call: one call more that was sampled out."""
+    """Whether the dropped step is the root of a call, which is then counted as sampled out."""
     _ended_at: float | None = None
     _kept_arguments: Arguments | None = None
     _kept_result: object = _NOTHING
@@ -171,9 +185,10 @@ class StepRecorder:
         self._arguments: Arguments | None = (args, kwargs)
 
     def begin(self) -> Context | None:
-        """Start the span; return the context to run the function in, None if nothing is to be recorded. Never raises.
+        """Begin to record the run: start its span, take its arguments, and find the enclosing call. Never raises.
 
-        Keeps or reads the arguments, and finds the enclosing call.
+        Returns:
+            The context to run the function in; None if that failed, so that nothing is recorded.
         """
         try:
             outside = get_current()
@@ -186,7 +201,7 @@ class StepRecorder:
                 step.span = span = writer.start_sdk_span(step, outside)
             else:
                 if not fast.ids_only:
-                    self._keep_arguments()  # the sampler reads name and attributes now
+                    self._keep_arguments()  # the sampler reads them as attributes, not the trace id only
                 step.span = span = fast.start_span(outside, SPAN_KINDS[step.kind], self._start_attributes)
             if not span.is_recording() and (fast or writer).drops_children and not self._runtime.scores_head_dropped:
                 context = self._drop(span, outside)
@@ -202,13 +217,13 @@ class StepRecorder:
         return context
 
     def _start_attributes(self) -> tuple[str, Attributes]:
-        """Return the span's name and the attributes known at the start, as a head sampler reads them."""
+        """Return the span's name and the attributes that are known at its start, for the head sampler."""
         if not self.step.ended:
             self.read()
         return self._runtime.writer.start_attributes(self.step)
 
     def _drop(self, span: Span, outside: Context) -> Context:
-        """Return a context in which nothing is recorded, because the head sampler dropped the trace."""
+        """Stop recording, because the head sampler dropped the trace; return a context in which nothing is recorded."""
         self.clear()
         self.step.clear_texts()
         self._is_dropped = True
@@ -216,7 +231,10 @@ class StepRecorder:
         return Context({**outside, SPAN_KEY: span, FRAME: DroppedTrace(span)})
 
     def _place(self, outside: Context) -> bool:
-        """Add the step to the enclosing call, or open a call and return True; else it is an orphaned retrieval."""
+        """Add the step to the enclosing call, or begin a new call with it; return whether a call was begun.
+
+        A retrieval outside any call is kept as an orphan, for a later generation under the same parent span.
+        """
         step = self.step
         if FRAME in outside and (recorder := current_recorder(outside)) is not None:
             step.parent, builder = recorder.step, recorder.call_builder
@@ -237,7 +255,7 @@ class StepRecorder:
         return True
 
     def piece(self, piece: object) -> None:
-        """Keep *piece*, which a stream yielded."""
+        """Record a piece that the function's stream has yielded: a document of a retrieval, or a part of the answer."""
         if self._is_dropped:
             return
         if self.step.kind == "retrieve":
@@ -252,7 +270,7 @@ class StepRecorder:
         self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
 
     def done(self, value: object) -> None:
-        """Record *value*, which the function returned: no stream, nothing to await, no error. Never raises."""
+        """Record the end of a run whose function returned *value*, neither a stream nor an awaitable. Never raises."""
         try:
             if self._is_dropped or self.process is not _process:
                 self._count_dropped()
@@ -272,11 +290,11 @@ class StepRecorder:
         """Record the end of a run that failed, or whose result was a stream or an awaitable.
 
         Args:
-            value: what was returned; the pieces of a stream were recorded before.
+            value: what the function returned; the pieces of a stream were recorded before.
             error: what the function raised.
             timing: when the pieces came.
-            abandoned: the reader left the stream before its end.
-            streamed: there was a stream, read or not.
+            abandoned: whether the stream was left before its end.
+            streamed: whether the function returned a stream, read or not.
         """
         if self._is_dropped or self.process is not _process:
             self._count_dropped()
@@ -312,7 +330,7 @@ class StepRecorder:
             self._runtime.head_dropped(self.step.workflow)
 
     def _keep_arguments(self) -> None:
-        """Read the arguments now, or keep them for later if none of them can change."""
+        """Keep the run's arguments, to be read in the background; read them at once if one of them may change."""
         spec, step = self._spec, self.step
         if spec.provider is not None:
             step.provider = spec.provider
@@ -323,6 +341,7 @@ class StepRecorder:
             return
         self._arguments = None
         try:
+            # They cannot wait where a function of the user's picks from them: it is called while the application waits.
             self._kept_arguments = _frozen_arguments(*arguments) if spec.arguments.can_wait else None
             if self._kept_arguments is None:
                 self._take_arguments(spec.arguments.extract(*arguments, self._bound))
@@ -330,7 +349,7 @@ class StepRecorder:
             faults.record("capture of arguments", error)
 
     def _keep_result(self, value: Any, *, streamed: bool) -> None:
-        """Read the result now, or keep it for later if it cannot change."""
+        """Keep the run's result, to be read in the background; read it at once if it may change."""
         spec, step = self._spec, self.step
         if step.kind == "retrieve":
             if streamed:
@@ -353,16 +372,17 @@ class StepRecorder:
             self._kept_result = kept
 
     def clear(self) -> None:
-        """Drop the arguments, the result and the stream."""
+        """Release the arguments, the result and the stream of the run without reading them."""
         self._arguments = self._kept_arguments = self._stream = self._pieces = None
         self._kept_result = _NOTHING
 
     def read(self) -> None:
-        """Fill the step from the arguments and the result that were kept unread."""
+        """Read the arguments and the result that were kept, and fill the step from them."""
         arguments, self._kept_arguments = self._kept_arguments, None
         result, self._kept_result = self._kept_result, _NOTHING
         try:
             if arguments is not None:
+                # Frozen arguments are texts, numbers and lists of texts: no messages need to be looked for in them.
                 self._take_arguments(self._spec.arguments.extract(*arguments, self._bound, is_frozen=True))
         except Exception as error:
             faults.record("capture", error)
@@ -401,7 +421,7 @@ class StepRecorder:
         if value is not None or self._stream is not None:
             step.answer_found = returned is not None or streamed is not None
         elif step.kind == "generate":
-            step.answer_found = True  # the model gave none
+            step.answer_found = True  # a generation that returned None: an empty answer, not one that was not found
         for found in (returned, streamed):  # the streamed text is the answer; the object around it may have the sources
             if found is None:
                 continue
@@ -415,7 +435,7 @@ class StepRecorder:
             step.documents = found.documents if step.documents is None else step.documents
         if step.kind == "generate":
             is_missing = returned is None and streamed is None
-        else:  # neither in what the root of the call returned nor in any generation inside it
+        else:  # a trace: missing if it returned something without an answer, and no generation inside gave one
             others = () if self.call_builder is None else self.call_builder.steps
             is_missing = value is not None and step.answer is None and bool(others)
             is_missing = is_missing and all(each.kind != "generate" for each in others)
@@ -424,9 +444,10 @@ class StepRecorder:
 
 
 def _frozen(value: Any) -> Any:
-    """Return *value* if it cannot change, a copy if it is a list or tuple of texts, else `_UNFROZEN`.
+    """Return *value* as something that cannot change any more; `_UNFROZEN` if that is not possible cheaply.
 
-    Only exact types count: a subclass may do anything.
+    Texts and numbers are returned as they are, a list or tuple of texts as a copy. Only exact types count: a subclass
+    may do anything.
     """
     kind = _class_of(value)
     if kind is str or id(kind) in _IMMUTABLE:
@@ -440,7 +461,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _frozen_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments | None:
-    """Return the arguments of a run if none of them can change, else None."""
+    """Return the arguments of a run as values that cannot change any more; None if one of them may change."""
     kept: list[Any] = []
     for value in args:
         if type(value) is str:

@@ -1,1 +1,1 @@
-"""From a finished call to its scores: admission, queue, worker, spooling and drain."""
+"""Background pipeline from a finished call to its scores: queue, worker thread, spool file and shutdown."""

@@ -1,4 +1,4 @@
-"""What `ragtrace.doctor()` knows of finished calls: their recent outcomes, and the health of capture and evaluators.
+"""Recent outcomes of calls, and the health of capture and evaluators, for `ragtrace.doctor()` and its warnings.
 
 Contexts or answers that are missing from the beginning, and an evaluator that keeps failing, are logged once as a
 warning, with the line to write.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 MOST: Final = 300
-"""A hundred calls with three evaluators."""
+"""Outcomes that are remembered: those of a hundred calls with three evaluators."""
 _KEY: Final = re.compile(r"\b(?:sk|pk)-[\w*-]{6,}|\bBearer\s+\S+")
 """API keys, which servers repeat in their error messages."""
 _MOST_CHARS: Final = 200
@@ -30,7 +30,7 @@ _MOST_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class RecentOutcome:
-    """Outcome of one call at one evaluator."""
+    """Outcome of one call at one evaluator: scored, failed, dropped or sampled out, with the reason."""
 
     at: float
     """Seconds since the epoch."""
@@ -49,7 +49,7 @@ class RecentOutcome:
 
     @property
     def why(self) -> str:
-        """Return an explanation of the outcome in words."""
+        """Return a sentence that explains the outcome to a user; empty if the call was simply scored."""
         words = _WORDS.get((self.outcome, self.reason), self.reason)
         if self.outcome == "sampled_out" and self.probability is not None:
             words = f"{words} at p={self.probability:.3g}"
@@ -61,7 +61,7 @@ class RecentOutcome:
 
 
 class RecentOutcomes:
-    """Bounded list of the most recent outcomes; adding one is an append, and safe from any thread."""
+    """Bounded list of the most recent outcomes of calls; safe for use from any thread."""
 
     def __init__(self) -> None:
         # Raw: nothing is formatted before the doctor reads it.
@@ -78,11 +78,11 @@ class RecentOutcomes:
         probability: float | None = None,
         detail: str = "",
     ) -> None:
-        """Add the outcome of a call at *evaluator*."""
+        """Add the outcome of one call at one evaluator to the list; the oldest one is dropped when it is full."""
         self._entries.append((time(), span, (workflow, evaluator, outcome, reason, probability), detail))
 
     def last(self, most: int = MOST) -> list[RecentOutcome]:
-        """Return the last *most* outcomes, oldest first."""
+        """Return at most *most* of the latest outcomes of calls, oldest first."""
         found: list[RecentOutcome] = []
         for at, span, outcome, detail in list(self._entries)[-most:]:
             trace_id, span_id = ("", "") if span is None else (f"{span.trace_id:032x}", f"{span.span_id:016x}")
@@ -90,12 +90,12 @@ class RecentOutcomes:
         return found
 
     def reset(self) -> None:
-        """Forget all outcomes after a fork: they are the parent's."""
+        """Remove all outcomes after a fork: they belong to the parent process."""
         self._entries.clear()
 
 
 def failure_detail(evaluation: Evaluation) -> str:
-    """Return the explanation of the first failure in *evaluation*, without keys; empty if there is none."""
+    """Return the error message of the first failure in *evaluation*, without API keys; empty if nothing failed."""
     for result in evaluation.results.values():
         if isinstance(result, Unscored) and result.status in ("judge_error", "judge_suspect"):
             return _KEY.sub("***", result.explanation or "")
@@ -103,7 +103,10 @@ def failure_detail(evaluation: Evaluation) -> str:
 
 
 def unscored_metrics(evaluation: Evaluation) -> str:
-    """Return which metrics of *evaluation* have no score, and why; missing baselines are left out."""
+    """Return a text that lists the metrics without a score in *evaluation*, by reason; empty if there are none.
+
+    Metrics that wait for a baseline are left out.
+    """
     by_reason: dict[str, list[str]] = {}
     for name, result in evaluation.results.items():
         if isinstance(result, Unscored) and result.reason != "no_baseline":
@@ -174,7 +177,12 @@ _AT_ONCE: Final = frozenset({"key refused", "no key", "model or address unknown"
 
 
 def cause_of(reason: str, detail: str) -> tuple[str, str]:
-    """Return the cause of a judge's failure in a few words, and what to do about it."""
+    """Return the cause of a judge's failure in a few words, and advice what to do about it.
+
+    Args:
+        reason: reason of the `JudgeError`.
+        detail: its message.
+    """
     for pattern, cause, advice in _ADVICE:
         if re.search(pattern, detail):
             return cause, advice
@@ -183,7 +191,10 @@ def cause_of(reason: str, detail: str) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class CaptureCounts:
-    """Counts of the calls of one workflow, except those that raised, and of what was captured of them."""
+    """Counts of one workflow's calls: how many there were, and how many had their contexts or their answer captured.
+
+    Calls that raised are left out.
+    """
 
     workflow: str
     calls: int = 0
@@ -194,7 +205,7 @@ class CaptureCounts:
 
 @dataclass(slots=True)
 class EvaluatorFailures:
-    """Failures of one evaluator: how many in a row, by which cause, and the message of the last one."""
+    """Record of one evaluator's failures: how many in a row, how often each cause, and the last message."""
 
     in_a_row: int = 0
     causes: Counter[str] = field(default_factory=Counter[str])
@@ -207,7 +218,7 @@ class EvaluatorFailures:
 
 
 class Health:
-    """Observer of finished calls that counts what was captured of them and how their evaluators fail.
+    """Health checks on finished calls: count missing contexts and answers and failing evaluators, and log warnings.
 
     Args:
         clock: monotonic seconds.
@@ -218,7 +229,7 @@ class Health:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all calls: after a fork they are the parent's."""
+        """Set all counts to zero after a fork: they belong to the parent process."""
         self.captured: dict[str, CaptureCounts] = {}
         self.failures: dict[str, EvaluatorFailures] = {}
         self._scored: deque[float] = deque(maxlen=_MOST_REMEMBERED)
@@ -226,12 +237,12 @@ class Health:
 
     @property
     def scored_lately(self) -> int:
-        """Calls with contexts and an answer that got a score in the last five minutes; at most 1,000 are counted."""
+        """Number of calls with contexts and an answer that got a score in the last five minutes, at most 1,000."""
         since = self._clock() - LATELY_SECONDS
         return sum(at >= since for at in list(self._scored))
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None:
-        """Count *call*, and the failures among its *evaluations*."""
+        """Count a finished call and the failures among its evaluations, and log a warning where one is due."""
         for evaluation in evaluations if call.answer_captured else ():  # without an answer no evaluator is asked
             self._count_failure(evaluation)
         if call.error is not None or not (evaluations or decision is not None):

@@ -1,4 +1,4 @@
-"""Processing of finished steps and calls on the worker's thread: write the span, score the call, settle the ledger."""
+"""Processing of finished steps and calls on the worker's thread: write the span, score the call, count the outcome."""
 
 from __future__ import annotations
 
@@ -41,17 +41,19 @@ if TYPE_CHECKING:
 
 _AN_INSTANT = 0.001
 _STORED_AT_ONCE: Final = 128
+"""Most calls that are written to the spool file in one batch."""
 _STORED_AT_LEAST: Final = 16
+"""Calls at the beginning of a batch for which the time left is not checked."""
 _STORE_SECONDS: Final = 0.005
-"""For the spool file to take some calls."""
+"""Time for writing one batch of calls to the spool file."""
 _STORE_GRACE_SECONDS: Final = 0.02
-"""For calls that are on their way to the file when the time is over; the shutdown waits `AT_LEAST_SECONDS` for them."""
+"""Extra time for a batch that is being written when the time is over; the shutdown waits `AT_LEAST_SECONDS` for it."""
 _ENCODE_SECONDS: Final = 0.000_1
-"""For one call to be written down."""
+"""Time for writing one call as JSON."""
 
 
 _ITEM_BYTES: Final = 2_000
-"""Of an item without its texts: steps, spans, a waiting task."""
+"""Memory of an item without its texts: its step, its span, a task that waits for the judge."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,23 +64,23 @@ class WorkItem:
     builder: CallBuilder | None = None
     is_call: bool = False
     open: set[str] = field(default_factory=set[str])
-    """Ids of the evaluators for which the ledger still has this call as pending."""
+    """Ids of the evaluators for which the ledger has no outcome of this call yet."""
     dropped: str = ""
-    """Why the call is not scored, wholly or by some evaluators; a span not written yet is ended as it is."""
+    """Reason why some or all evaluators do not score the call, or empty; a span not written by then has no content."""
     announced: int = 0
-    """Number of evaluations whose events and metrics went out before the judge was asked."""
+    """Number of evaluations whose events and metrics were sent before the judge was asked."""
     call: RagCall | None = None
     """The call, once the processor has built it."""
     probability: float | None = None
     """Inclusion probability with which the judge was to see the call, once the sampler has decided."""
     spooled: int | None = None
-    """Number of the call in the spool file, if it comes from there; its span has ended in another process."""
+    """Row number in the spool file of a call that was read from there; its span has ended in another process."""
     job: Callable[[], Awaitable[None]] | None = None
     """Coroutine function to await on the worker's event loop, instead of a step."""
 
     @classmethod
     def of_spooled(cls, claimed: ClaimedCall) -> WorkItem:
-        """Return a call that was claimed from the spool as an item without a span to write."""
+        """Create an item from a call that this process has claimed from the spool file; it has no span to write."""
         unscored = claimed.unscored
         step = Step()
         step.workflow = unscored.call.workflow
@@ -94,7 +96,10 @@ class WorkItem:
         )
 
     def claim_open(self) -> tuple[str, ...]:
-        """Remove all evaluators from `open` and return them: from now on only the caller settles them in the ledger."""
+        """Take over the evaluators that have no outcome yet: remove their ids from `open` and return them.
+
+        From then on only the caller enters outcomes for these evaluators in the ledger.
+        """
         claimed: list[str] = []
         for evaluator in sorted(self.open):
             with suppress(KeyError):  # each removal is atomic: the worker may be at it too
@@ -103,14 +108,17 @@ class WorkItem:
         return tuple(claimed)
 
     def claim_deferred(self) -> list[WorkItem]:
-        """Return the deferred steps of this call as items, each of them to one caller only."""
+        """Take over the steps of this call whose spans were to be written together with its root; return them as items.
+
+        Every step is returned to one caller only.
+        """
         if not self.is_call or self.builder is None:
             return []
         return [WorkItem(step, self.builder) for step in tuple(self.builder.steps) if step.detach()]
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory that the item keeps alive, with its call's deferred steps and their written texts."""
+        """Memory in bytes that the item keeps alive, the texts of its call's steps included."""
         total = _ITEM_BYTES + self.step.text_bytes()
         if self.is_call and self.builder is not None:
             for step in (*self.builder.steps, *self.builder.orphans):
@@ -122,13 +130,14 @@ class WorkItem:
 
 
 class CallProcessor:
-    """Writes the spans of finished steps and calls, has calls scored, and settles each in the ledger.
+    """Processor of finished steps and calls: writes their spans, scores the calls, enters the outcomes in the ledger.
 
     Runs on the worker's thread, except for spans that are written at once, and the end of unscored calls at shutdown.
 
     Args:
         worker: yields the interpreter between pieces of work, and has the places of calls that wait for the judge.
-        spooling: None if there is no spool.
+        evaluators: "measure" computes the metrics that need no labels, "screen" and "judge" all others.
+        spooling: stores unscored calls at shutdown; None if there is no spool file.
         score_head_dropped: whether calls are scored whose trace the head sampler dropped.
     """
 
@@ -160,12 +169,13 @@ class CallProcessor:
         looked_at = chain.from_iterable(evaluator.metrics for evaluator in evaluators if evaluator is not None)
         self._conversations = Conversations() if any(map(needs_turns, looked_at)) else None
         self.interrupted: list[WorkItem] = []
-        """Calls whose scoring the shutdown broke off."""
+        """Calls whose scoring the shutdown cancelled."""
 
     async def handle(self, work: WorkItem) -> None:
-        """Write the span of *work* and, if it is a call and there are evaluators, score it."""
+        """Process *work*: write its span and, if it is a call and there are evaluators, score it."""
         if work.job is not None:
-            await asyncio.sleep(_AN_INSTANT)  # an item that waits becomes a task, which HTTP clients need
+            # HTTP clients must run in a task: the worker continues a coroutine in one once it has awaited something.
+            await asyncio.sleep(_AN_INSTANT)
             await work.job()
             return
         if self._telemetry.child_renewal.due:
@@ -189,7 +199,7 @@ class CallProcessor:
     # --- the ledger ---------------------------------------------------------------------------------------------------
 
     def settle_open(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
-        """Enter the same outcome of *work* in the ledger for every evaluator that has none yet."""
+        """Enter one *outcome* of a call in the ledger for all evaluators that have none for this call yet."""
         for evaluator in list(work.open):
             self.settle(work, evaluator, outcome, reason)
 
@@ -203,20 +213,20 @@ class CallProcessor:
         probability: float | None = None,
         detail: str = "",
     ) -> bool:
-        """Enter the outcome of *work* at *evaluator* in the ledger; return False if one has been entered before."""
+        """Enter the outcome of a call at one evaluator in the ledger; return False if one has been entered before."""
         step = work.step
-        # A shutdown may settle what the background still has in hand.
+        # A shutdown may enter outcomes of calls that the worker is still scoring.
         if not self._ledger.settle_once(work.open, evaluator, step.workflow, outcome, reason):
             return False
         self._outcomes.add(step.span_context, step.workflow, evaluator, outcome, reason, probability, detail)
         return True
 
     def _enter(self, work: WorkItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
-        """Enter *evaluation* in the ledger and append it to *evaluations*; do neither if it comes too late.
+        """Count a finished evaluation in the ledger and append it to *evaluations*, unless it comes too late.
 
-        A shutdown may have settled the call meanwhile: as dropped, or as spooled.
+        It is too late if a shutdown has counted the call as dropped or spooled meanwhile.
         """
-        if self._has_rules:  # first: the doctor shows its texts
+        if self._has_rules:  # redacted before it is settled, as `ragtrace.doctor()` shows its texts from then on
             evaluation = redact_evaluation(evaluation, self._redact)
         outcome, reason = evaluation.outcome
         odds, detail = evaluation.probability, failure_detail(evaluation) if reason else unscored_metrics(evaluation)
@@ -226,12 +236,17 @@ class CallProcessor:
     # --- the span ----------------------------------------------------------------------------------------------------
 
     def drop(self, work: WorkItem, reason: str = "") -> None:
-        """Count the call of *work* as dropped for *reason*, by default its own, and end its span without content."""
+        """Count a call as dropped and end its span without content; of a step, end the span only.
+
+        Args:
+            work: the call or step.
+            reason: why it is dropped; empty: the reason that *work* has, or "shutdown".
+        """
         reason = reason or work.dropped or "shutdown"
         self.settle_open(work, "dropped", reason)
         span = work.step.span
         if span is None or work.step.written:
-            if work.is_call and work.dropped:  # a shutdown could not break its scoring off
+            if work.is_call and work.dropped:  # its scoring blocks the worker, so the shutdown could not cancel it
                 spooled = work.dropped == "spooled"
                 self._attacher.give_up(work.step, semconv.STATUS_DEFERRED if spooled else semconv.STATUS_DROPPED)
             return
@@ -252,7 +267,10 @@ class CallProcessor:
         work.step.release_context()
 
     def write(self, work: WorkItem) -> None:
-        """Redact the texts of *work*, put them on its span and end it; once, as its durations must not count twice."""
+        """Write the span of a finished step: redact its texts, set them as attributes, end the span and record metrics.
+
+        A span that has been written before is left alone, as its duration must not be counted twice.
+        """
         if work.step.written:
             return
         try:
@@ -270,7 +288,7 @@ class CallProcessor:
         work.step.release_context()
 
     def _prepare(self, work: WorkItem) -> None:
-        """Read and redact the texts of *work*; those of its steps too if it is a call."""
+        """Read and redact the texts of a step before its span is written; of a call, the texts of all its steps."""
         builder = work.builder if work.is_call else None
         for step in (work.step, *(() if builder is None else (*builder.steps, *builder.orphans))):
             if (step.ended or step is work.step) and not step.redacted:
@@ -317,7 +335,7 @@ class CallProcessor:
                 faults.record("attaching scores", error)
 
     async def _score_spooled(self, work: WorkItem, call: RagCall) -> None:
-        """Score a call that comes from the spool; its span is gone, so the scores go onto a carrier span."""
+        """Score a call from the spool file; its own span has ended, so the scores go onto an extra, linked span."""
         evaluations: list[Evaluation] = []
         try:
             await self._evaluate(work, call, evaluations, None)
@@ -329,7 +347,7 @@ class CallProcessor:
             self.settle_open(work, "failed", "internal")
         finally:
             try:
-                if not (work.open or work.dropped):  # else it stays in the file, and the next process scores all of it
+                if not (work.open or work.dropped):  # else it stays in the file, and another process scores it again
                     if evaluations:
                         self._attacher.attach(work.step, call, evaluations, None)
                     if self._spooling is not None and work.spooled is not None:
@@ -338,7 +356,11 @@ class CallProcessor:
                 faults.record("attaching scores", error)
 
     def _interrupt(self, work: WorkItem) -> str:
-        """Remember that the shutdown interrupted the scoring of *work*; return the status for its span."""
+        """Handle the cancellation of a call's scoring: keep the call for the spool, or count it as dropped.
+
+        Returns:
+            The evaluation status for its span.
+        """
         if self._spooling is None or not self._worker.closed:
             self.settle_open(work, "dropped", "shutdown")
             return semconv.STATUS_DROPPED
@@ -346,7 +368,7 @@ class CallProcessor:
         return semconv.STATUS_DEFERRED
 
     def _end_without_scores(self, call: RagCall) -> tuple[Outcome, str] | None:
-        """Return outcome and reason of a call that is not to be scored; None if it is to be scored."""
+        """Return the final outcome and reason of a call that must not be scored; None if it is to be scored."""
         texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
         if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
             return "failed", "redaction"
@@ -356,7 +378,17 @@ class CallProcessor:
     async def _evaluate(
         self, work: WorkItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> SamplingDecision | None:
-        """Append the evaluations of *call* to *evaluations*; return the sampler's decision, None if it made none."""
+        """Have the evaluators score *call*: all of those without labels and the screen, and the judge if it is sampled.
+
+        Args:
+            work: the item of the call.
+            call: the call.
+            evaluations: to which every finished evaluation is appended.
+            holding: the processor that keeps the root span back until its scores are attached; None: none does.
+
+        Returns:
+            The sampler's decision about the judge; None if it made none.
+        """
         end = self._end_without_scores(call)
         if end is not None:
             self.settle_open(work, *end)
@@ -393,7 +425,7 @@ class CallProcessor:
         return decision
 
     def _turn_away(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
-        """Count a sampled call as dropped because too many calls wait for the judge already."""
+        """Count a sampled call as dropped by the judge, because too many calls are waiting for the judge."""
         work.dropped = "queue_full"
         self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
         faults.warn_once(
@@ -405,7 +437,7 @@ class CallProcessor:
         )
 
     def _skip(self, call: RagCall) -> str:
-        """Return the reason why *call* is not to be scored; empty if it is to be scored."""
+        """Return the reason to leave *call* unscored (`head_dropped`, `call_failed`); empty if it is to be scored."""
         if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
             return "head_dropped"
         # The application failed before there was an answer: that is on its span, and says nothing about the answer.
@@ -420,13 +452,13 @@ class CallProcessor:
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
     def settle_unscored(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
-        """Store the unscored calls among *works* in the spool, and enter the outcome of each in the ledger.
+        """Settle all calls that a shutdown leaves unscored: store them in the spool file and count their outcomes.
 
         Args:
-            works: items that were never begun, or that block the worker; calls that were broken off are added.
-            budget: of the shutdown; calls for which it leaves no time are counted as dropped.
+            works: items that were never begun, or that block the worker; calls whose scoring was cancelled are added.
+            budget: time budget of the shutdown; calls for which it leaves no time are counted as dropped.
         """
-        # From here on nothing that the background finds out about them counts or is sent.
+        # From here on no score that the worker may still finish for these calls is counted or sent.
         works = [*works, *self.interrupted]
         claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_open())}
         lost = "shutdown" if self._spooling is None else "not_spooled"
@@ -439,11 +471,11 @@ class CallProcessor:
             run_bounded(store, until + AT_LEAST_SECONDS)  # a user's redaction or a disk may hang
         counts: Counter[tuple[str, str, Outcome, str]] = Counter()
         for work, names in claimed.items():
-            # A call that came out of the file is still in it.
+            # A call that was read from the spool file is still in it.
             outcome, reason = ends.get(work, ("dropped", lost if work.spooled is None else "spooled"))
             work.dropped = reason if outcome == "dropped" else work.dropped
             counts.update((name, work.step.workflow, outcome, reason) for name in names)
-        # One entry for all calls of a workflow that came to the same end: there may be thousands, and no time.
+        # One entry for all calls with the same workflow and outcome: there may be thousands, and little time.
         for (name, workflow, outcome, reason), calls in counts.items():
             self._ledger.settle(name, workflow, outcome, reason, calls=calls)
         for work, names in list(claimed.items())[-MOST:]:
@@ -458,7 +490,14 @@ class CallProcessor:
         ends: dict[WorkItem, tuple[Outcome, str]],
         until: float,
     ) -> None:
-        """Store calls in the spool in batches, and put the outcome of each into *ends*."""
+        """Store unscored calls in the spool file in batches until the monotonic time *until*.
+
+        Args:
+            spooling: the spool.
+            claimed: the calls, each with the ids of the evaluators that have not scored it.
+            ends: filled with the outcome and reason of every call that was dealt with.
+            until: monotonic seconds.
+        """
         from ragtrace.history.spool_codec import UnscoredCall  # only where there is a spool
 
         left = [work for work in claimed if work.spooled is None][::-1]
@@ -483,7 +522,11 @@ class CallProcessor:
                     return
 
     def _ready(self, work: WorkItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
-        """Return the call to store in the spool, None if none is; and the outcome of the call if it is not stored."""
+        """Build and redact the call of an item that is to be stored in the spool file.
+
+        Returns:
+            The call, None if it must not be stored; and the outcome and reason to count if it is not stored.
+        """
         try:
             if work.call is None and work.builder is not None:
                 self._prepare(work)
@@ -496,7 +539,12 @@ class CallProcessor:
 
 
 def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:
-    """Return the status of a call that was dropped for *reason*, by all evaluators but those of *evaluations*."""
+    """Return the evaluation status, for the span, of a call that was dropped for *reason*.
+
+    Args:
+        reason: why it was dropped.
+        evaluations: what evaluators had given before.
+    """
     if reason == "spooled":
         return semconv.STATUS_DEFERRED
     scored = any(evaluation.outcome[0] in ("scored", "partial") for evaluation in evaluations)

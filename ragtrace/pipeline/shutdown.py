@@ -1,4 +1,4 @@
-"""Shutdown of a runtime: its time budget, a drain that no signal breaks off, ending of spans, report of losses."""
+"""Shutdown of a runtime: its time budget, a drain that no signal interrupts, the end of spans, a report of losses."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ if TYPE_CHECKING:
 EXIT_SECONDS: Final = 5.0
 """Time-out of the shutdown at exit."""
 AT_LEAST_SECONDS: Final = 0.03
-"""For each thing that is worth a try when there is no time left."""
+"""Time for each step of a shutdown that is tried even when no time is left."""
 _INTERRUPTED_SECONDS: Final = 1.0
-"""Left to a shutdown that a signal interrupts, to store and count what is not scored."""
+"""Time that an interrupted shutdown still has to store and count the calls that are not scored."""
 _FILE_SECONDS: Final = 0.05
-"""At least, for a file that is locked or a disk that is slow."""
+"""Shortest time to wait for a file that is locked or on a slow disk."""
 _OVERTIME_SECONDS: Final = 0.06
-"""For all attempts after the deadline together: a shutdown is back within a tenth of a second of its timeout."""
+"""Time for all steps after the deadline together, so that a shutdown returns within 0.1 s of its timeout."""
 _AFTER_SCORING_SECONDS: Final = 1.0
 _AFTER_SCORING_AT_LEAST_SECONDS: Final = 0.1
 _COLLECTED_SECONDS: Final = 0.000_02
-"""For the collector of cycles to look at one item, during which no other thread runs."""
+"""Time in which the garbage collector visits one item, during which no other thread runs."""
 _ITEM_SECONDS: Final = 2 * _COLLECTED_SECONDS
-"""To drop one item: to count it, and to be looked at by the collector."""
+"""Time to drop one item: to count it, and for the garbage collector to visit it."""
 _SPOOLED_ITEM_SECONDS: Final = 0.000_2
-"""To store one item in the spool: much for a call and little for a step."""
+"""Time to store one item in the spool file: a mean, as a call takes much longer than a step."""
 _MOST_AFTER_SCORING: Final = 0.6
 """Largest share of the timeout for what comes after scoring."""
 _CLOSING_SHARE: Final = 1 / 6
 _CLOSING_SECONDS: Final = 0.15
 _SPAN_SECONDS: Final = 0.000_1
-"""To end one span, with what the exporter's queue makes of it."""
+"""Time to end one span and to queue it for export."""
 _PAUSE_SECONDS: Final = 0.005
 _RELEASED_AT_ONCE: Final = 64
 _GRACE_SECONDS: Final = 1.0
-"""For a drain to come back after its deadline."""
+"""Time for which a shutdown waits for its drain after the deadline."""
 _HISTORY: Final = "history"
 
 
 def file_timeout(deadline: float) -> float:
-    """Return the seconds to wait for a file that other processes have locked, until the monotonic *deadline*."""
+    """Return how many seconds to wait for a locked file: until the monotonic *deadline*, but at least 0.05 s."""
     return max(_FILE_SECONDS, deadline - monotonic())
 
 
 class ShutdownBudget:
-    """Time budget of a flush or a shutdown, which divides its timeout among the steps that follow each other.
+    """Time budget of a flush or a shutdown: says how much of the timeout each of its steps may use.
 
     Args:
         timeout: seconds.
@@ -71,37 +71,45 @@ class ShutdownBudget:
         now = monotonic()
         self.deadline = now + timeout
         self.closing = min(_CLOSING_SECONDS + waiting * _COLLECTED_SECONDS, timeout * _CLOSING_SHARE)
-        """Seconds, of a shutdown, for what comes after the last call: spans, a last export."""
+        """Seconds of a shutdown that are kept for its end: the remaining spans, a last export."""
         self._latest = max(now, self.deadline) + _OVERTIME_SECONDS
 
     def cut_short(self) -> None:
-        """Move the deadline to one second from now, if it is later than that."""
+        """Shorten the budget after an interrupt: move its deadline to one second from now, if it is later than that."""
         now = monotonic()
         self.deadline = min(self.deadline, now + _INTERRUPTED_SECONDS)
         self._latest = min(self._latest, now + _INTERRUPTED_SECONDS + _OVERTIME_SECONDS)
 
     def left(self, *, reserved: float = 0.0) -> float:
-        """Return the seconds that the next step may take if *reserved* are kept for later; at least a moment."""
+        """Return how many seconds the next step of the shutdown may take; 0.03 even at the deadline.
+
+        Args:
+            reserved: seconds that are kept for later steps.
+        """
         now = monotonic()
         return max(0.0, self.deadline - reserved - now, min(AT_LEAST_SECONDS, self._latest - now))
 
     def until(self, *, reserved: float = 0.0) -> float:
-        """Return the monotonic time until which the next step may take."""
+        """Return the monotonic time at which the next step of the shutdown must have ended.
+
+        Args:
+            reserved: seconds that are kept for later steps.
+        """
         return monotonic() + self.left(reserved=reserved)
 
     def until_stored(self) -> float:
-        """Return the monotonic time until which calls may be written to the spool."""
+        """Return the monotonic time until which unscored calls may be written to the spool file."""
         return monotonic() + file_timeout(self.deadline - self.closing)
 
 
 def reserved_after_scoring(timeout: float, waiting: int, *, spools: bool) -> float:
-    """Return the seconds, of a shutdown of *timeout* seconds, that are reserved for what comes after scoring.
+    """Return how many seconds of a shutdown to reserve for what follows scoring: storing calls, ending spans, export.
 
-    They are the more, the more items are left, and more with a spool: calls that are not scored in time shall at least
-    be stored, and all of them counted.
+    The more items are left, the more seconds; and more with a spool: calls that are not scored in time are to be
+    stored, or at least counted.
 
     Args:
-        timeout: seconds.
+        timeout: seconds of the whole shutdown.
         waiting: items that have not been processed.
         spools: whether there is a spool.
     """
@@ -112,7 +120,7 @@ def reserved_after_scoring(timeout: float, waiting: int, *, spools: bool) -> flo
 
 
 class Drain:
-    """The shutdown of a runtime, run once on a thread where no signal handler of the application can break it off.
+    """Shutdown that runs exactly once, on a thread of its own, where the application's signal handlers cannot stop it.
 
     A handler that raises (by default that of Ctrl-C; often `sys.exit` for SIGTERM) interrupts the thread that waits.
     The drain is then cut short, so that unscored calls are stored and counted, and is waited for all the same.
@@ -130,11 +138,14 @@ class Drain:
 
     @property
     def over(self) -> bool:
-        """Whether the drain has ended."""
+        """Whether the shutdown has ended."""
         return self._over
 
     def run(self, budget: ShutdownBudget) -> bool:
-        """Begin the drain, unless it has begun, and wait for it within the budget; return whether nothing was lost.
+        """Begin the shutdown, or join the one that has begun, and wait for its end; return whether nothing was lost.
+
+        Args:
+            budget: its time budget; the wait ends a second after its deadline at the latest.
 
         Raises:
             BaseException: what a signal handler raised meanwhile.
@@ -160,7 +171,7 @@ class Drain:
         return self._complete
 
     def reset_after_fork(self) -> None:
-        """Count a drain that was running in the parent process as ended."""
+        """Mark the shutdown as ended in a forked child, if it had begun in the parent process."""
         if not self._turns:
             self._over, self._complete = True, True
 
@@ -177,24 +188,25 @@ class Drain:
 
 
 class SpanExport(Protocol):
-    """Our exporter's queue of spans, as far as `end_spans` needs it."""
+    """Interface of the queue of spans that wait for export: its free places, and its count of lost spans."""
 
     def lose_spans(self, count: int) -> bool:
-        """Count *count* spans as lost; return False if no exporter of ours counts them."""
+        """Add *count* to the number of lost spans; return False if no exporter of ragtrace's own counts them."""
         ...
 
     def room_for_spans(self) -> int:
-        """Return how many spans the queue has room for now."""
+        """Return how many more spans fit into the export queue."""
         ...
 
 
 def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanExport, until: float) -> None:
-    """End the spans of *items*; those for which there is no time or room are counted as lost.
+    """End the spans of *items* before a shutdown; count those as lost for which there is no time or room.
 
     Args:
-        items: emptied on the way; the lost ones at once, lest the collector of cycles go through them.
-        end: ends the span of one.
-        export: where they go; if no exporter of ours counts them, all spans are ended.
+        items: the items, which are removed from the list; lost ones at once, so that the garbage collector need not
+            visit them.
+        end: ends the span of one item.
+        export: the queue that ended spans enter; if it counts no losses, all spans are ended.
         until: monotonic seconds.
     """
     items.reverse()
@@ -214,7 +226,7 @@ def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: 
 
 @contextmanager
 def garbage_collection_disabled() -> Generator[None, None, None]:
-    """Disable the garbage collector while the block runs: over thousands of calls it takes a quarter of a second."""
+    """Disable Python's garbage collector while the block runs: with thousands of calls one run takes 0.25 s."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -225,20 +237,20 @@ def garbage_collection_disabled() -> Generator[None, None, None]:
 
 
 def _lose(items: list[WorkItem], count: int, export: SpanExport) -> None:
-    """Remove the first *count* of *items* and count their spans as lost."""
+    """Remove the first *count* items from the list and count their spans as lost."""
     count = min(count, len(items))
     if count > 0:
         export.lose_spans(sum(map(_is_exported, islice(items, count))))
-    for end in range(count, 0, -_RELEASED_AT_ONCE):  # in pieces: releasing one keeps the interpreter
+    for end in range(count, 0, -_RELEASED_AT_ONCE):  # in pieces: no other thread runs while one is released
         del items[max(0, end - _RELEASED_AT_ONCE) : end]
 
 
 def _is_exported(item: WorkItem) -> bool:
-    """Return whether the span of *item* would be exported."""
+    """Return whether the span of *item* is still to be ended, and would then be exported."""
     span = item.step.span
     if item.step.written or span is None:
         return False
-    # The context of a fast span is not built for this: the collector of cycles would go through thousands of them.
+    # The flags are read without building the span's context: the garbage collector would visit thousands of contexts.
     trace: Any = getattr(span, "trace", None)
     pair: Any = tuple  # narrowing to it would leave the items unknown
     flags: TraceFlags = trace[1] if isinstance(trace, pair) else span.get_span_context().trace_flags
@@ -246,7 +258,7 @@ def _is_exported(item: WorkItem) -> bool:
 
 
 def count_losses(telemetry: Telemetry, dropped_spans: int) -> Mapping[tuple[str, str], int]:
-    """Return how much telemetry was lost so far, by signal (spans, events, history) and reason.
+    """Return how many spans, events and history entries were lost so far, by signal and reason.
 
     Args:
         dropped_spans: spans for which the worker's queue had no room.
@@ -264,7 +276,7 @@ def count_losses(telemetry: Telemetry, dropped_spans: int) -> Mapping[tuple[str,
 
 
 def log_losses(dropped: Mapping[str, int], undelivered: int, *, delivered: bool) -> bool:
-    """Log what was lost at a shutdown; return whether nothing was.
+    """Log the number of calls, spans and events that were lost; return whether nothing was lost.
 
     Args:
         dropped: calls that went unscored, by reason.

@@ -1,4 +1,4 @@
-"""Calls between the worker and the spool file: claimed and scored while it runs, stored unscored at shutdown."""
+"""Use of the spool file by a runtime: take calls from it to score them, store unscored calls in it at shutdown."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 2.0
 _RENEW_SECONDS: Final = 15.0
-"""Between two renewals of this process's claims: a quarter of the spool's lease."""
+"""Time between two renewals of this process's claims on spooled calls: a quarter of their lease."""
 _FLUSH_SECONDS: Final = 10.0
 _CONFIRM_SECONDS: Final = 1.0
-"""Between two flushes that confirm the delivery of scores."""
+"""Time between two flushes that confirm the delivery of scores."""
 _LEAVE_SECONDS: Final = 1.0
-"""Shortest time for giving the claims back at shutdown, even after its deadline: a busy machine needs it."""
+"""Shortest time for releasing the claimed calls at shutdown, even after its deadline: a busy machine needs it."""
 _MOST_CLAIMED: Final = 64
 _CLAIM_SECONDS: Final = 0.2
-"""Shortest time for which a claim waits for other processes that write to the file."""
+"""Shortest time for which claiming calls waits for other processes that write to the file."""
 
 
 class Spooling:
-    """Traffic between one runtime and its spool file; no failure of the file raises.
+    """Access of a runtime to its spool file: claims spooled calls to score them, and stores unscored calls.
 
-    Scores of a claimed call are sent like any others, and the call is deleted from the file when telemetry, score sinks
-    and the history have delivered them. Until then another process may score it again if this one is killed.
+    To claim a call is to mark it as being scored by this process. Failures of the file are counted as faults and never
+    raised. Scores of a claimed call are sent like any others, and the call is deleted from the file when telemetry,
+    score sinks and the history have delivered them. Until then another process may score it again if this one is
+    killed.
 
     Args:
         spool: the prepared file.
@@ -47,7 +49,7 @@ class Spooling:
         self.reset()
 
     def reset(self) -> None:
-        """Start empty after a fork: the claims are the parent's."""
+        """Forget all claimed calls after a fork: they belong to the parent process."""
         self._spool.reset()
         self._claiming = threading.Lock()
         self._confirms = self._closed = False
@@ -60,12 +62,17 @@ class Spooling:
     # --- out of the file ---------------------------------------------------------------------------------------------
 
     def due(self) -> bool:
-        """Return whether it is time to look for calls in the file again."""
+        """Return whether it is time to look for unscored calls in the spool file again."""
         return self._clock() >= self._look_at
 
     @contextmanager
     def claim(self, room: int, timeout: float = 0.0) -> Generator[list[ClaimedCall], None, None]:
-        """Claim at most *room* calls, which the block queues; waits about *timeout* seconds for others that do this."""
+        """Claim unscored calls from the spool file, for the block to queue them.
+
+        Args:
+            room: most calls to claim.
+            timeout: seconds to wait for other threads and processes that claim calls.
+        """
         if room <= 0 or not self._claiming.acquire(timeout=max(0.0, timeout)):
             yield []
             return
@@ -82,23 +89,26 @@ class Spooling:
 
     @property
     def scores_a_suspect(self) -> bool:
-        """Whether a call that was being scored at several crashes is in hand: such calls are claimed one at a time."""
+        """Whether this process is scoring a call during which processes have crashed; only one is taken at a time."""
         return self._spool.has_suspect
 
     def begin(self, number: int) -> None:
-        """Note in the file that the claimed call *number* is being scored."""
+        """Record in the spool file that the scoring of the claimed call *number* begins."""
         if number not in self._begun:
             self._begun.add(number)
             with guarded("spool"):
                 self._spool.begin(number)
 
     def sent(self, number: int) -> None:
-        """Note that the scores of the call *number* were handed to telemetry; it is deleted when they are delivered."""
+        """Note that the scores of the claimed call *number* were sent; it is deleted when they have been delivered."""
         self._spool.survived(number)
         self._sent.add(number)
 
     def tick(self) -> None:
-        """Renew claims and confirm deliveries when they are due; called a few times a second."""
+        """Renew the claims on spooled calls and confirm that their scores were delivered, when that is due.
+
+        Called a few times a second.
+        """
         now = self._clock()
         if self._has_claims and now >= self._renew_at:
             self._renew_at = now + _RENEW_SECONDS
@@ -124,7 +134,7 @@ class Spooling:
         self._confirms = False
 
     def confirm(self, deliver: Callable[[], bool]) -> bool:
-        """Return what *deliver* returns; if that is True, delete the calls whose scores had been sent before.
+        """Run *deliver* and, if it returns True, delete the spooled calls whose scores it delivered; return its result.
 
         Args:
             deliver: exports all telemetry, and returns whether sinks and history have everything, too.
@@ -146,7 +156,9 @@ class Spooling:
         self._sent -= sent
 
     def close(self, deadline: float, *, delivered: bool) -> None:
-        """Give the claims of this process back at shutdown; calls not known to be delivered are scored by the next one.
+        """Release all calls that this process has claimed, and delete those whose scores were delivered.
+
+        Called at shutdown; another process then scores the released calls.
 
         Args:
             deadline: monotonic seconds.
@@ -166,7 +178,7 @@ class Spooling:
 
     @property
     def contents(self) -> SpoolContents | None:
-        """What is in the file; None if it cannot be read."""
+        """Number and size of the calls in the spool file; None if it cannot be read."""
         try:
             return self._spool.contents()
         except Exception as error:
@@ -177,14 +189,14 @@ class Spooling:
 
     @contextmanager
     def kept_open(self) -> Generator[None, None, None]:
-        """Keep the file open while the block runs, if it can be opened: then `add` is faster."""
+        """Keep the spool file open while the block runs, so that several `add` are faster."""
         with ExitStack() as opened:
             with suppress(Exception):
                 opened.enter_context(self._spool.kept_open())
             yield
 
     def add(self, calls: Sequence[UnscoredCall], timeout: float) -> list[bool]:
-        """Store calls that this process will not score; return for each whether it is in the file now."""
+        """Store unscored calls in the spool file; return for each call whether it was stored."""
         try:
             return self._spool.add(calls, timeout)
         except Exception as error:

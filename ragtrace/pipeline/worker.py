@@ -4,6 +4,9 @@ Started at the first offer, so that pre-forking servers work; reset after a fork
 keep coming the thread wakes by itself fifty times a second and takes what has gathered: waking it for each item would
 cost the application a system call and a fight for the interpreter. Items are handled where they are taken, in slices
 (`Throttle`); only one that really waits, for a judge say, becomes a task of the event loop.
+
+An item is small if it is done soon and never waits for a judge: the span of a step, say. All others, the calls to be
+scored, are large. The two kinds have separate limits, so that many spans do not take the places of calls.
 """
 
 from __future__ import annotations
@@ -36,36 +39,40 @@ SHORTEST_PAUSE_SECONDS: Final = 0.00002
 """Sleep after a slice when many items wait. With the slack of timers it becomes three to four times as long."""
 _FEW: Final = 8
 """Items that may wait while the worker still sleeps for the longest pause."""
-_UNHURRIED_SECONDS: Final = 0.01  # before the end of a wait: who waits needs the interpreter to come back in time
+_UNHURRIED_SECONDS: Final = 0.01
+"""Last part of a `wait_idle`, in which the worker sleeps again: the waiting thread needs the interpreter to return."""
 _GATHER_SECONDS: Final = 0.02  # for which the busy thread lets items gather
 _LINGER_SECONDS: Final = 1.0  # without an item until the thread must be woken for the next
 _TICK_SECONDS: Final = 0.25
 _ROUND_SECONDS: Final = 0.005
-"""How long it works off items, or one of them, before tasks of the event loop get their turn."""
-_SHORT_ROUND_SECONDS: Final = 0.001  # while judges have enough to do: a request comes back half a dozen times
+"""How long the worker handles queued items before the tasks of the event loop get their turn."""
+_SHORT_ROUND_SECONDS: Final = 0.001
+"""The same while there are many tasks: the event loop resumes a task several times for one request to a judge."""
 _MANY_TASKS: Final = 256
-_MOST_TAKEN: Final = 8  # at a time: weighing a few is done in far less than a slice of work
+_MOST_TAKEN: Final = 8  # items taken from the queue at a time: weighing these takes far less than a slice of work
 _MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for a server
-_PATIENCE_SECONDS: Final = 1.0  # for which items wait for room at an exporter
+_PATIENCE_SECONDS: Final = 1.0  # for which items wait for room in an exporter's queue
 _CLOSE_SECONDS: Final = 0.5  # for which the handler may close what the event loop has used
 _LAST_TURNS: Final = 16  # of the event loop, before its tasks are cancelled
 _CANCELLED_AT_ONCE: Final = 4
-"""Tasks cancelled in one turn: a thread that waits for the end must not have to wait for the interpreter as well."""
+"""Tasks cancelled before the throttle may sleep: a thread in `stop` needs the interpreter in between."""
 _parents_loops: list[object] = []
+"""Event loops of the parent process that a forked child keeps alive, because collecting one would harm the parent's."""
 _SMALL_PER_CAPACITY: Final = 8
+"""Places for small items for each place for a large one."""
 _NOVELTY: Final = 1 / 32
-"""Weight of the newest item in the mean that stands for items not weighed yet."""
+"""Weight of the newest item in the mean size, which is assumed for items that are not weighed yet."""
 _WAITING_SHARE: Final = 0.75
-"""Of the bytes, for items that wait for a judge: the rest is for items that no evaluator has seen."""
+"""Share of the bytes that items waiting for a judge may take; the rest is for items that no evaluator has seen."""
 
 
 class Throttle:
-    """Divider of one thread's work into slices of half a millisecond, with a sleep between them.
+    """Throttle of a background thread: lets it work in slices of half a millisecond, and sleep between them.
 
     An interpreter runs one thread at a time, and a thread that computes keeps it for five milliseconds (the switch
     interval) before it has to share: an event loop of the application that becomes ready meanwhile would wait that
     long. Releasing the interpreter for an instant is not enough, as the worker would have it back before the other
-    thread has woken up. The more items wait, the shorter the sleep.
+    thread has woken up. The more items are queued, the shorter the sleep.
 
     Args:
         hurried: returns whether a thread waits for the work to be done; then there is no sleep.
@@ -76,15 +83,15 @@ class Throttle:
         self._pause = SHORTEST_PAUSE_SECONDS
 
     def begin_slice(self) -> None:
-        """Restart the clock of the current slice of work; to be called after the thread has slept."""
+        """Begin a slice of work now; to be called after the thread has slept for another reason."""
         self._slice_began = monotonic()
 
     def set_load(self, waiting: int) -> None:
-        """Shorten the pauses, the more items are *waiting*."""
+        """Set the length of the sleeps: the more items are *waiting* to be handled, the shorter."""
         self._pause = max(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS * _FEW / max(_FEW, waiting))
 
     def yield_interpreter(self) -> None:
-        """Sleep for a moment if the slice is over; to be called between pieces of work."""
+        """Sleep for a moment if the slice of work is over, so that other threads get the Python interpreter."""
         if monotonic() - self._slice_began > SLICE_SECONDS:
             if not self._hurried():
                 sleep(self._pause)
@@ -92,11 +99,13 @@ class Throttle:
 
 
 def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: float) -> Awaitable[None] | None:
-    """Run the coroutine *work* at once on this thread, as a task for each would cost a turn of the event loop.
+    """Run the coroutine *work* on this thread until it ends or waits, without a task of the event loop.
+
+    A task for each coroutine would cost a turn of the event loop.
 
     Returns:
-        None if *work* is done; if it waits for something, or took more than *seconds*, what a task must await to carry
-        it on. Only from there on it may use the current task of asyncio.
+        None if *work* has ended. If it awaits something, or took more than *seconds*: an awaitable that continues it,
+        for a task to await. Until then *work* must not use the current task of asyncio.
     """
     until = monotonic() + seconds
     # One context from beginning to end: what is set in it here must be there, and resettable, in the task.
@@ -113,7 +122,7 @@ def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: flo
 def _carry_on(
     work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
 ) -> Generator[object, Any, None]:
-    """Continue the coroutine *work* in a task, from the awaitable *waits* at which it stopped."""
+    """Continue the coroutine *work*, which `run_inline` began, inside a task; *waits* is what it awaits now."""
     while True:
         try:
             sent = yield waits
@@ -128,10 +137,11 @@ def _carry_on(
 
 
 class AdmissionControl:
-    """Counts of the items in a queue, by number and bytes, that decide whether one more is admitted.
+    """Admission control of a bounded queue: counts its items and their bytes, and decides whether one more fits.
 
     Weighing an item takes time that a request thread should not spend: until an item is weighed, it counts as much as
-    others did on average. Changes need a lock; the properties and `full` do not.
+    others did on average. An item is "waiting" here while it waits for a judge. Changes need a lock; the properties and
+    `full` do not.
 
     Args:
         capacity: most items; beside them eight times as many small ones, and as many that wait for a judge.
@@ -150,28 +160,32 @@ class AdmissionControl:
 
     @property
     def half_full(self) -> bool:
-        """Whether half of the places or of the bytes are taken."""
+        """Whether the queue is at least half full, in number of items or in bytes."""
         many = 2 * self._large >= self._capacity or 2 * self._small >= self._capacity * _SMALL_PER_CAPACITY
         return many or 2 * self._bytes > self._most_bytes
 
     @property
     def bytes(self) -> float:
-        """Bytes of all items whose size has been measured."""
+        """Total size in bytes of the admitted items that have been measured."""
         return self._bytes
 
     def full(self, unweighed: int) -> bool:
-        """Return whether no item is admitted; *unweighed* is the number of items whose size is not known yet."""
+        """Return whether the queue would refuse every further item, large or small.
+
+        Args:
+            unweighed: number of queued items whose size has not been measured.
+        """
         return self.full_of_small(unweighed) and (self._large >= self._capacity or self._too_heavy(unweighed))
 
     def full_of_small(self, unweighed: int) -> bool:
-        """Return whether no small item is admitted."""
+        """Return whether the queue would refuse a further small item."""
         return self._small >= self._capacity * _SMALL_PER_CAPACITY or self._too_heavy(unweighed)
 
     def _too_heavy(self, unweighed: int) -> bool:
         return self._bytes + unweighed * self._typical > self._most_bytes
 
     def enter(self, small: bool, unweighed: int) -> bool:
-        """Admit an item; return False if there is no place."""
+        """Admit an item and count its place as taken; return False if the queue has no place for it."""
         if small:
             room = not self.full_of_small(unweighed)
             self._small += room
@@ -181,20 +195,29 @@ class AdmissionControl:
         return room
 
     def has_room_for(self, weight: int) -> bool:
-        """Return whether an item of *weight* bytes fits into the memory that is left."""
+        """Return whether an item of *weight* bytes fits into the memory that the queue has left."""
         return self._bytes + weight <= self._most_bytes
 
     def weigh(self, weight: int, kept: int) -> None:
-        """Add the measured size of an admitted item: *weight* bytes, of which *kept* stay in memory."""
+        """Count the measured size of an admitted item.
+
+        Args:
+            weight: size in bytes, for the mean that is assumed for items not weighed yet.
+            kept: bytes of these that stay in memory; 0 if the item is to be dropped as too large.
+        """
         self._bytes += kept
         self._typical += (weight - self._typical) * _NOVELTY
 
     def reweigh(self, more: int) -> None:
-        """Add *more* bytes to the measured size of an item."""
+        """Add *more* bytes to the measured size of an admitted item, which has grown since."""
         self._bytes += more
 
     def wait_for_judge(self, weight: int) -> bool:
-        """Move an item of *weight* bytes to the places of items that wait for a judge; return False if none is free."""
+        """Move a large item of *weight* bytes to the places for items that wait for a judge.
+
+        Returns:
+            False if none of these places is free; the item then keeps its old place.
+        """
         bytes_ = self._waiting_bytes + weight
         room = self._waiting < self._capacity and bytes_ <= self._most_bytes * _WAITING_SHARE
         if room:
@@ -202,7 +225,13 @@ class AdmissionControl:
         return room
 
     def leave(self, small: bool, weight: int = 0, *, waiting: bool = False) -> None:
-        """Free the place of an item of *weight* bytes (0: not measured)."""
+        """Free the place of an item that has been handled or removed.
+
+        Args:
+            small: whether it was admitted as a small item.
+            weight: its measured size in bytes; 0 if it was not measured.
+            waiting: whether it has a place among the items that wait for a judge.
+        """
         self._bytes -= weight
         if waiting:
             self._waiting -= 1
@@ -214,10 +243,10 @@ class AdmissionControl:
 
 
 class Handler(Protocol[T_contra]):
-    """Handler of the items of a worker, called on the worker's thread."""
+    """Interface of the object that handles a worker's items; its methods are called on the worker's thread."""
 
     def handle(self, item: T_contra) -> Coroutine[Any, Any, None]:
-        """Handle *item*; failures are counted and logged."""
+        """Return a coroutine that handles *item*; an exception that it raises is counted and logged."""
         ...
 
     def weigh(self, item: T_contra) -> int:
@@ -225,46 +254,53 @@ class Handler(Protocol[T_contra]):
         ...
 
     def reject(self, item: T_contra) -> None:
-        """Count *item* as dropped, as it is too large for the queue's memory; `handle` is still called for it."""
+        """Count *item* as dropped, because it does not fit into the queue's memory; `handle` is still called for it."""
         ...
 
     def room(self) -> int:
-        """Return how many items may be handled before it is called again; 0: none for a while."""
+        """Return how many items the worker may handle before it calls `room` again; 0: none for now."""
         ...
 
     def tick(self) -> None:
-        """Do periodic work; called about four times a second."""
+        """Do the handler's periodic work; called about four times a second."""
         ...
 
     async def aclose(self) -> None:
-        """Close what the event loop has used; called when nothing else will run there, for half a second at most."""
+        """Close the handler's connections when the worker ends; the last thing to run on the event loop.
+
+        It is cancelled after half a second.
+        """
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Entry(Generic[T]):
-    """An item that the worker has taken from the queue."""
+    """Item that the worker has taken from the queue, with its size in bytes."""
 
     item: T
     small: bool
     weight: int
     waiting: bool = False
-    """Whether it has a place among those that wait for a judge."""
+    """Whether the item has a place among those that wait for a judge."""
 
 
 _handled: ContextVar[_Entry[Any]] = ContextVar("ragtrace_handled")
+"""The item that the running coroutine handles."""
 
 
 class Worker(Generic[T]):
-    """Bounded queue whose items one daemon thread handles, in the order of their offers; several at a time may wait.
+    """Background worker: a bounded queue, and one daemon thread that handles its items in the order of their offers.
+
+    Items that await something (a judge's reply) do so concurrently.
 
     Args:
         handler: handles the items.
-        capacity: most items that may be queued or in hand; further ones are refused. Of small items, eight times as
-            many; of those that wait for a judge, as many.
-        most_bytes: most bytes of queued items and those in hand. Items not weighed yet count as others do on average.
-        patience: seconds for which items wait for `handler.room`, or until half of the places are taken: what comes of
-            the items may then be lost, the items are not.
+        capacity: most large items that are queued or being handled; further ones are refused. Besides, eight times as
+            many small items, and as many items that wait for a judge.
+        most_bytes: most bytes of the items that are queued or being handled. Items not weighed yet count as others do
+            on average.
+        patience: seconds for which the worker stops handling items while `handler.room` returns 0. After them, or when
+            the queue is half full, it goes on: an exporter may then lose spans, but no item is lost.
     """
 
     def __init__(
@@ -280,7 +316,7 @@ class Worker(Generic[T]):
         self.reset()
 
     def reset(self) -> None:
-        """Empty the queue after a fork: the items are the parent's, and there is no thread."""
+        """Empty the queue after a fork: its items belong to the parent process, and the child has no worker thread."""
         if getattr(self, "_loop", None) is not None:
             # A child's loop shares its epoll with the parent's: if it were collected it would unregister there too.
             _parents_loops.append(self._loop)
@@ -292,7 +328,7 @@ class Worker(Generic[T]):
         self._in_hand: dict[int, _Entry[T]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}  # oldest first
         self._admission = AdmissionControl(self._capacity, self._most_bytes)
-        self._waiting, self._hurried_until = 0, 0.0
+        self._waiting, self._hurried_until = 0, 0.0  # threads in `wait_idle`, and when to stop hurrying for them
         self._closed = self._over = self._asleep = self._is_cut_short = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -302,7 +338,7 @@ class Worker(Generic[T]):
 
     @property
     def size(self) -> int:
-        """Number of items queued or in hand, small ones included."""
+        """Number of items that are queued or being handled, large and small."""
         return self._admission.taken
 
     @property
@@ -317,7 +353,7 @@ class Worker(Generic[T]):
 
     @property
     def on_its_thread(self) -> bool:
-        """Whether the caller runs on the worker's own thread, which must not wait for itself."""
+        """Whether the current thread is the worker's own, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     @property
@@ -326,7 +362,12 @@ class Worker(Generic[T]):
         return self._closed
 
     def offer(self, item: T, *, small: bool = False) -> bool:
-        """Queue *item* and return at once; return False if the worker is full or stopped."""
+        """Add *item* to the queue without waiting; return False if the queue is full or the worker has been stopped.
+
+        Args:
+            item: the item.
+            small: whether it is done soon and never waits for a judge; there are more places for such items.
+        """
         with self._lock:
             if self._closed or not self._admission.enter(small, len(self._items)):
                 return False
@@ -339,11 +380,12 @@ class Worker(Generic[T]):
             return True
 
     def wait_idle(self, timeout: float, reserved: Callable[[int], float] = lambda _: 0.0) -> bool:
-        """Wait until no item is queued or in hand; return False if *timeout* was too short.
+        """Wait until every item has been handled; return False if that took longer than *timeout* seconds.
 
         Args:
-            timeout: seconds.
-            reserved: seconds of these that the caller needs afterwards, by the number of items that are left.
+            timeout: seconds to wait.
+            reserved: given the number of items that are left, returns how many of these seconds the caller needs for
+                its own work afterwards.
         """
         if self.on_its_thread:
             return self.size == 0
@@ -367,12 +409,13 @@ class Worker(Generic[T]):
         self._is_cut_short = True
 
     def stop(self, timeout: float, grace: float = 0.1, reserved: Callable[[int], float] = lambda _: 0.0) -> list[T]:
-        """Refuse new items, drain the queue, and cancel the items that remain.
+        """Stop the worker: refuse new items, handle the queued ones within *timeout*, and cancel those that remain.
 
         Args:
             timeout: seconds to drain.
             grace: seconds for cancelled items to end.
-            reserved: seconds of *timeout* that the caller needs afterwards, by the number of items that are left.
+            reserved: given the number of items that are left, returns how many seconds of *timeout* the caller needs
+                for its own work afterwards.
 
         Returns:
             Items that were never begun, and those that block the thread, so that they could not be cancelled.
@@ -448,8 +491,12 @@ class Worker(Generic[T]):
             await asyncio.sleep(0)
 
     async def _cancel_tasks(self) -> None:
-        """Cancel the tasks, the youngest first, as it may wait for what an older one holds; wait until they end."""
-        # A task cancelled before it began could not say what became of its item; one just answered has a way to go.
+        """Cancel the tasks of unfinished items, youngest first, and wait until they have ended.
+
+        A younger task may wait for something that an older one holds.
+        """
+        # First some turns of the loop: a task that is cancelled before it began could not report what became of its
+        # item, and one whose judge has just replied can still finish.
         for _ in range(_LAST_TURNS):
             await asyncio.sleep(0)
         ending = [task for task in self._tasks if not task.done()][::-1]
@@ -463,8 +510,8 @@ class Worker(Generic[T]):
     async def _sleep(self, loop: asyncio.AbstractEventLoop, wake: asyncio.Event, *, busy: bool) -> None:
         with self._lock:
             wake.clear()
-            # At most this late, even if an item comes between this and the wait.
             self._asleep = not busy and not self._items
+        # An item that came just now, or that comes while the thread is busy, wakes nobody: the alarm bounds its wait.
         alarm = loop.call_later(_GATHER_SECONDS if busy else _TICK_SECONDS, wake.set)
         await wake.wait()
         alarm.cancel()
@@ -472,14 +519,14 @@ class Worker(Generic[T]):
         self.throttle.begin_slice()
 
     async def _round(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Do one round of work and give the tasks of the loop one turn; return False if there was nothing to do."""
+        """Handle items for one round, then let the loop's tasks run once; return False if there was nothing to do."""
         done: asyncio.Future[bool] = loop.create_future()
-        # Not inside this task: code that is handled must not take it for its own, and cancel it.
+        # Not inside this task: the user's code, which runs there, must not take it for its own and cancel it.
         loop.call_soon(lambda: done.set_result(self._work()))
         return await done
 
     def _work(self) -> bool:
-        """Handle queued items for one round; return False if there was nothing to do."""
+        """Handle queued items for one round of a few milliseconds; return False if there was nothing to do."""
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
         self._take_in(until)
         room = handled = 0
@@ -496,7 +543,10 @@ class Worker(Generic[T]):
         return handled > 0 or bool(self._items)
 
     def _room(self) -> int:
-        """Return how many items may be handled before the handler is asked for its room again."""
+        """Return how many items may be handled before the handler is asked again; 0: none for now.
+
+        When the handler has had no room for longer than the worker's patience, or the queue is half full, it is 1.
+        """
         room = self._handler.room()
         if room:
             self._no_room_since = None
@@ -507,10 +557,12 @@ class Worker(Generic[T]):
         return int(now - self._no_room_since > self._patience or self._admission.half_full)
 
     def wait_for_judge(self) -> bool:
-        """Move the item that is being handled to a place among the items that wait for a judge.
+        """Move the item that is being handled to the separate places for items that wait for a judge.
+
+        Called by the coroutine that handles it.
 
         Returns:
-            False if none of those is free; the item keeps its place.
+            False if none of these places is free; the item then keeps its old place.
         """
         entry = _handled.get()
         with self._lock:
@@ -520,7 +572,7 @@ class Worker(Generic[T]):
 
     def _take_in(self, until: float) -> None:
         while self._items and monotonic() < until:
-            with self._lock:  # for several at a time: who offers the next one waits for it
+            with self._lock:  # once for several items: threads that offer items wait for this lock
                 entries = [_Entry(*self._items.popleft(), 0) for _ in range(min(_MOST_TAKEN, len(self._items)))]
                 self._taken.extend(entries)
             weights = [self._weighed(entry.item) for entry in entries]
@@ -541,13 +593,13 @@ class Worker(Generic[T]):
             return 0
 
     def _begin(self) -> None:
-        """Handle the next item; if it waits for something, the rest of its coroutine becomes a task."""
+        """Begin to handle the next item; if its coroutine awaits something, a task continues it."""
         with self._lock:
             if not self._taken:
                 return
             entry = self._taken.popleft()
             self._in_hand[id(entry)] = entry
-            if not entry.small:  # it may have to answer now for what came before it
+            if not entry.small:  # a call takes over the texts of its steps that were handled since it was weighed
                 more = self._weighed(entry.item) - entry.weight
                 entry.weight += more
                 self._admission.reweigh(more)

@@ -1,4 +1,4 @@
-"""The configured runtime of the process; the module `configure`, which builds it, is imported on first use."""
+"""The runtime that `configure` builds for the process; the module `configure` is imported on first use."""
 
 from ragtrace.runtime.current_runtime import current, switched_off
 

@@ -1,4 +1,4 @@
-"""`configure`, `flush`, `stats` and `shutdown`: the functions that start ragtrace, wait for it and stop it."""
+"""`configure`, `flush`, `stats` and `shutdown`: the functions that start ragtrace, query it and stop it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class _Default:
-    """Type of the default of `screen=`, the embedded judge; None means "no screen"."""
+    """Type of the default value of `screen=`, which stands for the embedded judge, as None means "no screen"."""
 
 
 DEFAULT_SCREEN: Final = _Default()
@@ -92,7 +92,7 @@ def configure(
     set_global: bool | None = None,
     trace_url: str | None = None,
 ) -> None:
-    """Start ragtrace in this process. Called again, it finishes what is under way and starts anew.
+    """Start ragtrace in this process; called again, shut it down and start it with the new settings.
 
     Every argument has an environment variable (`RAGTRACE_` and its name in capitals) or a default.
 
@@ -213,7 +213,7 @@ def _runtime(
     alerts: Sequence[Alert],
     learner: Learner,
 ) -> Runtime:
-    """Build the runtime, with its files and its telemetry.
+    """Build the runtime from the settings: open its files, build its telemetry and its alerts.
 
     Raises:
         SettingsError: a file cannot be used, or an exporter cannot be built.
@@ -278,10 +278,12 @@ def _require_sqlite(settings: Settings, name: str) -> None:
 
 
 def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> str:
-    """Return the attribute *name* of the resource of the spans; empty if there is none.
+    """Return an attribute of the OpenTelemetry resource of the spans, such as `service.name`; empty if it is not set.
 
     Args:
-        provider: the user's tracer provider; None: the process's, where ragtrace has none of its own.
+        telemetry: the telemetry that was built.
+        provider: the user's tracer provider; None: ragtrace's own, or else that of the process.
+        name: name of the attribute.
     """
     of_user = getattr(provider or get_tracer_provider(), "resource", None)
     resource = of_user if telemetry.resource is None else telemetry.resource()
@@ -289,30 +291,30 @@ def _resource_attribute(telemetry: Telemetry, provider: object, name: str) -> st
 
 
 def flush(timeout: float = 5.0) -> bool:
-    """Score and export every call that has finished, within *timeout* seconds.
+    """Score all finished calls and export their telemetry, within *timeout* seconds.
 
     Returns:
-        True if all of it was scored and exported; True as well if ragtrace is not configured.
+        True if all of them were scored and exported; True as well if ragtrace is not configured.
     """
     runtime = current()
     return True if runtime is None else runtime.flush(timeout)
 
 
 def stats() -> Stats:
-    """Return the outcomes of all calls offered to evaluators since `configure`, and the faults of ragtrace itself.
+    """Return how many calls were scored, sampled out, failed or dropped since `configure`, and ragtrace's own faults.
 
     `faults` counts for the whole process, over all its configurations; `ragtrace.doctor()` shows those of the last one.
-    After `shutdown` these are the closed accounts, with what was lost, until `configure` is called again.
+    After `shutdown` these are the final counts, with what was lost, until `configure` is called again.
     """
     runtime = current()
     return (final_stats() or Stats({}, faults.counts())) if runtime is None else runtime.stats()
 
 
 def shutdown(timeout: float = 10.0) -> bool:
-    """Finish what is under way within *timeout* seconds and stop; what is lost is counted and logged.
+    """Score and export what is left within *timeout* seconds and stop ragtrace; losses are counted and logged.
 
-    What a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in which calls that
-    were not scored are kept in the spool, or counted as lost.
+    An exception that a signal handler raises meanwhile (Ctrl-C, `sys.exit`) passes through after about a second, in
+    which calls that were not scored are kept in the spool, or counted as lost.
 
     Returns:
         True if everything was scored and exported; called again, the same as the first time.
@@ -321,7 +323,7 @@ def shutdown(timeout: float = 10.0) -> bool:
 
 
 def _with_objects(settings: Settings, exporter: object, sampling: Sampling | None) -> Settings:
-    """Return *settings* with the origins of `sampling=` and of an exporter object added."""
+    """Return a copy of *settings* that also says where its sampling settings and its exporter object came from."""
     origins = {"sampling": settings.origins["sample_rate"] if sampling is None else "sampling="}
     if exporter is not None and not isinstance(exporter, str):
         origins["exporter object"] = _shown(exporter)
@@ -329,7 +331,7 @@ def _with_objects(settings: Settings, exporter: object, sampling: Sampling | Non
 
 
 def _shown(exporter: object) -> str:
-    """Return the class name of an exporter object; of `Signals` the class names of its exporters."""
+    """Return a text that names the class of an exporter object; of `Signals`, the classes of its exporters."""
     if not isinstance(exporter, Signals):
         return type(exporter).__name__
     parts = (exporter.spans, exporter.metrics, exporter.logs, exporter.scores)
@@ -358,7 +360,7 @@ def _check_providers(**providers: object) -> None:
 
 
 def _metric_names(metrics: object) -> object:
-    """Return the names of *metrics* if it is a list; else *metrics* itself, which the settings check."""
+    """Return the names of the metrics in a list; anything else unchanged, as the settings check it."""
     if isinstance(metrics, str) or not isinstance(metrics, Sequence):
         return metrics
     return [metric_name(metric) for metric in cast("Sequence[object]", metrics)]
@@ -373,12 +375,16 @@ def _evaluators(
     watched: Sequence[str],
     learner: Learner,
 ) -> Evaluators:
-    """Assign every requested metric to the evaluator that offers it: stopwatch, screen or judge.
+    """Build the evaluators: assign every requested metric to the stopwatch, the screen or the judge that offers it.
 
     Args:
+        settings: the settings.
+        screen: the judge that sees every call, or None.
+        judge: the judge that sees a sample of the calls, or None.
         extra: metrics given as objects.
         for_sampling: names of metrics that sampling reads, which the screen always computes.
-        watched: names of what alerts watch, which is computed beside the usual metrics.
+        watched: names of metrics that alerts watch, which are computed beside the usual ones.
+        learner: has the baseline that the metric `suspicious` compares with.
 
     Raises:
         UnknownMetricError: no metric has that name.

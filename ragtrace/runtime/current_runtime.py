@@ -1,4 +1,4 @@
-"""The configured runtime of the process, in a small module so that decorating a function loads little else."""
+"""The current runtime of the process, in a small module so that decorating a function imports little else."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 _lock = threading.RLock()
 installed: Runtime | None = None
-"""The configured runtime; None before `configure` and after `shutdown`. Read directly where every call passes."""
+"""The configured runtime; None before `configure` and after `shutdown`. Decorated functions read it directly."""
 _switched_off = False
 _ended: Runtime | None = None
+"""The runtime that was shut down last; None while another one is installed."""
 
 
 def current() -> Runtime | None:
-    """Return the configured runtime; None before `configure` and after `shutdown`."""
+    """Return the runtime that is configured in this process; None before `configure` and after `shutdown`."""
     return installed
 
 
@@ -30,20 +31,23 @@ def switched_off() -> bool:
 
 
 def final_stats() -> Stats | None:
-    """Return the stats of the runtime that was shut down last; None if there was none, or another one runs."""
+    """Return the final stats of the runtime that was shut down last; None if there is none, or another one runs."""
     return None if _ended is None else _ended.stats()
 
 
 def install(
     runtime: Runtime | None, timeout: float, *, off: bool = False, faults_so_far: Mapping[str, int] | None = None
 ) -> bool:
-    """Make *runtime* the runtime of the process; shut the previous one down within *timeout* seconds.
+    """Make *runtime* the current runtime of the process, and shut the previous one down within *timeout* seconds.
 
     Args:
-        faults_so_far: what failed while *runtime* was configured, by place.
+        runtime: the new runtime; None: there is none from now on.
+        timeout: seconds for the shutdown of the previous one.
+        off: whether ragtrace is switched off (`enabled=False`).
+        faults_so_far: counts of what failed while *runtime* was configured, by place.
 
     Returns:
-        True if nothing of the one before was lost; if there is none, of the one that was shut down last.
+        Whether nothing was lost in the shutdown of the previous runtime, or else of the one that was shut down last.
     """
     global installed, _switched_off, _ended
     with _lock:

@@ -1,4 +1,4 @@
-"""`estimate`: the mean score of a metric in this process, with its confidence interval."""
+"""`estimate`: estimates the mean score of a metric in this process, with a confidence interval."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def estimate(
     method: Method = "tuned",
     of: Target = "rate",
 ) -> Estimate:
-    """Return the mean score of *metric* in this process's traffic so far, with its 95 % confidence interval.
+    """Estimate the mean score of a metric over this process's calls so far, with a 95 % confidence interval.
 
     A sample of the calls is enough: every score counts by the inverse of its inclusion probability, and where the
-    screen gives the same metric its view of all the calls is used as far as it agrees with the judge.
+    screen gives the same metric, its scores of all the calls are used as far as they agree with the judge's.
 
     Args:
-        metric: its name; one with range [0, 1] that the screen or the judge gives.
+        metric: name of the metric; one with range [0, 1] that the screen or the judge gives.
         workflow: of that workflow alone; default: of all.
         model: of calls answered by that model alone; default: of all.
         window: of the last so many seconds alone (at most 3600, in slices of 30); default: since the start.

@@ -1,4 +1,4 @@
-"""The configured runtime: accepts finished steps on the request thread, starts and stops the worker."""
+"""The runtime that `configure` builds: takes finished steps from the application, and owns the background worker."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 
 _MOST_DEFERRED_STEPS: Final = 8
-"""Steps of a call with more steps are queued at once: its root would bring too much work at a time."""
+"""Most steps of a call that are deferred: with more, the call's item would be too much work at a time."""
 
 
 class DeferredSteps:
-    """Ended steps that wait for the root of their call, so that a request queues one item instead of several.
+    """Store of finished steps that wait for the end of their call, so that a call enters the queue as one item.
 
-    Measured: queueing is a good part of what a short step costs. Deferred steps are in no queue: before the queue is
-    drained, `claim_all` must be queued. Safe from any thread.
+    Queueing was measured to be a good part of what a short step costs. Deferred steps are in no queue: before the queue
+    is drained, what `claim_all` returns must be queued. Safe from any thread.
     """
 
     def __init__(self) -> None:
@@ -65,55 +65,62 @@ class DeferredSteps:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all steps after a fork: they are the parent's."""
+        """Remove all deferred steps after a fork: they belong to the parent process."""
         self._calls: set[CallBuilder] = set()
         self._swept = False
 
     def defer(self, builder: CallBuilder, step: Step) -> bool:
-        """Keep *step* until the root of its call ends; return False if the caller must queue it now."""
-        if not self._swept or len(builder.steps) > _MOST_DEFERRED_STEPS:  # no worker sweeps yet, or too many
+        """Keep a finished step until its call ends; return False if the caller must queue the step now."""
+        if not self._swept or len(builder.steps) > _MOST_DEFERRED_STEPS:  # no worker collects them yet, or too many
             return False
         step.joined = True
         self._calls.add(builder)
-        # Only now: a thread that closed, or ended the root, before we looked may have missed the step, or claimed it.
+        # Checked last: a thread that has closed this store, or ended the root, may have missed or claimed the step.
         return not ((builder.root.ended or self._closed) and step.detach())
 
     def root_ended(self, builder: CallBuilder) -> None:
-        """Forget the deferred steps of *builder*: the queue item of the call's root brings them along."""
+        """Remove the deferred steps of a call whose root has ended: the call's queue item takes them along.
+
+        Args:
+            builder: the call.
+        """
         self._calls.discard(builder)
 
     def claim_all(self) -> list[tuple[CallBuilder, Step]]:
-        """Return every deferred step, to be queued by the caller."""
+        """Take all deferred steps out of the store and return them, to be queued by the caller."""
         self._swept = True
         claimed: list[tuple[CallBuilder, Step]] = []
         for builder in tuple(self._calls):
-            self._calls.discard(builder)  # first: a step that is deferred now brings it back
+            self._calls.discard(builder)  # before its steps are taken: a step that is deferred now adds it again
             claimed += [(builder, step) for step in tuple(builder.steps) if step.detach()]
         return claimed
 
     def close(self) -> None:
-        """Defer no further step."""
+        """Close the store: from now on no step is deferred."""
         self._closed = True
 
 
 class DroppedSpans:
-    """Count of spans for which the queue had no room: noted by an append on the request thread, counted later."""
+    """Counter of the spans that were dropped because the worker's queue was full.
+
+    A request thread only appends to a list, which is counted later.
+    """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Start at zero after a fork: the counts are the parent's."""
+        """Set the count of dropped spans to zero after a fork: it belongs to the parent process."""
         self._uncounted: deque[None] = deque()
         self._counted = 0
 
     def drop(self, step: Step) -> None:
-        """Count the span of *step* as dropped and release its context."""
+        """Count the span of *step* as dropped and release the step's context."""
         self._uncounted.append(None)
         step.release_context()
 
     def drop_call(self, builder: CallBuilder) -> None:
-        """Drop the spans of a whole call: that of its root and those of its deferred steps."""
+        """Count the spans of a call as dropped: that of its root and those of its deferred steps."""
         for step in builder.steps:
             if step is builder.root or step.detach():
                 self.drop(step)
@@ -121,7 +128,7 @@ class DroppedSpans:
         builder.close()
 
     def count(self) -> int:
-        """Return the number of spans dropped so far; new ones are counted as faults, and the first is logged."""
+        """Return the number of spans dropped so far; count new ones as faults, and log the first."""
         new = 0
         with suppress(IndexError):  # several threads may count at a time
             while True:
@@ -139,7 +146,7 @@ class DroppedSpans:
 
 
 class Runtime:
-    """One configured ragtrace: its components, the request path into the worker's queue, flush and shutdown.
+    """Runtime of ragtrace in this process: connects its components, queues finished steps and calls, shuts down.
 
     It is the handler of its worker.
     """
@@ -224,7 +231,12 @@ class Runtime:
     # --- on the request thread ---------------------------------------------------------------------------------------
 
     def step_ended(self, builder: CallBuilder | None, step: Step) -> None:
-        """Queue the writing of the span of *step*, at once or together with the root of its call."""
+        """Queue a finished step for its span to be written, at once or together with the root of its call.
+
+        Args:
+            builder: the call that the step is part of; None for a retrieval outside any call.
+            step: the step.
+        """
         if builder is None or not (self._may_defer and self._deferred.defer(builder, step)):
             self._queue_step(builder, step)
 
@@ -235,7 +247,7 @@ class Runtime:
             self._submit(WorkItem(step, builder))
 
     def call_ended(self, builder: CallBuilder) -> None:
-        """Queue the call of *builder*, whose root has ended, for every evaluator."""
+        """Queue a call whose root step has ended, for its spans to be written and for every evaluator to score it."""
         self._deferred.root_ended(builder)
         workflow = builder.root.workflow
         if self.worker.full and self._may_defer:
@@ -251,11 +263,11 @@ class Runtime:
 
     @property
     def scores_head_dropped(self) -> bool:
-        """Whether calls whose trace the head sampler dropped are scored."""
+        """Whether calls are scored even if the head sampler dropped their trace."""
         return self.sampling.score_head_dropped
 
     def head_dropped(self, workflow: str) -> None:
-        """Count a call that was not recorded because the head sampler dropped its trace."""
+        """Count a call that was not recorded, as sampled out, because the head sampler dropped its trace."""
         self.ledger.leave_out(self._evaluator_ids, workflow)
 
     def _submit(self, work: WorkItem) -> None:
@@ -268,7 +280,14 @@ class Runtime:
             self._refuse(work, "shutdown" if self.worker.closed else "queue_full")
 
     def _refuse(self, work: WorkItem, reason: str) -> None:
-        """Count *work* as dropped; the worker ends the span of a call, if the queue has room for a small item."""
+        """Count an item that the queue refused as dropped, and end its span without content.
+
+        The worker ends the span if the queue still has room for a small item.
+
+        Args:
+            work: the item.
+            reason: why it was refused.
+        """
         deferred = work.claim_deferred()
         self.reject(work, reason)
         for step in deferred:
@@ -278,32 +297,32 @@ class Runtime:
 
     @property
     def _may_defer(self) -> bool:
-        """Whether spans may end later than their steps: only where a flush of the spans waits for the worker."""
+        """Whether spans may be ended later than their steps; only where a flush of the spans waits for the worker."""
         return self.telemetry.owned or bool(holds())
 
     # --- on the worker's thread --------------------------------------------------------------------------------------
 
     def handle(self, item: WorkItem) -> Coroutine[Any, Any, None]:
-        """Write the span of *item* and score it if it is a call."""
+        """Return a coroutine that writes the span of *item* and scores it if it is a call."""
         return self._processor.handle(item)
 
     def weigh(self, item: WorkItem) -> int:
-        """Return the bytes that *item* keeps alive."""
+        """Return the memory in bytes that *item* keeps alive."""
         return item.bytes
 
     def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
-        """Count the call of *item* as dropped and release its texts; its span is still written."""
+        """Count a call that does not fit into the queue as dropped, and release its texts; its span is still ended."""
         item.dropped = reason
         self._processor.settle_open(item, "dropped", reason)
         if item.is_call:  # the texts of a step stay with its call, which may still be scored
             item.step.clear_texts()
 
     def room(self) -> int:
-        """Return how many items may be handled before the exporters' queues must be asked for room again."""
+        """Return how many items the worker may handle before the exporters' queues must be asked for room again."""
         return self.telemetry.room(held())
 
     def tick(self) -> None:
-        """Queue deferred steps, release held spans and score spooled calls, as far as they are due."""
+        """Do periodic work: queue deferred steps, export spans that have waited too long, score spooled calls."""
         self._dropped.count()
         self._queue_deferred()
         for hold in holds():
@@ -315,7 +334,7 @@ class Runtime:
         self.orphans.trim(self.settings.queue_bytes // 8)
 
     async def aclose(self) -> None:
-        """Close the judges' clients."""
+        """Close the judges, so that they release their connections."""
         await self.evaluators.aclose()
 
     def _queue_deferred(self) -> None:
@@ -323,9 +342,9 @@ class Runtime:
             self._queue_step(builder, step)
 
     def _score_spooled(self, spooling: Spooling, timeout: float = 0.0) -> int:
-        """Claim calls of the spool and queue them for the evaluators that have not scored them; return how many.
+        """Take unscored calls from the spool file and queue them to be scored; return how many were queued.
 
-        They have waited for long anyway: they get at most the half of the queue that is free.
+        They may fill half of the queue at most, as calls of this process go first.
         """
         queued = 0
         with spooling.claim(self.settings.capacity // 2 - self.worker.size, timeout) as calls:
@@ -337,13 +356,14 @@ class Runtime:
                 if self.worker.offer(work):
                     queued += 1
                 else:
-                    self._processor.settle_open(work, "dropped", "spooled")  # it is released at shutdown
+                    # It stays in the file, and is released for another process at shutdown.
+                    self._processor.settle_open(work, "dropped", "spooled")
         return queued
 
     # --- state -------------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """Return the outcomes of all calls so far."""
+        """Return counts of all calls so far by outcome, for each evaluator, and of ragtrace's own faults."""
         self._dropped.count()
         return replace(self.ledger.stats(faults.counts()), sinks=self._posted())
 
@@ -351,11 +371,11 @@ class Runtime:
         return {poster.outbox.name: poster.outbox.counts() for poster in self.telemetry.posters}
 
     def standings(self) -> dict[str, JudgeStatus]:
-        """Return the status of each judge that waits for a server or a model, by evaluator id."""
+        """Return the status (breaker, queue, counters) of each judge that asks a server or a model, by evaluator id."""
         return {e.id: e.judge_client.status for e in self._evaluators if not e.judge_client.computes}
 
     def run_job(self, job: Callable[[], Awaitable[None]]) -> bool:
-        """Await the coroutine function *job* on the worker's event loop; return False if the queue is full."""
+        """Queue the coroutine function *job*, to run on the worker's event loop; return False if the queue is full."""
         return self.worker.offer(WorkItem(Step(), job=job), small=True)
 
     # --- flush and shutdown ------------------------------------------------------------------------------------------
@@ -365,7 +385,7 @@ class Runtime:
         return self.worker.wait_idle(timeout)
 
     def flush(self, timeout: float) -> bool:
-        """Score and export every finished call; return False if *timeout* seconds were too short."""
+        """Score and export all finished calls; return whether all was delivered within *timeout* seconds."""
         budget = ShutdownBudget(timeout)
         set_before_flush(self._wait_idle)
         self._renew_to_count()
@@ -375,7 +395,7 @@ class Runtime:
             queued = self._score_spooled(self.spooling, budget.left())
             more = queued > 0 or (self.spooling.scores_a_suspect and self.worker.size > 0)
             scored = self.worker.wait_idle(budget.deadline - monotonic())  # also for what the worker itself has claimed
-        self.learner.flush(budget.left() / 4)  # a failure there is a fault of its own, and costs no call
+        self.learner.flush(budget.left() / 4)  # a failure there is counted as a fault, and does not fail this flush
         notified = self.alerts is None or self.alerts.flush(budget.left() / 2)
 
         def deliver() -> bool:
@@ -386,7 +406,7 @@ class Runtime:
         return delivered and scored and notified
 
     def shutdown(self, timeout: float) -> bool:
-        """Score and export for at most *timeout* seconds, log what is lost, and shut our providers down.
+        """Shut the runtime down: score and export what is left within *timeout* seconds, and log what is lost.
 
         Called again, it waits for the first shutdown to end, and returns the same.
 
@@ -394,7 +414,8 @@ class Runtime:
             Whether nothing was lost.
 
         Raises:
-            BaseException: what a signal handler raised meanwhile; unscored calls have been spooled or counted.
+            BaseException: an exception that a signal handler raised meanwhile; unscored calls have been stored in the
+                spool or counted.
         """
         try:
             return self._drain.run(ShutdownBudget(timeout, self.worker.size))
@@ -426,7 +447,7 @@ class Runtime:
             return log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered) and notified
 
     def _renew_to_count(self) -> None:
-        """Renew a forked child's providers if it has counts to export but has not written a span."""
+        """Renew the telemetry providers of a forked child that has counts to export but has not written a span yet."""
         if self.telemetry.child_renewal.due and self.ledger.rows():
             self.telemetry.child_renewal.renew()
 
@@ -447,7 +468,7 @@ class Runtime:
         if self.alerts is not None:
             self.alerts.reset()
         self.learner.reset()
-        # From here on metrics may be collected again: what they are read from is the child's own by now.
+        # Only now may metrics be collected again: the counts that they are read from are the child's own by now.
         self._instruments.after_fork()
         self.telemetry.after_fork()
         if self.spooling is not None:
