@@ -21,7 +21,8 @@ Notify: TypeAlias = "Notifier | Callable[[Notice], Awaitable[object] | object]"
 _FEWEST_CALLS: Final = 10.0
 _BATCH: Final = 1
 _BASELINE_BATCH: Final = 5
-"""With a baseline, scores are graded rather than good or bad, so the mean of several calls is one observation."""
+"""Default batch with a baseline. Such scores are mostly graded: there are no bad calls after which others could be
+expected, so the mean of several calls is one observation."""
 _MOST_BATCH: Final = 1_000
 _RECOVERY_CALLS: Final = 100
 _MOST_RECOVERY_CALLS: Final = 2_000
@@ -174,7 +175,7 @@ class Alert:
         return bounded if self.direction == "above" else 1.0 - bounded
 
     def calls_to_recover(self, limit: float) -> int:
-        """Return how many calls after an alarm must have a mean within the bound before the alert is over.
+        """Return how many calls after an alarm must have a mean within the bound before the alert counts as over.
 
         Args:
             limit: bound of the mean badness, which the default depends on.

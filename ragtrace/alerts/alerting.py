@@ -47,7 +47,7 @@ _WAITING_NOTICES: Final = 100
 
 
 class NotifierReceiver:
-    """Adapter that delivers the notifications of a delivery queue by one `Notifier`, in order and one at a time."""
+    """Adapter that delivers queued notifications by one `Notifier`, in order and one at a time."""
 
     what = "alerts"
     batch_size = 1
@@ -76,7 +76,7 @@ class NotifierReceiver:
         return {}
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
-        """Count *count* undelivered notifications as faults of ragtrace, and log the first one lost for *reason*."""
+        """Count *count* undelivered notifications in the statistics, and log a warning for the first with *reason*."""
         faults.warn_once(
             f"alert not delivered by {self.name}: {reason}",
             "an alert could not be delivered by %s (%s); it is in the log and in the metric of alert states all the "

@@ -75,7 +75,7 @@ _OVERFLOW: Final = 1e300
 
 
 def alternatives(bound: float, batch: int = 1) -> list[float]:
-    """Return the mean scores above *bound* that the detector tests for.
+    """Return the raised mean scores, all above *bound*, that the detector looks for.
 
     Each is an alternative to a mean within the bound, with an e-process (a record of winnings) of its own.
     """
@@ -84,7 +84,7 @@ def alternatives(bound: float, batch: int = 1) -> list[float]:
 
 
 def weights(batch: int = 1) -> list[float]:
-    """Return the weights with which the detector averages the evidence for the means tested for; they sum to 1."""
+    """Return the weight of each raised mean score (`alternatives`) in the detector's evidence; the weights sum to 1."""
     raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
     return [weight / sum(raw) for weight in raw]
 
@@ -100,7 +100,7 @@ def bet(alternative: float, expected: float) -> float:
 
 
 def threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
-    """Return the evidence that raises an alarm, so that *mean_calls* calls pass between false alarms in the mean."""
+    """Return the evidence at which to raise an alarm, so that false alarms are *mean_calls* calls apart on average."""
     return (1.0 + head_start) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
 
 
@@ -225,11 +225,17 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """Evidence from the complete batches that the mean score exceeds the bound; `threshold` raises an alarm."""
+        """Evidence so far that the mean score exceeds the bound; an alarm is raised when it reaches `threshold`.
+
+        The calls of an unfinished batch are not included.
+        """
         return sum(weight * total for weight, total in zip(self._weights, self._sums, strict=True))
 
     @property
     def calls_since_change(self) -> int:
-        """Number of calls since the mean score most likely rose, judged by the alternative with the most evidence."""
+        """Number of calls since the moment at which the mean score most likely rose.
+
+        It is the moment that fits best with the raised mean for which there is the most evidence.
+        """
         strongest = max(range(len(self._alternatives)), key=lambda at: self._weights[at] * self._sums[at])
         return self.calls - self._since[strongest]

@@ -123,7 +123,7 @@ class DataHealth:
         return None if self._is_recent(self._scored_at, now) else "no_data"
 
     def reportable_problem(self, now: float) -> DataProblem | None:
-        """Return the problem with the scores that a notification should report at the monotonic time *now*; else None.
+        """Return the problem to notify of at the monotonic time *now*: `no_data`, `judge_failing`, or None.
 
         In a process that has just started, missing scores are no problem yet.
         """

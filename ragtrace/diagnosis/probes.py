@@ -92,7 +92,7 @@ class Probes:
         self._probes: list[Probe] = []
 
     def add(self, what: str, where: str, otherwise: str = "no answer in time") -> Probe:
-        """Add a probe whose answer the caller will give, and return it.
+        """Add a probe that the caller answers itself, and return it.
 
         Args:
             what: what is probed: a signal, the id of a judge, a file ...
@@ -178,7 +178,7 @@ def _ask_sink(sink: ProbedSink, timeout: float) -> Answer:
 
 
 def probe_notifiers(alerts: Iterable[Alert], probes: Probes) -> None:
-    """Start a probe of every notifier with a URL that connects to its host and sends nothing.
+    """Start a probe of every notifier with a URL: connect to its host, and send nothing.
 
     A diagnosis raises no alarm.
     """

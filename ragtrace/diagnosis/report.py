@@ -50,10 +50,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorStatus:
-    """Status of one evaluator (screen or judge): its circuit breaker, its load and its failures."""
+    """Status of one evaluator, such as the judge: its circuit breaker, its load and its failures."""
 
     role: str
-    """stopwatch, screen or judge."""
+    """Role of the evaluator: `stopwatch`, `screen` or `judge`."""
     id: str
     version: str
     metrics: tuple[str, ...]
@@ -65,9 +65,9 @@ class EvaluatorStatus:
     queued: int = 0
     asked: int = 0
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Calls that it failed to judge, by cause: key refused, no key, unreachable, timeout, garbage ..."""
+    """Calls that the evaluator failed to judge, by cause: key refused, no key, unreachable, timeout, garbage ..."""
     failing: int = 0
-    """Calls in a row that it has failed to judge up to now."""
+    """Calls in a row that the evaluator has failed to judge up to now."""
     said: str = ""
     """Message of the last failure."""
     advice: str = ""

@@ -62,7 +62,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Scored calls that were collected for one baseline, which is not learned yet."""
+    """Scored calls collected so far for one baseline that is still being learned."""
 
     scores: tuple[float, ...] = ()
     weights: tuple[float, ...] = ()

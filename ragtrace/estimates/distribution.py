@@ -122,7 +122,7 @@ class Distribution:
         return f"learned from {self.n:,} calls{of}{age}"
 
     def mean_bound(self, z: float, side: Literal["lower", "upper"]) -> float:
-        """Return a confidence limit of the true mean score that the distribution was sampled from.
+        """Return the lower or the upper confidence limit of the mean score behind the distribution.
 
         It is the normal limit, in [0, 1], with z^2 imagined calls, half of them with score 0 and half with 1: also a
         baseline in which all scores are equal does not know the mean exactly.
@@ -143,7 +143,7 @@ class Distribution:
 
 
 def _quantile(scores: Sequence[float], weights: Sequence[float]) -> tuple[float, float]:
-    """Return the 5 % quantile of weighted scores, and how many of the scores equal to it (a share) make up 5 %."""
+    """Return the 5 % quantile of weighted scores, and the share of the ties at it that belong to the lowest 5 %."""
     wanted = QUANTILE * math.fsum(weights)
     ordered = sorted(zip(scores, weights, strict=True))
     below = 0.0

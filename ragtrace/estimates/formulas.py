@@ -130,7 +130,7 @@ class Arithmetic(Protocol[Q]):
     def minimum(self, a: Q, b: Q | float) -> Q: ...
     def maximum(self, a: Q, b: Q | float) -> Q: ...
     def ratio(self, a: Q, b: Q, least: Q, otherwise: float) -> Q:
-        """Return the quotient a / b where b is greater than *least*, and *otherwise* elsewhere."""
+        """Return a / b if b is greater than *least*, else the value *otherwise*."""
         ...
 
 
@@ -219,7 +219,7 @@ def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Targ
 
 
 def _strata(sums: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[dict[str, Q], dict[str, Q]]:
-    """Split the sums into those of two strata: the calls that an `always` rule had judged, and all other calls."""
+    """Split the sums into two strata: the calls that an `always` sampling rule had judged, and all other calls."""
     other = sums["w"] - sums["r"]
     both = a.let("strata", a.ratio(other, other, sums["w"] * _RULED_ONLY, 0.0))
     ruled = {name: a.let(f"ruled_r{name}", both * sums[f"r{name}"]) for name in _PRODUCTS}
@@ -350,9 +350,10 @@ def _pseudo_counts(known: Q, u: Mapping[str, Q], a: Arithmetic[Q]) -> tuple[Q, Q
 
 
 def _inverse_square(known: Q, distance: float, blind: float | None) -> Q:
-    """Return 1 / distance^2, where *distance* is the separation at which half as many imagined calls are added.
+    """Return the inverse square of *distance*, or of *blind* where an older version recorded incomplete sums.
 
-    Where the sums of an older version are incomplete (*known* is 0): 1 / blind^2, and 0 if *blind* is None.
+    These are distances between the scores of good and bad calls at which half as many imagined calls are added. If
+    *blind* is None, its inverse square is 0.
     """
     return known * (1.0 / (distance * distance)) + (1.0 - known) * (0.0 if blind is None else 1.0 / (blind * blind))
 
