@@ -348,7 +348,7 @@ class RetryAfterGate:
 
     @property
     def seconds_shut(self) -> float:
-        """Seconds until the Retry-After is over; 0 if calls may pass now."""
+        """Seconds until calls may pass to the judge, as its Retry-After is over; 0 if they may pass now."""
         return max(0.0, self._opens - self._clock())
 
     def shut(self, seconds: float) -> None:
@@ -362,11 +362,11 @@ class RetryAfterGate:
             self._spread = min(_LONGEST_SPREAD_S, _SPREAD * seconds)
 
     def opens_before(self, deadline: float) -> bool:
-        """Return whether the Retry-After is over, or ends before *deadline* (monotonic seconds)."""
+        """Return whether calls may pass to the judge now, or will before *deadline* (monotonic seconds)."""
         return self.seconds_shut == 0 or self._opens < deadline
 
     async def wait_until_open(self, deadline: float) -> bool:
-        """Wait for the end of the Retry-After; return False at once if it ends only after *deadline*.
+        """Wait until calls may pass to the judge; return False at once if its Retry-After ends only after *deadline*.
 
         Waiting calls pass one after the other, within a tenth of the time that the gate was shut, so that they do not
         all arrive at the same moment, here and in other processes with the same Retry-After.

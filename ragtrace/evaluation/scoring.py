@@ -95,7 +95,7 @@ class Evaluator:
 
 
 class Evaluators(NamedTuple):
-    """The up to three evaluators of a call, in the order in which they see it; None where there is none."""
+    """The evaluators of a process, in the order in which they see a call; None where there is none."""
 
     measure: Evaluator | None
     """Computes the metrics that need no labels, such as latencies (`Stopwatch`)."""

@@ -47,7 +47,7 @@ IN_A_BODY: Final = ("query", "answer", "reference", "conversation_id", "error", 
 
 
 def history_file(path: str) -> SQLiteFile:
-    """Return an object for the history database at *path*; the file is neither opened nor created."""
+    """Return the `SQLiteFile` of the history at *path*, without opening or creating it."""
     return SQLiteFile(path, "history", application=0x52414748, version=1, tables=_TABLES)
 
 

@@ -194,9 +194,9 @@ class Spool:
             )
 
     def begin(self, number: int) -> None:
-        """Record that the scoring of a claimed call begins: count one more try, and extend its lease.
+        """Record in the spool file that this process begins to score a call, as one more try.
 
-        If this process is killed from now on, the call may be the reason.
+        If the process is killed from now on, the call may be the reason. The lease of its claim is extended.
 
         Args:
             number: row number of the call.
@@ -219,7 +219,7 @@ class Spool:
             self._suspect = None
 
     def renew(self) -> None:
-        """Extend the lease of all calls that this process has claimed."""
+        """Extend the time for which the calls that this process has claimed are reserved for it (their lease)."""
         with self._writing(0.2) as database:
             database.execute(
                 "UPDATE calls SET lease = max(lease, ?) WHERE owner = ?", (self._clock() + self._lease, self._owner)

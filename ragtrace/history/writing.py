@@ -103,7 +103,7 @@ class Writer:
         raise sqlite3.OperationalError("the file was deleted or replaced again and again")
 
     def _follow(self) -> bool:
-        """Close the history file if its path has another file or none by now; return whether that is so."""
+        """Check whether the history file has been deleted or replaced; if so, close it and return True."""
         with self._kept.use() as database:
             if _file_at(self._path) == self._file:
                 return False
@@ -295,7 +295,7 @@ def _body(call: RagCall, *, texts: bool) -> str:
 
 
 def _evidence(evaluation: Evaluation, *, texts: bool) -> str | None:
-    """Return the judge's statements about the answer and its explanations as JSON; None if there are none."""
+    """Return what explains the scores (the answer's claims, explanations) as JSON; None if there is nothing."""
     results = evaluation.results
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}

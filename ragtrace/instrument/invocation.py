@@ -23,7 +23,7 @@ _COROUTINE: Any = types.CoroutineType
 
 
 class Invocation:
-    """Running call of a decorated function that returned a stream or an awaitable, or that raised an exception.
+    """Run of a decorated function that returned a stream or an awaitable, or that raised an exception.
 
     As a context manager it makes the call's context current, and is entered only around a step of the user's own code:
     never across a `yield`, an `await` or a return. What that code itself attached is kept for its next step.
@@ -71,7 +71,7 @@ class Invocation:
             detach(self._token)
 
     def resumed(self) -> None:
-        """Note that the next piece of the stream is asked for; the time since the last piece was the reader's."""
+        """Note that the reader asks for the next piece of the stream, and add up the time that the reader took."""
         if self._yielded is not None:
             self._wait += perf_counter() - self._yielded
             self._yielded = None

@@ -444,7 +444,7 @@ class StepRecorder:
 
 
 def _frozen(value: Any) -> Any:
-    """Return *value* as something that cannot change any more; `_UNFROZEN` if that is not possible cheaply.
+    """Return an immutable form of *value*, or `_UNFROZEN` if there is none that is cheap to make.
 
     Texts and numbers are returned as they are, a list or tuple of texts as a copy. Only exact types count: a subclass
     may do anything.
@@ -461,7 +461,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _frozen_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Arguments | None:
-    """Return the arguments of a run as values that cannot change any more; None if one of them may change."""
+    """Return the arguments of a run in immutable form; None if one of them may change."""
     kept: list[Any] = []
     for value in args:
         if type(value) is str:

@@ -49,7 +49,7 @@ class RecentOutcome:
 
     @property
     def why(self) -> str:
-        """Return a sentence that explains the outcome to a user; empty if the call was simply scored."""
+        """Explanation of the outcome in words, for the user; empty if the call was simply scored."""
         words = _WORDS.get((self.outcome, self.reason), self.reason)
         if self.outcome == "sampled_out" and self.probability is not None:
             words = f"{words} at p={self.probability:.3g}"

@@ -80,7 +80,7 @@ class WorkItem:
 
     @classmethod
     def of_spooled(cls, claimed: ClaimedCall) -> WorkItem:
-        """Create an item from a call that this process has claimed from the spool file; it has no span to write."""
+        """Create an item from a call of the spool file, which another process has left unscored; its span has ended."""
         unscored = claimed.unscored
         step = Step()
         step.workflow = unscored.call.workflow
@@ -96,9 +96,9 @@ class WorkItem:
         )
 
     def claim_open(self) -> tuple[str, ...]:
-        """Take over the evaluators that have no outcome yet: remove their ids from `open` and return them.
+        """Take over the evaluators that have not scored the call yet: remove their ids from `open` and return them.
 
-        From then on only the caller enters outcomes for these evaluators in the ledger.
+        From then on only the caller counts the outcomes of the call at these evaluators.
         """
         claimed: list[str] = []
         for evaluator in sorted(self.open):
@@ -199,7 +199,7 @@ class CallProcessor:
     # --- the ledger ---------------------------------------------------------------------------------------------------
 
     def settle_open(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
-        """Enter one *outcome* of a call in the ledger for all evaluators that have none for this call yet."""
+        """Count the same outcome of a call at every evaluator for which none has been counted yet."""
         for evaluator in list(work.open):
             self.settle(work, evaluator, outcome, reason)
 
@@ -213,7 +213,7 @@ class CallProcessor:
         probability: float | None = None,
         detail: str = "",
     ) -> bool:
-        """Enter the outcome of a call at one evaluator in the ledger; return False if one has been entered before."""
+        """Count the outcome of a call at one evaluator; return False if one has been counted before."""
         step = work.step
         # A shutdown may enter outcomes of calls that the worker is still scoring.
         if not self._ledger.settle_once(work.open, evaluator, step.workflow, outcome, reason):
@@ -378,7 +378,7 @@ class CallProcessor:
     async def _evaluate(
         self, work: WorkItem, call: RagCall, evaluations: list[Evaluation], holding: HoldProcessor | None
     ) -> SamplingDecision | None:
-        """Have the evaluators score *call*: all of those without labels and the screen, and the judge if it is sampled.
+        """Have the configured evaluators score *call*; the judge only if the call is sampled.
 
         Args:
             work: the item of the call.
@@ -425,7 +425,7 @@ class CallProcessor:
         return decision
 
     def _turn_away(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
-        """Count a sampled call as dropped by the judge, because too many calls are waiting for the judge."""
+        """Count a sampled call as dropped instead of judging it, because too many calls wait for the judge."""
         work.dropped = "queue_full"
         self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
         faults.warn_once(
@@ -452,7 +452,7 @@ class CallProcessor:
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
     def settle_unscored(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
-        """Settle all calls that a shutdown leaves unscored: store them in the spool file and count their outcomes.
+        """Account for all calls that a shutdown leaves unscored: store them in the spool file, count their outcomes.
 
         Args:
             works: items that were never begun, or that block the worker; calls whose scoring was cancelled are added.
@@ -522,7 +522,7 @@ class CallProcessor:
                     return
 
     def _ready(self, work: WorkItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
-        """Build and redact the call of an item that is to be stored in the spool file.
+        """Prepare the call of a queued item for the spool file: build it and redact its texts.
 
         Returns:
             The call, None if it must not be stored; and the outcome and reason to count if it is not stored.
@@ -539,7 +539,7 @@ class CallProcessor:
 
 
 def _status_of_dropped(reason: str, evaluations: Sequence[Evaluation]) -> str:
-    """Return the evaluation status, for the span, of a call that was dropped for *reason*.
+    """Return the evaluation status that the span of a dropped call gets as an attribute.
 
     Args:
         reason: why it was dropped.

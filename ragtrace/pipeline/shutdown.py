@@ -81,7 +81,9 @@ class ShutdownBudget:
         self._latest = min(self._latest, now + _INTERRUPTED_SECONDS + _OVERTIME_SECONDS)
 
     def left(self, *, reserved: float = 0.0) -> float:
-        """Return how many seconds the next step of the shutdown may take; 0.03 even at the deadline.
+        """Return how many seconds the next step of the flush or shutdown may take.
+
+        At the deadline, and shortly after it, that is still 0.03 s.
 
         Args:
             reserved: seconds that are kept for later steps.
@@ -154,7 +156,7 @@ class Drain:
         until = budget.deadline + _GRACE_SECONDS
         while not self._over and monotonic() < until:
             try:
-                if self._turns and self._worker.on_its_thread:  # for which the drain would have to wait
+                if self._turns and self._worker.on_its_thread:  # here, as another thread would wait for this one
                     self._run(budget)
                 elif self._turns:
                     start(partial(self._run, budget))
@@ -177,7 +179,7 @@ class Drain:
 
     def _run(self, budget: ShutdownBudget) -> None:
         try:
-            self._turns.pop()  # atomic: begun twice if a signal came at the wrong moment, it is run once
+            self._turns.pop()  # atomic: if a signal handler begins the shutdown as well, only one of the two runs it
         except IndexError:
             return
         try:

@@ -67,7 +67,7 @@ class Spooling:
 
     @contextmanager
     def claim(self, room: int, timeout: float = 0.0) -> Generator[list[ClaimedCall], None, None]:
-        """Claim unscored calls from the spool file, for the block to queue them.
+        """Claim unscored calls in the spool file for this process, and yield them for the block to queue them.
 
         Args:
             room: most calls to claim.
@@ -89,11 +89,14 @@ class Spooling:
 
     @property
     def scores_a_suspect(self) -> bool:
-        """Whether this process is scoring a call during which processes have crashed; only one is taken at a time."""
+        """Whether this process is scoring a spooled call that may crash it, as it was in progress at earlier crashes.
+
+        Only one such call is taken at a time.
+        """
         return self._spool.has_suspect
 
     def begin(self, number: int) -> None:
-        """Record in the spool file that the scoring of the claimed call *number* begins."""
+        """Record in the spool file that this process begins to score the call *number*."""
         if number not in self._begun:
             self._begun.add(number)
             with guarded("spool"):
@@ -105,7 +108,7 @@ class Spooling:
         self._sent.add(number)
 
     def tick(self) -> None:
-        """Renew the claims on spooled calls and confirm that their scores were delivered, when that is due.
+        """Do periodic work: renew the claims on spooled calls, and delete those whose scores have been delivered.
 
         Called a few times a second.
         """
@@ -156,9 +159,9 @@ class Spooling:
         self._sent -= sent
 
     def close(self, deadline: float, *, delivered: bool) -> None:
-        """Release all calls that this process has claimed, and delete those whose scores were delivered.
+        """Close the spool at shutdown: delete the calls whose scores were delivered, release the other claimed ones.
 
-        Called at shutdown; another process then scores the released calls.
+        Another process then scores the released calls.
 
         Args:
             deadline: monotonic seconds.

@@ -5,8 +5,8 @@ keep coming the thread wakes by itself fifty times a second and takes what has g
 cost the application a system call and a fight for the interpreter. Items are handled where they are taken, in slices
 (`Throttle`); only one that really waits, for a judge say, becomes a task of the event loop.
 
-An item is small if it is done soon and never waits for a judge: the span of a step, say. All others, the calls to be
-scored, are large. The two kinds have separate limits, so that many spans do not take the places of calls.
+An item is small if it takes little memory and work, as the span of a step does; all others, the calls to be scored,
+are large. The two kinds have separate limits, so that many spans do not take the places of calls.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Throttle:
         self._pause = SHORTEST_PAUSE_SECONDS
 
     def begin_slice(self) -> None:
-        """Begin a slice of work now; to be called after the thread has slept for another reason."""
+        """Restart the current slice of work; to be called after the thread has slept for another reason."""
         self._slice_began = monotonic()
 
     def set_load(self, waiting: int) -> None:
@@ -122,7 +122,7 @@ def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: flo
 def _carry_on(
     work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
 ) -> Generator[object, Any, None]:
-    """Continue the coroutine *work*, which `run_inline` began, inside a task; *waits* is what it awaits now."""
+    """Continue a partly run coroutine inside a task; *waits* is what the coroutine awaits now."""
     while True:
         try:
             sent = yield waits
@@ -155,7 +155,7 @@ class AdmissionControl:
 
     @property
     def taken(self) -> int:
-        """Number of admitted items that have not left: queued, being handled, or waiting for a judge."""
+        """Number of admitted items that are not finished: queued, being handled, or waiting for a judge."""
         return self._large + self._small + self._waiting
 
     @property
@@ -178,7 +178,7 @@ class AdmissionControl:
         return self.full_of_small(unweighed) and (self._large >= self._capacity or self._too_heavy(unweighed))
 
     def full_of_small(self, unweighed: int) -> bool:
-        """Return whether the queue would refuse a further small item."""
+        """Return whether the queue would refuse a further small item (a span to write, but not a call to score)."""
         return self._small >= self._capacity * _SMALL_PER_CAPACITY or self._too_heavy(unweighed)
 
     def _too_heavy(self, unweighed: int) -> bool:
@@ -258,7 +258,7 @@ class Handler(Protocol[T_contra]):
         ...
 
     def room(self) -> int:
-        """Return how many items the worker may handle before it calls `room` again; 0: none for now."""
+        """Return how many items the worker may handle before it asks again; 0 if it must wait."""
         ...
 
     def tick(self) -> None:
@@ -348,7 +348,7 @@ class Worker(Generic[T]):
 
     @property
     def full_of_small(self) -> bool:
-        """Whether the queue has no room for a small item; an estimate, made without a lock."""
+        """Whether the queue has no room for a small item, such as a span to write; an estimate, made without a lock."""
         return self._admission.full_of_small(len(self._items))
 
     @property
@@ -366,7 +366,7 @@ class Worker(Generic[T]):
 
         Args:
             item: the item.
-            small: whether it is done soon and never waits for a judge; there are more places for such items.
+            small: whether it takes little memory and work, unlike a call to be scored; there is room for more of these.
         """
         with self._lock:
             if self._closed or not self._admission.enter(small, len(self._items)):
@@ -543,7 +543,7 @@ class Worker(Generic[T]):
         return handled > 0 or bool(self._items)
 
     def _room(self) -> int:
-        """Return how many items may be handled before the handler is asked again; 0: none for now.
+        """Return how many items may be handled before the handler is asked for room again; 0 if the worker must wait.
 
         When the handler has had no room for longer than the worker's patience, or the queue is half full, it is 1.
         """

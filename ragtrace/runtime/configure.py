@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class _Default:
-    """Type of the default value of `screen=`, which stands for the embedded judge, as None means "no screen"."""
+    """Type of the default value of `screen=`, which stands for the embedded judge; None means "no screen"."""
 
 
 DEFAULT_SCREEN: Final = _Default()

@@ -297,7 +297,7 @@ class Runtime:
 
     @property
     def _may_defer(self) -> bool:
-        """Whether spans may be ended later than their steps; only where a flush of the spans waits for the worker."""
+        """Whether the worker may end spans some time after their steps: only where a flush of spans waits for it."""
         return self.telemetry.owned or bool(holds())
 
     # --- on the worker's thread --------------------------------------------------------------------------------------
