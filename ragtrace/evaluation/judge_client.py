@@ -187,7 +187,7 @@ class JudgeClient:
         if not leader.done():
             raise self._late("an identical call was still being judged at the deadline")
         outcome = leader.result()
-        if isinstance(outcome, JudgeError):  # one exception object is not raised in two tasks
+        if isinstance(outcome, JudgeError):  # a copy: the same exception object must not be raised in two tasks
             raise JudgeError(outcome.reason, outcome.detail, retryable=False)
         return outcome
 

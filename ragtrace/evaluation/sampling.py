@@ -254,7 +254,7 @@ class Budget:
             cost: cost of judging one call, in the unit of the budget.
             ruled: whether an `always` rule matches the call.
         """
-        # Income comes from the clock alone: a call that is not sampled returns nothing.
+        # Income depends on the clock alone: a call that is not sampled gives nothing back to the budget.
         now = self._clock()
         income = max(0.0, now - self._filled) * self._per_second / self._slack(cost)
         self._filled = max(now, self._filled)
@@ -372,7 +372,7 @@ class Sampler:
         probability = wanted * self._factor(ruled=ruled)
         for budget, cost in self._budgets():
             budget.charge(probability, cost, ruled=ruled)
-        # Without a trace no other process decides about the call; the system's random numbers differ after a fork.
+        # Without a trace id the draw is random; the system's random numbers are not repeated in a forked child.
         has_trace = call.span is not None and call.span.is_valid
         draw = _fraction(call.span.trace_id) if has_trace and call.span is not None else SystemRandom().random()
         if draw < probability:

@@ -203,12 +203,12 @@ def _checked(evaluator: Evaluator, metric: Metric, result: object) -> Result:
     changes: dict[str, Any] = {}
     if isinstance(result, Score):
         low, high = metric.range
-        value = float(result.value)  # also of an int or a numpy number: a double goes out
+        value = float(result.value)  # an int or a numpy number is sent as a float
         if not (low - _SLACK <= value <= high + _SLACK):
             reason = "out_of_range" if math.isfinite(value) else "non_finite"
             return _unscored(evaluator, metric, reason, f"{value!r} is outside [{low:g}, {high:g}]")
         changes = {"value": value}
-    return replace(  # once: it costs more than most metrics
+    return replace(  # a single call, as it takes longer than most metrics do
         result,
         evaluator=evaluator.identity,
         metric=metric.name,

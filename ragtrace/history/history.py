@@ -156,7 +156,7 @@ class History:
                 self._close()
                 return dict.fromkeys(range(len(batch)), Refusal("write_failed", again=True, busy=True))
             self._prune()
-        # Only the number is known, which is all that is counted.
+        # Not which calls they are, but how many: only the number of refusals is used.
         return dict.fromkeys(range(unreadable), Refusal("unreadable"))
 
     def warn_lost(self, reason: str, detail: str, count: int) -> None:
@@ -171,7 +171,7 @@ class History:
     def _opened(self) -> Writer:
         if self._writer is None:
             self._writer = Writer(self.path, self._source, most_bytes=self._most_bytes, texts=self._texts)
-        if self._believed is None:  # before anything is written by a clock that may be wrong
+        if self._believed is None:  # before calls are written whose time may come from a wrong clock
             newest = self._writer.newest
             self._believed = self._clock() if newest is None else newest, self._passed()
         return self._writer

@@ -102,7 +102,7 @@ class Reader:
 
     def __init__(self, path: str) -> None:
         self._database = history_file(path).connect_to_read()
-        self._database.execute("BEGIN")  # everything read from here on is of one moment
+        self._database.execute("BEGIN")  # from here on everything is read as of this moment
 
     def close(self) -> None:
         """Close the history file."""

@@ -270,7 +270,7 @@ def _read(database: sqlite3.Connection, number: int) -> ClaimedCall | None:
     (body,) = database.execute("SELECT body FROM calls WHERE number = ?", (number,)).fetchone()
     try:
         return ClaimedCall(number, decode(body))
-    except Exception as error:  # whatever wrote it, no process will ever read it
+    except Exception as error:  # the row cannot be read by any process
         faults.record("spool: unreadable call", error)
         database.execute("DELETE FROM calls WHERE number = ?", (number,))
         return None

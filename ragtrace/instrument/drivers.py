@@ -201,7 +201,7 @@ def _settle(call: Invocation, result: Any) -> Any:
             observed = _observed(call, result)
             if observed is not None:
                 return observed
-        except Exception as error:  # a hostile object: it is returned as it came
+        except Exception as error:  # an object whose attributes raise is returned unchanged
             faults.record("returned object", error)
     call.done(result)
     return result

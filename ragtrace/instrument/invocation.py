@@ -150,7 +150,7 @@ def steps(call: StepRecorder | Invocation, awaitable: Awaitable[Any]) -> Generat
             return stop.value
         finally:
             if token is not None:
-                # What the user's code attached stays attached for that code and for a stream that it returns, only.
+                # What the user's code attached stays attached only for that code, and for a stream that it returns.
                 call.current = get_current()
                 detach(token)
             resume, given = iterator.send, None  # else an error that was thrown in would keep itself alive

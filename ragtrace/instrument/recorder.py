@@ -197,7 +197,7 @@ class StepRecorder:
             fast = writer.fast
             if fast is None:
                 self._keep_arguments()
-                self.read()  # the SDK's spans show everything to processors and samplers at once
+                self.read()  # processors and samplers see the attributes of an SDK span as soon as it starts
                 step.span = span = writer.start_sdk_span(step, outside)
             else:
                 if not fast.ids_only:
@@ -366,7 +366,7 @@ class StepRecorder:
                     faults.record(f"answer= of {spec.arguments.function_name}", error)
         kept = value if type(value) is str else _frozen(value)
         if kept is _UNFROZEN:
-            self.read()  # in order: the arguments come first
+            self.read()  # the arguments first, then the result
             self._take_result(value)
         else:
             self._kept_result = kept
@@ -422,7 +422,7 @@ class StepRecorder:
             step.answer_found = returned is not None or streamed is not None
         elif step.kind == "generate":
             step.answer_found = True  # a generation that returned None: an empty answer, not one that was not found
-        for found in (returned, streamed):  # the streamed text is the answer; the object around it may have the sources
+        for found in (returned, streamed):  # the streamed text last: it is the answer, the object may have the sources
             if found is None:
                 continue
             step.answer = found.text if found.text is not None else step.answer

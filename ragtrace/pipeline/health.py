@@ -64,7 +64,7 @@ class RecentOutcomes:
     """Bounded list of the most recent outcomes of calls; safe for use from any thread."""
 
     def __init__(self) -> None:
-        # Raw: nothing is formatted before the doctor reads it.
+        # Unformatted values: they are turned into texts only when `ragtrace.doctor()` reads them.
         self._entries: deque[tuple[float, SpanContext | None, tuple[str, str, str, str, float | None], str]]
         self._entries = deque(maxlen=MOST)
 

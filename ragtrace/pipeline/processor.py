@@ -102,7 +102,7 @@ class WorkItem:
         """
         claimed: list[str] = []
         for evaluator in sorted(self.open):
-            with suppress(KeyError):  # each removal is atomic: the worker may be at it too
+            with suppress(KeyError):  # each removal is atomic: the worker may remove the same id
                 self.open.remove(evaluator)
                 claimed.append(evaluator)
         return tuple(claimed)
@@ -412,7 +412,7 @@ class CallProcessor:
             odds = decision.probability
             self.settle(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
             return decision
-        # A call out of the spool keeps its place: it was claimed because there was room enough.
+        # A call from the spool file keeps its place in the queue: it was only claimed because there was room enough.
         if work.spooled is None and not self._worker.wait_for_judge():
             self._turn_away(work, self._judge.id, decision)
             return decision
@@ -440,7 +440,7 @@ class CallProcessor:
         """Return the reason to leave *call* unscored (`head_dropped`, `call_failed`); empty if it is to be scored."""
         if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
             return "head_dropped"
-        # The application failed before there was an answer: that is on its span, and says nothing about the answer.
+        # The application failed before there was an answer to score; its span shows the error.
         return "call_failed" if call.error is not None and not call.answer else ""
 
     def _call(self, builder: CallBuilder) -> RagCall:

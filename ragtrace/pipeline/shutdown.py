@@ -160,10 +160,10 @@ class Drain:
                     self._run(budget)
                 elif self._turns:
                     start(partial(self._run, budget))
-                # No lock: a signal handler that runs here may end up here, too.
+                # Polled without a lock: a signal handler that runs here may call `shutdown` and get here itself.
                 while not self._over and monotonic() < until:
                     sleep(_PAUSE_SECONDS)
-            except BaseException as raised:  # noqa: PERF203  # every interrupt is waited out
+            except BaseException as raised:  # noqa: PERF203  # an interrupt does not end the wait
                 interrupt = interrupt or raised
                 (self._budget or budget).cut_short()
                 self._worker.cut_short()
@@ -254,7 +254,7 @@ def _is_exported(item: WorkItem) -> bool:
         return False
     # The flags are read without building the span's context: the garbage collector would visit thousands of contexts.
     trace: Any = getattr(span, "trace", None)
-    pair: Any = tuple  # narrowing to it would leave the items unknown
+    pair: Any = tuple  # typed as Any: `isinstance` with `tuple` would leave the types of the items unknown
     flags: TraceFlags = trace[1] if isinstance(trace, pair) else span.get_span_context().trace_flags
     return flags.sampled
 

@@ -122,7 +122,7 @@ class Spooling:
             thread = threading.Thread(target=self._confirm_delivery, name="ragtrace-spool", daemon=True)
             with guarded("spool"):
                 thread.start()
-            if thread.ident is None:  # the machine has no room for a thread now
+            if thread.ident is None:  # the thread could not be started
                 self._confirms = False
 
     def _confirm_delivery(self) -> None:

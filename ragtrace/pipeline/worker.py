@@ -41,8 +41,10 @@ _FEW: Final = 8
 """Items that may wait while the worker still sleeps for the longest pause."""
 _UNHURRIED_SECONDS: Final = 0.01
 """Last part of a `wait_idle`, in which the worker sleeps again: the waiting thread needs the interpreter to return."""
-_GATHER_SECONDS: Final = 0.02  # for which the busy thread lets items gather
-_LINGER_SECONDS: Final = 1.0  # without an item until the thread must be woken for the next
+_GATHER_SECONDS: Final = 0.02
+"""Sleep of the busy thread between two looks into the queue, in which new items gather."""
+_LINGER_SECONDS: Final = 1.0
+"""Time without an item after which the thread is no longer busy: it sleeps until the next item wakes it."""
 _TICK_SECONDS: Final = 0.25
 _ROUND_SECONDS: Final = 0.005
 """How long the worker handles queued items before the tasks of the event loop get their turn."""
@@ -52,8 +54,8 @@ _MANY_TASKS: Final = 256
 _MOST_TAKEN: Final = 8  # items taken from the queue at a time: weighing these takes far less than a slice of work
 _MOST_BUSY: Final = 128  # tasks that count as waiting for the processor; others wait for a server
 _PATIENCE_SECONDS: Final = 1.0  # for which items wait for room in an exporter's queue
-_CLOSE_SECONDS: Final = 0.5  # for which the handler may close what the event loop has used
-_LAST_TURNS: Final = 16  # of the event loop, before its tasks are cancelled
+_CLOSE_SECONDS: Final = 0.5  # for which the handler may close its connections
+_LAST_TURNS: Final = 16  # turns of the event loop before its tasks are cancelled
 _CANCELLED_AT_ONCE: Final = 4
 """Tasks cancelled before the throttle may sleep: a thread in `stop` needs the interpreter in between."""
 _parents_loops: list[object] = []
@@ -108,7 +110,7 @@ def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: flo
         for a task to await. Until then *work* must not use the current task of asyncio.
     """
     until = monotonic() + seconds
-    # One context from beginning to end: what is set in it here must be there, and resettable, in the task.
+    # The task goes on in the same context: it must see, and be able to reset, the context variables that are set here.
     in_context = contextvars.copy_context().run
     try:
         while (waits := in_context(work.send, None)) is None and monotonic() < until:
@@ -250,7 +252,7 @@ class Handler(Protocol[T_contra]):
         ...
 
     def weigh(self, item: T_contra) -> int:
-        """Return the bytes that *item* keeps alive."""
+        """Return the memory in bytes that *item* keeps alive."""
         ...
 
     def reject(self, item: T_contra) -> None:
@@ -343,12 +345,12 @@ class Worker(Generic[T]):
 
     @property
     def full(self) -> bool:
-        """Whether the queue has no room for any item, not even a small one; an estimate, made without a lock."""
+        """Whether the queue would refuse every item, large or small; an estimate, made without a lock."""
         return self._admission.full(len(self._items))
 
     @property
     def full_of_small(self) -> bool:
-        """Whether the queue has no room for a small item, such as a span to write; an estimate, made without a lock."""
+        """Whether the queue would refuse a small item, such as a span to write; an estimate, made without a lock."""
         return self._admission.full_of_small(len(self._items))
 
     @property
@@ -358,7 +360,7 @@ class Worker(Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """Whether `stop` has been called."""
+        """Whether the worker has been told to stop, and refuses new items."""
         return self._closed
 
     def offer(self, item: T, *, small: bool = False) -> bool:
@@ -405,7 +407,7 @@ class Worker(Generic[T]):
                 self._waiting -= 1
 
     def cut_short(self) -> None:
-        """Make `stop` return without waiting for items that are queued or being handled."""
+        """Cut the worker's stop short: it no longer waits for items that are queued or being handled."""
         self._is_cut_short = True
 
     def stop(self, timeout: float, grace: float = 0.1, reserved: Callable[[int], float] = lambda _: 0.0) -> list[T]:
@@ -445,17 +447,17 @@ class Worker(Generic[T]):
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def _start(self) -> bool:
-        # An empty context: what the background does is no child of the request that happened to come first.
+        # An empty context: spans of the background must not become children of the request that starts the thread.
         run, executor = contextvars.Context().run, DaemonPool()
         thread = threading.Thread(target=run, args=(self._run, executor), name="ragtrace", daemon=True)
         self._thread = thread
         try:
             thread.start()
-        except RuntimeError as error:  # the machine has no room for a thread, or the interpreter is shutting down
+        except RuntimeError as error:  # no more threads are possible, or the interpreter is shutting down
             faults.record("start of the background thread", error)
             self._thread = None
         else:
-            # Now: the interpreter may already be shutting down when the new thread first runs.
+            # Not on the new thread: the interpreter may already be shutting down when that one first runs.
             prepare_bounded_calls()
             executor.prepare()
         return self._thread is not None
@@ -539,7 +541,7 @@ class Worker(Generic[T]):
             self.throttle.set_load(len(self._taken) + len(self._items) + min(len(self._tasks), _MOST_BUSY))
             self._begin()
             self.throttle.yield_interpreter()
-        self.throttle.set_load(_MOST_BUSY)  # tasks are not to wait for each other's pauses
+        self.throttle.set_load(_MOST_BUSY)  # short sleeps while the tasks run: each one holds up all others
         return handled > 0 or bool(self._items)
 
     def _room(self) -> int:

@@ -197,7 +197,7 @@ def configure(
     runtime = _runtime(
         settings, exporter, providers, evaluators, sampling=sampling, redact=redact, alerts=watched, learner=learner
     )
-    faults.message_filter = redact.message  # not before: a refused configuration leaves the one in force as it is
+    faults.message_filter = redact.message  # only now: if the settings are refused, the previous ones stay in force
     faults.hides_messages = settings.capture_content == "NO_CONTENT"
     install(runtime, _RECONFIGURE_SECONDS, faults_so_far=Counter(faults.counts_here()) - before)
 
@@ -402,7 +402,7 @@ def _evaluators(
         known = filter(None, map(registry.find, watched))  # `Alerting` complains of unknown names
         meant = tuple(metric for metric in (*meant, *known) if metric.needs)
     chosen: list[Evaluator | None] = []
-    # Whatever screen gives a consistency, its scores are compared with the baseline.
+    # The metric `suspicious` compares any screen's consistency with the baseline.
     usual = (names is None or ALL in names) and screen is not None and screen.offers(consistency)
     for candidate, more in ((Stopwatch(), ()), (screen, (*for_sampling, *[suspicious.name] * usual)), (judge, ())):
         offered = () if candidate is None else _those_offered(candidate, meant, more, screens=candidate is screen)

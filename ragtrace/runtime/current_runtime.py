@@ -52,7 +52,7 @@ def install(
     global installed, _switched_off, _ended
     with _lock:
         before, installed, _switched_off = installed, runtime, off
-        # Known from now on: a signal may interrupt its shutdown, and what became of it is asked for afterwards.
+        # Set before its shutdown, which a signal may interrupt: its final stats are asked for afterwards.
         before = before or (_ended if runtime is None and not off else None)
         _ended = before if runtime is None and not off else None
     try:

@@ -394,7 +394,7 @@ class Runtime:
         while more and scored and self.spooling is not None:
             queued = self._score_spooled(self.spooling, budget.left())
             more = queued > 0 or (self.spooling.scores_a_suspect and self.worker.size > 0)
-            scored = self.worker.wait_idle(budget.deadline - monotonic())  # also for what the worker itself has claimed
+            scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
         self.learner.flush(budget.left() / 4)  # a failure there is counted as a fault, and does not fail this flush
         notified = self.alerts is None or self.alerts.flush(budget.left() / 2)
 
