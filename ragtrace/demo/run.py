@@ -113,7 +113,7 @@ class RootSpans(SpanExporter):
 
 
 class ReleasedModel:
-    """Model of the demo that, once `released` is set, alters its answers as the simulated release does."""
+    """Model of the demo that invents facts in some of its answers once `released` is set: a simulated bad release."""
 
     def __init__(self, model: Model, release: Release) -> None:
         self._model, self._release = model, release

@@ -30,7 +30,7 @@ _EVALUATIONS: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Kind of score in a history: one metric in one version, scored by one evaluator."""
+    """Series of scores in a history file: those of one version of one metric, made by one evaluator."""
 
     metric: str
     version: str

@@ -194,7 +194,7 @@ class Spool:
             )
 
     def begin(self, number: int) -> None:
-        """Record in the spool file that this process begins to score a call, as one more try.
+        """Count in the spool file one more attempt to score a call, which this process begins now.
 
         If the process is killed from now on, the call may be the reason. The lease of its claim is extended.
 

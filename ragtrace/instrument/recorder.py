@@ -377,7 +377,7 @@ class StepRecorder:
         self._kept_result = _NOTHING
 
     def read(self) -> None:
-        """Read the arguments and the result that were kept, and fill the step from them."""
+        """Extract query, documents and answer from the recorded arguments and result of the function into the step."""
         arguments, self._kept_arguments = self._kept_arguments, None
         result, self._kept_result = self._kept_result, _NOTHING
         try:

@@ -52,7 +52,7 @@ class ScoreSeries:
         return self.metric, self.evaluator
 
     def judged(self, group: Ints, count: int) -> list[int]:
-        """Return the number of calls with a score in each of *count* groups.
+        """Return the number of scored calls in each of the *count* parts that the report divides its calls into.
 
         Args:
             group: index of each call's group; -1: the call is in none.

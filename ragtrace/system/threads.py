@@ -142,7 +142,7 @@ _bounded_calls = DaemonPool(1_000, "ragtrace-bounded")
 
 
 def prepare_bounded_calls() -> None:
-    """Start the threads for calls with a deadline now, if none could be started when the interpreter exits."""
+    """Start the threads of `run_bounded` in advance: Python 3.12 starts none while the interpreter exits."""
     _bounded_calls.prepare(_SPARE_THREADS)
 
 

@@ -391,7 +391,7 @@ class _Exchange(Generic[R]):
     async def complete(
         self, highest: int, *, samples: int | None = None, repair: _Reading[R] | None = None
     ) -> tuple[Completion, int]:
-        """Send the prompt without the parameters that the server rejects; return the response and its format level.
+        """Send the prompt without parameters that the server rejects; return the response and the JSON mode it used.
 
         Args:
             highest: level to begin with, unless the server is known to need a lower one.

@@ -385,7 +385,7 @@ class _LabelReplyReader(ReplyReader):
         return Verdict(support, tuple(chunk.rank for chunk in chunks), quote if source else None, bool(wrong))
 
     def _unproven(self, text: str, quote: str, source: Chunk | None, chunks: Sequence[Chunk]) -> str:
-        """Return why *quote* and *chunks* do not prove that the statement *text* is supported; "" if they may."""
+        """Return why the quoted passage cannot support the statement *text*; an empty string if it can."""
         names = ", ".join(chunk.id for chunk in chunks)
         if source is None:
             return f"quote does not occur in {names}"

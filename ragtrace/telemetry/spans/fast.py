@@ -464,7 +464,7 @@ class FastTracer:
 
 
 def fast_tracer(tracer: object, release: str) -> FastTracer | None:
-    """Return a fast tracer for the user's provider behind *tracer*; None where the SDK must make the spans.
+    """Return a `FastTracer` for the user's tracer provider; None if the SDK itself must create the spans.
 
     Args:
         release: version of the instrumentation scope.
