@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings, strategies
 
 if TYPE_CHECKING:
     from tests.support.otlp import GrpcReceiver, HttpReceiver, Receiver
@@ -57,8 +57,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_finish() -> None:
     """Exempt the modules and tests from garbage collection, which each full collection would walk through."""
+    _use_hypothesis()
     gc.collect()
     gc.freeze()
+
+
+@given(strategies.none())
+def _use_hypothesis(_: None) -> None:
+    """Have hypothesis register its random numbers, for which it looks through the objects that are not frozen."""
 
 
 @pytest.fixture(autouse=True)
