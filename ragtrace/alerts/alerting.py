@@ -113,10 +113,10 @@ class _Spike:
     notice: Notice
     watched: _WatchedAlert
     leader: _Spike | None
-    """Incident of another alert that the notifiers were told of instead; None: they were told of this one."""
+    """Incident of another alert that was sent to the notifiers in place of this one; None: this one was sent."""
 
     def covers(self, watched: _WatchedAlert, notice: Notice) -> bool:
-        """Return whether *notice* is about this incident, and the notifiers of *watched* were already told of it."""
+        """Return whether *notice* reports this incident, which the notifiers of *watched* have already received."""
         ours = self.notice
         return (
             self.leader is None

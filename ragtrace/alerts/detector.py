@@ -1,9 +1,9 @@
 """Shiryaev-Roberts e-detector: detects that the mean of scores in [0, 1] exceeds a bound, at a stated false-alarm rate.
 
 **Evidence.** While the mean score, given all earlier scores, is at most the expected one, the factor
-`1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: whoever bets like that on a
-rate that is too high does not win in the mean. The statistic of one bet sums the winnings of bets that were started at
-each call so far, `M = (M + 1) * factor`. After n calls its mean is at most n above its start, also where the scores
+`1 + bet * (score - expected)` has a mean of at most 1 for every bet in [0, 1 / expected]: a bet on
+a rate that is too high does not win in the mean. The statistic of one bet sums the winnings of bets that were started
+at each call so far, `M = (M + 1) * factor`. After n calls its mean is at most n above its start, also where the scores
 decide about n. The same holds for a mixture over bets with weights that sum to 1. So the mixture needs at least B
 calls, in the mean, to grow by B: for scores in [0, 1] of any distribution. Therefore an alarm is raised when it has
 grown by B, the mean number of calls between two false alarms that the user asked for (`mean_calls`). The value at which

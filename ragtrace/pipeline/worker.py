@@ -360,7 +360,7 @@ class Worker(Generic[T]):
 
     @property
     def closed(self) -> bool:
-        """Whether the worker has been told to stop, and refuses new items."""
+        """Whether `stop` was called: the worker refuses new items."""
         return self._closed
 
     def offer(self, item: T, *, small: bool = False) -> bool:
@@ -513,7 +513,7 @@ class Worker(Generic[T]):
         with self._lock:
             wake.clear()
             self._asleep = not busy and not self._items
-        # An item that came just now, or that comes while the thread is busy, wakes nobody: the alarm bounds its wait.
+            # An item that came just now, or while the thread is busy, wakes no thread: the alarm bounds its wait.
         alarm = loop.call_later(_GATHER_SECONDS if busy else _TICK_SECONDS, wake.set)
         await wake.wait()
         alarm.cancel()

@@ -22,8 +22,8 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         LateError: it was not done in time, or it cancelled itself. A cancellation of the caller passes through, so the
-            two can be told apart, which `asyncio.wait_for` cannot; nor is work waited for that swallows its
-            cancellation.
+            two can be told apart, which `asyncio.wait_for` cannot. Work that swallows its cancellation
+            is not waited for.
     """
     task = asyncio.ensure_future(work)
     try:
