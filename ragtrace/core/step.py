@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NO_USAGE = Usage()
 
 
-StepKind: TypeAlias = Literal["trace", "retrieve", "generate"]
+StepKind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 
 
 @dataclass(frozen=True, slots=True)

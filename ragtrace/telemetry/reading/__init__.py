@@ -1,0 +1,1 @@
+"""Reading of finished spans, of other instrumentations and of ragtrace, back into RAG calls."""

@@ -1,0 +1,102 @@
+"""Finished span as the readers see it, whether it comes from the SDK or from a file, and what a reader found in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry.trace import SpanContext
+
+from ragtrace.core import semconv
+from ragtrace.core.step import Step
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+Attributes = Mapping[str, Any]
+"""Attribute values by name, as they stand on a span: nothing is known of their types."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedSpan:
+    """Ended span of any instrumentation, with what is needed to read a step of a RAG call from it."""
+
+    context: SpanContext
+    parent: SpanContext | None
+    """None for the root span of a trace."""
+    name: str
+    attributes: Attributes
+    start_ns: int
+    """Wall clock, nanoseconds since the epoch."""
+    end_ns: int
+    events: tuple[tuple[str, Attributes], ...] = ()
+    """Name and attributes of each span event."""
+    scope: str = ""
+    """Name of the instrumentation scope."""
+    error_type: str | None = None
+    """Exception type that the span's status or exception event names; None if the operation did not fail."""
+    max_text_chars: int | None = None
+    """Limit at which the provider cut attribute values; None: it did not, or the limit is not known."""
+
+    def text(self, name: str) -> str | None:
+        """Return the attribute *name* if it is a text; None if it is missing or of another type."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, str) else None
+
+    def is_cut(self, text: str | None) -> bool:
+        """Return whether the provider has probably cut *text*, the value of an attribute, at its length limit."""
+        return text is not None and self.max_text_chars is not None and len(text) >= self.max_text_chars
+
+
+@dataclass(slots=True, eq=False)
+class SpanReading:
+    """One step of a RAG call, as it was read from a finished span, and what the span left out."""
+
+    span: FinishedSpan
+    step: Step
+    """The step, ended; its kind, texts, model, tokens and times come from the attributes of the span."""
+    convention: str
+    """Name of the attribute convention that the span was read in."""
+    documents_without_text: int = 0
+    """Number of documents on the span that have an id or a score but no text."""
+    is_cut: bool = False
+    """Whether a text of the step was truncated before it reached the span."""
+    calls_tools: bool = False
+    """Whether the model's answer is a request to call tools, and not yet the answer to the user."""
+    children: list[SpanReading] = field(default_factory=list["SpanReading"])
+    """Readings of the spans below, filled by the assembler."""
+
+
+def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
+    """Return the view of an ended span of the OpenTelemetry SDK; None if the span has no context."""
+    context = span.get_span_context()
+    if context is None:
+        return None
+    attributes: Any = span.attributes
+    events = tuple((event.name, event.attributes or {}) for event in span.events)
+    return FinishedSpan(
+        context=context,
+        parent=span.parent,
+        name=span.name,
+        attributes={} if attributes is None else attributes,
+        start_ns=span.start_time or 0,
+        end_ns=span.end_time or 0,
+        events=events,
+        scope="" if span.instrumentation_scope is None else span.instrumentation_scope.name,
+        error_type=error_type_of({} if attributes is None else attributes, events, failed=not span.status.is_ok),
+        max_text_chars=getattr(attributes, "max_value_len", None),
+    )
+
+
+def error_type_of(attributes: Attributes, events: tuple[tuple[str, Attributes], ...], *, failed: bool) -> str | None:
+    """Return the type of the exception that a span with *attributes* and *events* shows; None if it did not fail.
+
+    Args:
+        failed: whether the status of the span is an error.
+    """
+    if not failed:
+        return None
+    named = [attributes.get(semconv.ERROR_TYPE)]
+    named += [found.get(semconv.EXCEPTION_TYPE) for name, found in events if name == semconv.EVENT_EXCEPTION]
+    return next((name for name in named if isinstance(name, str) and name), "Error")

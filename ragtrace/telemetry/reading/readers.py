@@ -1,0 +1,33 @@
+"""Choice of the reader for a finished span: the first convention that recognises its attributes reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.reading import haystack, openinference, otel_genai, pydantic_ai, traceloop
+from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading
+
+Reader = Callable[[FinishedSpan], SpanReading | None]
+_READERS: Final[tuple[Reader, ...]] = (
+    openinference.read,
+    traceloop.read,
+    haystack.read,
+    pydantic_ai.read,
+    otel_genai.read,
+)
+"""Readers in the order in which they are asked: those of conventions that build on others come before these."""
+
+
+def read_span(span: FinishedSpan) -> SpanReading | None:
+    """Return the step of a RAG call that *span* describes; None if it describes none. Never raises."""
+    for read in _READERS:
+        try:
+            reading = read(span)
+        except Exception as error:  # attributes may hold anything
+            faults.record("reading a span", error)
+            return None
+        if reading is not None:
+            return reading
+    return None

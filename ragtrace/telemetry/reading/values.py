@@ -1,0 +1,53 @@
+"""Helpers that the readers share: JSON in attributes, numbered attributes, messages, documents and token counts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ragtrace.capture.fields import whole_of
+from ragtrace.core.step import ErrorRecord, Step, StepKind
+from ragtrace.core.types import Timing, Usage
+from ragtrace.telemetry.reading.finished_span import FinishedSpan
+
+_MOST_JSON_CHARS: Final = 4_000_000
+_NS: Final = 1_000_000_000
+
+
+def parse_json(value: object) -> Any:
+    """Return the value that the JSON text *value* encodes; anything else, and text that is no JSON, as it is."""
+    if not isinstance(value, str) or len(value) > _MOST_JSON_CHARS or value.lstrip()[:1] not in ("{", "[", '"'):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
+    """Return the attributes `<prefix>.<index>.<name>` as one dict for each index, in order, with the names as keys."""
+    found: dict[int, dict[str, Any]] = {}
+    start = len(prefix) + 1
+    for key, value in attributes.items():
+        if key.startswith(prefix) and key[start - 1 : start] == ".":
+            index, _, name = key[start:].partition(".")
+            if name and index.isdecimal() and len(index) < 8:
+                found.setdefault(int(index), {})[name] = value
+    return [found[index] for index in sorted(found)]
+
+
+def new_step(span: FinishedSpan, kind: StepKind) -> Step:
+    """Return an ended step of *kind* with the times and the error of *span*; its texts are still to be read."""
+    step = Step()
+    step.kind, step.ended, step.written = kind, True, True
+    step.end_ns = span.end_ns
+    if span.error_type is not None:
+        step.error = ErrorRecord(span.error_type, None, "")
+    step.timing = Timing(max(0, span.end_ns - span.start_ns) / _NS)
+    return step
+
+
+def usage_of(span: FinishedSpan, input_name: str, output_name: str) -> Usage:
+    """Return the token counts under two attribute names; None for one that is missing or no whole number."""
+    return Usage(whole_of(span.attributes.get(input_name)), whole_of(span.attributes.get(output_name)))
