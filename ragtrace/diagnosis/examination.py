@@ -31,7 +31,7 @@ from ragtrace.pipeline.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.spans.hold import held, holds
+from ragtrace.telemetry.spans.hold import held_span_count, hold_processors
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
@@ -137,7 +137,7 @@ def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
             *_undelivered("alerts by", notices),
         ),
         queued=runtime.worker.size,
-        held=held(),
+        held=held_span_count(),
         seen=seen,
         scored_lately=runtime.health.scored_lately,
         stats=stats,
@@ -264,7 +264,7 @@ def _baselines(learner: Learner) -> tuple[BaselineStatus, ...]:
 def _notes(runtime: Runtime) -> Iterator[str]:
     if not runtime.telemetry.owned:
         yield "spans go to the application's own tracer provider; whether that exports them is not checked"
-        if not holds():
+        if not hold_processors():
             yield _NO_HOLD
     elif runtime.settings.origins.get("exporter object") is not None:
         yield "telemetry goes to an exporter given in code, which is not checked"

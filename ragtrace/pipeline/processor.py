@@ -31,8 +31,8 @@ from ragtrace.pipeline.worker import Worker
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.telemetry import Telemetry
-from ragtrace.telemetry.scores.attacher import Attacher
 from ragtrace.telemetry.scores.instruments import Instruments
+from ragtrace.telemetry.scores.score_sender import ScoreSender
 from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.writer import SpanWriter
 
@@ -147,7 +147,7 @@ class CallProcessor:
         telemetry: Telemetry,
         writer: SpanWriter,
         instruments: Instruments,
-        attacher: Attacher,
+        score_sender: ScoreSender,
         evaluators: Evaluators,
         sampler: Sampler,
         redact: Redact,
@@ -159,7 +159,7 @@ class CallProcessor:
     ) -> None:
         self._worker = worker
         self._telemetry, self._writer, self._instruments = telemetry, writer, instruments
-        self._attacher, self._sampler, self._redact, self._ledger = attacher, sampler, redact, ledger
+        self._score_sender, self._sampler, self._redact, self._ledger = score_sender, sampler, redact, ledger
         self._has_rules = redact.has_rules
         self._may_be_plain = not redact.has_rules and redact.ids is None
         self._most_chars = maxsize if redact.max_chars is None else redact.max_chars
@@ -247,8 +247,8 @@ class CallProcessor:
         span = work.step.span
         if span is None or work.step.written:
             if work.is_call and work.dropped:  # its scoring blocks the worker, so the shutdown could not cancel it
-                spooled = work.dropped == "spooled"
-                self._attacher.give_up(work.step, semconv.STATUS_DEFERRED if spooled else semconv.STATUS_DROPPED)
+                status = semconv.STATUS_DEFERRED if work.dropped == "spooled" else semconv.STATUS_DROPPED
+                self._score_sender.release_with_status(work.step, status)
             return
         if reason == "spooled":  # its texts have been read and redacted, and its scores will follow
             self.write(work)
@@ -309,9 +309,9 @@ class CallProcessor:
         status: str | None = None
         decision: SamplingDecision | None = None
         try:
-            expected = self._attacher.expect(work.step)
+            asked = self._score_sender.request_hold(work.step)
             self.write(work)
-            holding = self._attacher.confirm(work.step, expected)
+            holding = self._score_sender.find_holder(work.step, asked)
             self._worker.throttle.yield_interpreter()
             work.call = call = self._call(builder)
             decision = await self._evaluate(work, call, evaluations, holding)
@@ -328,7 +328,7 @@ class CallProcessor:
             try:
                 self._worker.throttle.yield_interpreter()
                 status = _status_of_dropped(work.dropped, evaluations) if work.dropped else status
-                self._attacher.attach(
+                self._score_sender.send(
                     work.step, call, evaluations, holding, status, decision, work.announced, reason=work.dropped
                 )
             except Exception as error:
@@ -349,7 +349,7 @@ class CallProcessor:
             try:
                 if not (work.open or work.dropped):  # else it stays in the file, and another process scores it again
                     if evaluations:
-                        self._attacher.attach(work.step, call, evaluations, None)
+                        self._score_sender.send(work.step, call, evaluations, None)
                     if self._spooling is not None and work.spooled is not None:
                         self._spooling.sent(work.spooled)
             except Exception as error:
@@ -418,7 +418,7 @@ class CallProcessor:
             return decision
         work.probability = decision.probability
         if work.spooled is None:
-            work.announced = self._attacher.attach_screened(work.step, call, evaluations, holding, decision)
+            work.announced = self._score_sender.send_screening_scores(work.step, call, evaluations, holding, decision)
         judged = await evaluate(self._judge, call, decision.probability, begun)
         self._sampler.spent(judged.cost_usd)
         self._enter(work, judged, evaluations)

@@ -189,19 +189,19 @@ class Drain:
             self._over = True
 
 
-class SpanExport(Protocol):
+class SpanQueue(Protocol):
     """Interface of the queue of spans that wait for export: its free places, and its count of lost spans."""
 
-    def lose_spans(self, count: int) -> bool:
+    def count_lost_spans(self, count: int) -> bool:
         """Add *count* to the number of lost spans; return False if no exporter of ragtrace's own counts them."""
         ...
 
-    def room_for_spans(self) -> int:
+    def remaining_span_capacity(self) -> int:
         """Return how many more spans fit into the export queue."""
         ...
 
 
-def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanExport, until: float) -> None:
+def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: SpanQueue, until: float) -> None:
     """End the spans of *items* before a shutdown; count those as lost for which there is no time or room.
 
     Args:
@@ -212,13 +212,13 @@ def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: 
         until: monotonic seconds.
     """
     items.reverse()
-    counted, free = export.lose_spans(0), 0
+    counted, free = export.count_lost_spans(0), 0
     if counted:
         _lose(items, len(items) - int((until - monotonic()) / _SPAN_SECONDS), export)
     while items:
         if counted and monotonic() > until:
             _lose(items, len(items), export)
-        elif counted and _is_exported(items[-1]) and not (free := free or export.room_for_spans()):
+        elif counted and _is_exported(items[-1]) and not (free := free or export.remaining_span_capacity()):
             sleep(_PAUSE_SECONDS)
         else:
             free -= 1
@@ -238,11 +238,11 @@ def garbage_collection_disabled() -> Generator[None, None, None]:
             gc.enable()
 
 
-def _lose(items: list[WorkItem], count: int, export: SpanExport) -> None:
+def _lose(items: list[WorkItem], count: int, export: SpanQueue) -> None:
     """Remove the first *count* items from the list and count their spans as lost."""
     count = min(count, len(items))
     if count > 0:
-        export.lose_spans(sum(map(_is_exported, islice(items, count))))
+        export.count_lost_spans(sum(map(_is_exported, islice(items, count))))
     for end in range(count, 0, -_RELEASED_AT_ONCE):  # in pieces: no other thread runs while one is released
         del items[max(0, end - _RELEASED_AT_ONCE) : end]
 

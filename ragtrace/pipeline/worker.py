@@ -196,7 +196,7 @@ class AdmissionControl:
             self._large += room
         return room
 
-    def has_room_for(self, weight: int) -> bool:
+    def fits(self, weight: int) -> bool:
         """Return whether an item of *weight* bytes fits into the memory that the queue has left."""
         return self._bytes + weight <= self._most_bytes
 
@@ -259,7 +259,7 @@ class Handler(Protocol[T_contra]):
         """Count *item* as dropped, because it does not fit into the queue's memory; `handle` is still called for it."""
         ...
 
-    def room(self) -> int:
+    def remaining_capacity(self) -> int:
         """Return how many items the worker may handle before it asks again; 0 if it must wait."""
         ...
 
@@ -301,8 +301,8 @@ class Worker(Generic[T]):
             many small items, and as many items that wait for a judge.
         most_bytes: most bytes of the items that are queued or being handled. Items not weighed yet count as others do
             on average.
-        patience: seconds for which the worker stops handling items while `handler.room` returns 0. After them, or when
-            the queue is half full, it goes on: an exporter may then lose spans, but no item is lost.
+        patience: seconds for which the worker stops handling items while `handler.remaining_capacity` returns 0. After
+            them, or when the queue is half full, it goes on: an exporter may then lose spans, but no item is lost.
     """
 
     def __init__(
@@ -533,7 +533,7 @@ class Worker(Generic[T]):
         self._take_in(until)
         room = handled = 0
         while self._taken and not self._over and (handled == 0 or monotonic() < until):
-            room = room or self._room()
+            room = room or self._remaining_capacity()
             if not room:
                 break
             room -= 1
@@ -544,12 +544,12 @@ class Worker(Generic[T]):
         self.throttle.set_load(_MOST_BUSY)  # short sleeps while the tasks run: each one holds up all others
         return handled > 0 or bool(self._items)
 
-    def _room(self) -> int:
+    def _remaining_capacity(self) -> int:
         """Return how many items may be handled before the handler is asked for room again; 0 if the worker must wait.
 
         When the handler has had no room for longer than the worker's patience, or the queue is half full, it is 1.
         """
-        room = self._handler.room()
+        room = self._handler.remaining_capacity()
         if room:
             self._no_room_since = None
             return room
@@ -580,7 +580,7 @@ class Worker(Generic[T]):
             weights = [self._weighed(entry.item) for entry in entries]
             with self._lock:
                 for entry, weight in zip(entries, weights, strict=True):
-                    entry.weight = weight if self._admission.has_room_for(weight) else 0
+                    entry.weight = weight if self._admission.fits(weight) else 0
                     self._admission.weigh(weight, entry.weight)
             for entry, weight in zip(entries, weights, strict=True):
                 if entry.weight != weight:

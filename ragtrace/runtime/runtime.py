@@ -39,9 +39,9 @@ from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import in_child
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.telemetry import Telemetry
-from ragtrace.telemetry.scores.attacher import Attacher
 from ragtrace.telemetry.scores.instruments import Instruments
-from ragtrace.telemetry.spans.hold import clear_before_flush, held, holds, set_before_flush
+from ragtrace.telemetry.scores.score_sender import ScoreSender
+from ragtrace.telemetry.spans.hold import clear_before_flush, held_span_count, hold_processors, set_before_flush
 from ragtrace.telemetry.spans.writer import SpanWriter
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class Runtime:
             rows=self.ledger.rows,
             moments=self.moments.totals,
             queued=lambda: self.worker.size,
-            held=held,
+            held=held_span_count,
             posted=self._posted,
             alerts=None if alerts is None else alerts.states,
             faults=faults.counts,
@@ -199,7 +199,7 @@ class Runtime:
         )
         telemetry.child_renewal.when_renewed(lambda: self._instruments.bind(telemetry.meter))
         alerting = () if alerts is None else (alerts,)
-        attacher = Attacher(
+        score_sender = ScoreSender(
             telemetry.tracer if telemetry.carriers else None,
             telemetry.logger,
             self._instruments,
@@ -213,7 +213,7 @@ class Runtime:
             telemetry,
             self.writer,
             self._instruments,
-            attacher,
+            score_sender,
             evaluators,
             self._sampler,
             redact,
@@ -298,7 +298,7 @@ class Runtime:
     @property
     def _may_defer(self) -> bool:
         """Whether the worker may end spans some time after their steps: only where a flush of spans waits for it."""
-        return self.telemetry.owned or bool(holds())
+        return self.telemetry.owned or bool(hold_processors())
 
     # --- on the worker's thread --------------------------------------------------------------------------------------
 
@@ -317,16 +317,16 @@ class Runtime:
         if item.is_call:  # the texts of a step stay with its call, which may still be scored
             item.step.clear_texts()
 
-    def room(self) -> int:
+    def remaining_capacity(self) -> int:
         """Return how many items the worker may handle before the exporters' queues must be asked for room again."""
-        return self.telemetry.room(held())
+        return self.telemetry.remaining_capacity(held_span_count())
 
     def tick(self) -> None:
         """Do periodic work: queue deferred steps, export spans that have waited too long, score spooled calls."""
         self._dropped.count()
         self._queue_deferred()
-        for hold in holds():
-            hold.sweep()
+        for hold in hold_processors():
+            hold.release_expired()
         if self.spooling is not None and not self.worker.closed:
             self.spooling.tick()
             if self.spooling.due():

@@ -558,7 +558,7 @@ def test_a_context_keeps_what_was_put_into_its_copy_apart() -> None:
 
 @pytest.mark.newest
 def test_events_vanish_silently_without_a_logs_sdk() -> None:
-    """`enabled` is what tells. The attacher asks it, and sends a carrier span instead."""
+    """`enabled` is what tells. The score sender asks it, and sends a carrier span instead."""
     assert not NoOpLoggerProvider().get_logger("test").enabled(event_name="gen_ai.evaluation.result")
 
 
@@ -578,7 +578,7 @@ logger.emit(event_name="gen_ai.evaluation.result", timestamp=1)
 
 @pytest.mark.newest
 def test_a_logs_sdk_says_that_it_takes_events() -> None:
-    """Otherwise the attacher would send a carrier span for every call. `BoundedEvents` has to answer the same."""
+    """Otherwise the score sender would send a carrier span for every call. `BoundedEvents` has to answer the same."""
     provider = LoggerProvider(resource=Resource({}), shutdown_on_exit=False)
     exporter = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call,unused-ignore]
     provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))

@@ -207,11 +207,11 @@ class Export:
     def __init__(self, *rooms: int, counts: bool = True) -> None:
         self.rooms, self.lost, self._counts = list(rooms), list[int](), counts
 
-    def lose_spans(self, count: int) -> bool:
+    def count_lost_spans(self, count: int) -> bool:
         self.lost.append(count)
         return self._counts
 
-    def room_for_spans(self) -> int:
+    def remaining_span_capacity(self) -> int:
         return self.rooms.pop(0) if len(self.rooms) > 1 else self.rooms[0]
 
 

@@ -23,7 +23,7 @@ from ragtrace.history.spool import Spool
 from ragtrace.history.spool_codec import decode
 from ragtrace.runtime import current
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.spans.hold import keeping_held
+from ragtrace.telemetry.spans.hold import without_releasing_held
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.scored import EVERY
@@ -282,13 +282,13 @@ def test_delivering_old_scores_does_not_let_go_of_spans_that_wait_for_theirs() -
     hold = ragtrace.HoldProcessor(SimpleSpanProcessor(exporter))
     provider.add_span_processor(hold)
     span = provider.get_tracer("test").start_span("root")
-    hold.expect(span.get_span_context().span_id)
+    hold.hold_on_end(span.get_span_context().span_id)
     span.end()
-    with keeping_held():
+    with without_releasing_held():
         assert provider.force_flush()
-    assert (hold.held, len(exporter.get_finished_spans())) == (1, 0)
+    assert (hold.held_count, len(exporter.get_finished_spans())) == (1, 0)
     provider.force_flush()
-    assert (hold.held, len(exporter.get_finished_spans())) == (0, 1)
+    assert (hold.held_count, len(exporter.get_finished_spans())) == (0, 1)
     provider.shutdown()
 
 

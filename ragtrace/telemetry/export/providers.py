@@ -30,7 +30,7 @@ from ragtrace.telemetry.export.after_fork import (
     SharedMeters,
     with_new_identity,
 )
-from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueue, RetryingExporter, Telemetry
+from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueueCounts, RetryingExporter, Telemetry
 from ragtrace.telemetry.spans.fast import FastTracer, fast_tracer
 from ragtrace.telemetry.spans.hold import HoldProcessor
 from ragtrace.telemetry.spans.span_providers import OwnTracerProvider, drops_children
@@ -191,7 +191,7 @@ def _own_hold(
     if signals.immediate:
         export: SpanProcessor = SimpleSpanProcessor(signals.spans)
     else:
-        queue = ExportQueue(SPANS, limit, most_bytes=settings.queue_bytes // 8)
+        queue = ExportQueueCounts(SPANS, limit, most_bytes=settings.queue_bytes // 8)
         renewal.exporters[SPANS] = exporter = RetryingExporter(signals.spans, queue, renewal.renew)
         export = BoundedProcessor(BatchSpanProcessor(cast("Any", exporter), max_queue_size=limit), queue)
     hold = HoldProcessor(export, seconds=settings.hold_seconds, most_bytes=settings.queue_bytes // 8)
@@ -209,7 +209,7 @@ def _own_loggers(signals: Signals, resource: Resource, renewal: ChildRenewal, li
         provider.add_log_record_processor(SimpleLogRecordProcessor(logs))
         return provider
     # A call has several events. Half of the places are kept for those of the calls that are being scored.
-    queue = ExportQueue(EVENTS, limit, reserve=limit // 2)
+    queue = ExportQueueCounts(EVENTS, limit, reserve=limit // 2)
     renewal.exporters[EVENTS] = exporter = RetryingExporter(logs, queue, renewal.renew)
     batches = BatchLogRecordProcessor(cast("Any", exporter), max_queue_size=limit)
     provider.add_log_record_processor(cast("Any", BoundedProcessor(batches, queue)))

@@ -13,7 +13,7 @@ from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.system.faults import faults
 from ragtrace.telemetry.export.outbox import Outbox
-from ragtrace.telemetry.scores.attacher import ANNOTATORS, prevailing_results
+from ragtrace.telemetry.scores.score_sender import ANNOTATORS, prevailing_results
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext

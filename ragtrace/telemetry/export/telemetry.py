@@ -1,7 +1,7 @@
 """Tracer, meter and logger that ragtrace writes to, and the export queues, in which every lost item is counted.
 
 The SDK's batch processors have a bounded queue that drops its oldest item for each new one, and drop a batch when the
-exporter fails. `ExportQueue` keeps the accounts of such a queue, so that the background thread can wait for room in it;
+exporter fails. `ExportQueueCounts` counts the items of such a queue, so that the background thread can wait for room;
 `BoundedProcessor` lets nothing into a full queue; `RetryingExporter` retries a batch while the backend is away.
 """
 
@@ -24,7 +24,7 @@ from ragtrace.core.types import Observer
 from ragtrace.system.faults import faults, say
 from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.export.after_fork import SPANS, ChildRenewal
-from ragtrace.telemetry.spans.hold import keeping_held, span_bytes
+from ragtrace.telemetry.spans.hold import span_bytes, without_releasing_held
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -61,7 +61,7 @@ _parents: list[object] = []
 """Exporters of the parent process, referenced here so that a forked child does not close their connections."""
 
 
-class ExportQueue:
+class ExportQueueCounts:
     """Counts of the spans or events in a batch processor's queue: those waiting, those being sent and those lost.
 
     Args:
@@ -93,9 +93,9 @@ class ExportQueue:
         """Reset the counts and the lock in a forked child: the items are the parent's, which may have held the lock."""
         # Re-entrant: a stream collected as garbage ends its spans wherever this thread happens to be, here included.
         self._lock = threading.RLock()
-        self._queued = self._in_hand = 0
+        self._queued = self._in_flight = 0
         self._sizes: deque[int] = deque()
-        self._bytes = self._bytes_in_hand = 0
+        self._bytes = self._bytes_in_flight = 0
         self._unanswered_since: float | None = None
         self._closed = False
         self.losses: Counter[str] = Counter()
@@ -104,7 +104,7 @@ class ExportQueue:
     @property
     def size(self) -> int:
         """Number of items that are neither delivered nor lost."""
-        return self._queued + self._in_hand
+        return self._queued + self._in_flight
 
     @property
     def stalled(self) -> bool:
@@ -112,20 +112,20 @@ class ExportQueue:
         since = self._unanswered_since
         return since is not None and self._clock() - since > self._patience
 
-    def room(self, promised: int = 0) -> int:
+    def remaining_capacity(self, promised: int = 0) -> int:
         """Return how many more items the queue has room for, apart from its reserved places.
 
         Args:
             promised: number of items that will be queued later, for which room is kept.
         """
         left = self.limit - self._reserve - self._queued - promised
-        if left <= 0 or self._bytes + self._bytes_in_hand >= self._most_bytes:
+        if left <= 0 or self._bytes + self._bytes_in_flight >= self._most_bytes:
             # To wait for room at a backend that does not answer would stop the scoring of calls: the caller goes on as
-            # if there were room, and `enter` counts what does not fit as lost.
+            # if there were room, and `add` counts what does not fit as lost.
             return self.limit if self.stalled else 0
         return left
 
-    def enter(self, size: int = 0) -> bool:
+    def add(self, size: int = 0) -> bool:
         """Count an item of *size* bytes as queued; return False, and count it as lost, if the queue is full."""
         with self._lock:
             room = self._queued < self.limit and not self._closed
@@ -134,41 +134,41 @@ class ExportQueue:
                 self._sizes.append(size)
                 self._bytes += size
         if not room:
-            self.lose(1, "after shutdown" if self._closed else "queue full")
+            self.count_lost(1, "after shutdown" if self._closed else "queue full")
         return room
 
-    def claim(self, count: int) -> None:
+    def mark_in_flight(self, count: int) -> None:
         """Count the oldest *count* items of the queue as taken by the exporter, which is about to send them."""
         with self._lock:
             self._queued = max(0, self._queued - count)
-            self._in_hand += count
+            self._in_flight += count
             for _ in range(min(count, len(self._sizes))):
                 size = self._sizes.popleft()
                 self._bytes -= size
-                self._bytes_in_hand += size
+                self._bytes_in_flight += size
 
-    def begin_sending(self) -> None:
+    def start_waiting(self) -> None:
         """Note that the exporter has begun to send a batch and waits for the backend's answer."""
         if self._unanswered_since is None:
             self._unanswered_since = self._clock()
 
-    def settle(self, count: int, *, delivered: bool, why: str = "export failed") -> None:
+    def record_result(self, count: int, *, delivered: bool, why: str = "export failed") -> None:
         """Count *count* items that the exporter has sent as delivered, or else as lost for the reason *why*."""
         with self._lock:
-            counted, self._in_hand = min(count, self._in_hand), max(0, self._in_hand - count)
-            self._bytes_in_hand *= self._in_hand > 0  # one batch at a time
+            counted, self._in_flight = min(count, self._in_flight), max(0, self._in_flight - count)
+            self._bytes_in_flight *= self._in_flight > 0  # one batch at a time
         if delivered:
             self._unanswered_since = None
         elif counted and not self._closed:  # else `close` has counted them
-            self.lose(counted, why)
+            self.count_lost(counted, why)
 
     def close(self) -> None:
         """Close the queue: count all undelivered items as lost, and refuse further ones."""
         with self._lock:
-            left, self._queued, self._in_hand, self._closed = self.size, 0, 0, True
-        self.lose(left)
+            left, self._queued, self._in_flight, self._closed = self.size, 0, 0, True
+        self.count_lost(left)
 
-    def lose(self, count: int, why: str = "not exported before the end") -> None:
+    def count_lost(self, count: int, why: str = "not exported before the end") -> None:
         """Count *count* items as lost, and log the first loss for the reason *why*."""
         if not count:
             return
@@ -199,7 +199,7 @@ class RetryingExporter:
     def __init__(
         self,
         exporter: Any,
-        queue: ExportQueue,
+        queue: ExportQueueCounts,
         renew: Callable[[], None],
         *,
         pause: float = _PAUSE_SECONDS,
@@ -223,18 +223,20 @@ class RetryingExporter:
             self._renew()
         if self._pid != os.getpid():  # an exporter that the user made cannot be made anew
             self.replace(self._exporter)
-        self.queue.claim(len(batch))
+        self.queue.mark_in_flight(len(batch))
         delivered = False
         try:
             result = self._send(batch)
             delivered = _succeeded(result)
         finally:
-            self.queue.settle(len(batch), delivered=delivered, why=NOT_TAKEN if self._refused else "export failed")
+            self.queue.record_result(
+                len(batch), delivered=delivered, why=NOT_TAKEN if self._refused else "export failed"
+            )
         return result
 
     def _send(self, batch: Sequence[Any]) -> Any:
         while True:
-            self.queue.begin_sending()
+            self.queue.start_waiting()
             began = self._clock()
             result = self._exporter.export(batch)
             failed_at_once = self._clock() - began < _REFUSED_WITHIN_SECONDS
@@ -278,7 +280,7 @@ class BoundedProcessor(SpanProcessor):
     record processors is loaded with the logs SDK only.
     """
 
-    def __init__(self, inner: Any, queue: ExportQueue) -> None:
+    def __init__(self, inner: Any, queue: ExportQueueCounts) -> None:
         self._inner, self._queue = inner, queue
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -288,12 +290,12 @@ class BoundedProcessor(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Pass an ended span that is sampled on to the batch processor if its queue has room."""
         context = span.get_span_context()
-        if context is not None and context.trace_flags.sampled and self._queue.enter(span_bytes(span)):
+        if context is not None and context.trace_flags.sampled and self._queue.add(span_bytes(span)):
             self._inner.on_end(span)
 
     def on_emit(self, log_record: Any) -> None:
         """Pass a log record on to the batch processor if its queue has room."""
-        if self._queue.enter():
+        if self._queue.add():
             self._inner.on_emit(log_record)
 
     def enabled(self, *_: object, **__: object) -> bool:
@@ -364,7 +366,7 @@ class Telemetry:
         """Number of spans and events that were lost so far."""
         return sum(exporter.queue.losses.total() for exporter in self.exporters.values())
 
-    def room(self, held: int) -> int:
+    def remaining_capacity(self, held: int) -> int:
         """Return how many steps and calls may be processed now, by the room that the export queues have left.
 
         Args:
@@ -372,17 +374,17 @@ class Telemetry:
         """
         least = _CALLS_AT_ONCE * _ITEMS_OF_A_CALL
         for what, exporter in self.exporters.items():
-            least = min(least, exporter.queue.room(held if what == SPANS else 0))
+            least = min(least, exporter.queue.remaining_capacity(held if what == SPANS else 0))
         return -(-least // _ITEMS_OF_A_CALL)
 
-    def room_for_spans(self) -> int:
+    def remaining_span_capacity(self) -> int:
         """Return how many more spans the export queue has room for; 0 if there is no such queue."""
-        return self.exporters[SPANS].queue.room() if SPANS in self.exporters else 0
+        return self.exporters[SPANS].queue.remaining_capacity() if SPANS in self.exporters else 0
 
-    def lose_spans(self, count: int) -> bool:
+    def count_lost_spans(self, count: int) -> bool:
         """Count *count* spans as lost, as they will never be ended; return False if there is no export queue."""
         if SPANS in self.exporters:
-            self.exporters[SPANS].queue.lose(count)
+            self.exporters[SPANS].queue.count_lost(count)
         return SPANS in self.exporters
 
     def flush(self, timeout: float, *, release_held: bool = True) -> bool:
@@ -436,5 +438,5 @@ class Telemetry:
 
 
 def _flush(flush: Callable[[int], object], deadline: float, release_held: bool) -> object:
-    with nullcontext() if release_held else keeping_held():
+    with nullcontext() if release_held else without_releasing_held():
         return flush(max(1, int((deadline - monotonic()) * 1000)))

@@ -1,7 +1,7 @@
 """Span processor that keeps ended root spans back from export while their calls are scored, to add the scores.
 
 An ended span refuses attributes. `HoldProcessor` wraps the processor that exports, keeps only the spans that a runtime
-announced with `expect`, for a bounded time and in bounded number, and passes on a copy with the scores. Every other
+named with `hold_on_end`, for a bounded time and in bounded number, and passes on a copy with the scores. Every other
 span passes at once. Measured gain: the scores stand on the call's own span, where every backend shows and filters them,
 without the second span a call that a carrier costs.
 """
@@ -36,7 +36,7 @@ Scores = Mapping[str, "str | bool | int | float"]
 _SPAN_BYTES: Final = 2_000
 """Size of a span without its texts."""
 # A list, since a thread may iterate over it while another adds to it: appending, removing and copying are atomic.
-_alive: list[ref[HoldProcessor]] = []
+_hold_processors: list[ref[HoldProcessor]] = []
 _flushing = threading.local()
 
 
@@ -67,7 +67,7 @@ class HoldProcessor(SpanProcessor):
         self.before_flush: Callable[[float], bool] | None = None
         """Finishes scoring within the given seconds; a flush calls it before it releases the held spans."""
         self._reset()
-        _alive.append(ref(self, _remove))
+        _hold_processors.append(ref(self, _unregister))
         in_child(self._reset)  # the parent exports what it held; a copy exported by the child would be a duplicate
 
     def _reset(self) -> None:
@@ -75,10 +75,10 @@ class HoldProcessor(SpanProcessor):
         self._expected: set[int] = set()
         self._held: OrderedDict[int, tuple[float, ReadableSpan, int]] = OrderedDict()
         self._bytes = 0
-        self._noted: dict[int, Scores] = {}
+        self._interim_scores: dict[int, Scores] = {}
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Number of ended spans that are kept back from export."""
         return len(self._held)
 
@@ -87,28 +87,28 @@ class HoldProcessor(SpanProcessor):
         """Whether the wrapped span processor ignores spans until they end."""
         return sees_ends_only(self._inner)
 
-    def expect(self, span_id: int) -> None:
-        """Expect the end of the span with *span_id*, and keep the span back from export then."""
+    def hold_on_end(self, span_id: int) -> None:
+        """Keep the span with *span_id* back from export when it ends."""
         with self._lock:
             self._expected.add(span_id)
 
-    def confirm(self, span_id: int) -> bool:
-        """Return whether the ended span with *span_id* is kept back from export; if not, stop expecting it."""
+    def check_held(self, span_id: int) -> bool:
+        """Return whether the ended span *span_id* is kept back from export; if not, undo `hold_on_end` for it."""
         with self._lock:
             self._expected.discard(span_id)
             return span_id in self._held
 
-    def note_scores(self, span_id: int, scores: Scores) -> None:
-        """Note *scores* for a span that is kept back, in case it must be exported before all scores are there."""
+    def set_interim_scores(self, span_id: int, scores: Scores) -> None:
+        """Store *scores* for a span that is kept back, in case it must be exported before all scores are there."""
         with self._lock:
             if span_id in self._held:
-                self._noted[span_id] = scores
+                self._interim_scores[span_id] = scores
 
     def release(self, span_id: int, scores: Scores) -> bool:
         """Export the kept-back span *span_id* with *scores* added; return False if there is no such span."""
         with self._lock:
             entry = self._held.pop(span_id, None)
-            self._noted.pop(span_id, None)
+            self._interim_scores.pop(span_id, None)
             if entry is not None:
                 self._bytes -= entry[2]
         if entry is None:
@@ -117,18 +117,18 @@ class HoldProcessor(SpanProcessor):
             self._inner.on_end(_with_scores(entry[1], scores))
         return True
 
-    def give_up(self, span_id: int, status: str) -> bool:
-        """Export the kept-back span *span_id* with *status* and its noted scores; return False if there is none."""
+    def release_with_status(self, span_id: int, status: str) -> bool:
+        """Export the kept-back span *span_id* with *status* and its interim scores; return False if there is none."""
         with self._lock:
-            noted = self._noted.get(span_id, {})
-        return self.release(span_id, {**noted, semconv.EVAL_STATUS: status})
+            interim = self._interim_scores.get(span_id, {})
+        return self.release(span_id, {**interim, semconv.EVAL_STATUS: status})
 
-    def sweep(self) -> int:
+    def release_expired(self) -> int:
         """Export the spans that were kept back for too long, with the status `timeout`; return their number."""
         horizon = self._clock() - self._seconds
         with self._lock:
             late = [span_id for span_id, (since, _, _) in self._held.items() if since <= horizon]
-        return sum(self.give_up(span_id, semconv.STATUS_TIMEOUT) for span_id in late)
+        return sum(self.release_with_status(span_id, semconv.STATUS_TIMEOUT) for span_id in late)
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Pass the start of *span* on to the wrapped processor."""
@@ -138,10 +138,10 @@ class HoldProcessor(SpanProcessor):
         """Keep the ended *span* back if it is expected; else pass it on to the wrapped processor."""
         # No lock is needed to see that no span is expected: *span* would have been announced before its end, and what
         # another thread announces from now on is another span.
-        if not self._expected or not self._keep(span):
+        if not self._expected or not self._try_hold(span):
             self._inner.on_end(span)
 
-    def _keep(self, span: ReadableSpan) -> bool:
+    def _try_hold(self, span: ReadableSpan) -> bool:
         context = span.get_span_context()
         if context is None or not context.trace_flags.sampled:
             return False
@@ -157,7 +157,7 @@ class HoldProcessor(SpanProcessor):
                 oldest = next(iter(self._held), None)
             if oldest is None:
                 break
-            self.give_up(oldest, semconv.STATUS_DROPPED)
+            self.release_with_status(oldest, semconv.STATUS_DROPPED)
         return True
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
@@ -172,7 +172,7 @@ class HoldProcessor(SpanProcessor):
 
     def shutdown(self) -> None:
         """Export all spans that are still kept back, and shut the wrapped processor down."""
-        _remove(ref(self))
+        _unregister(ref(self))
         self._release_all()
         self._inner.shutdown()
 
@@ -180,11 +180,11 @@ class HoldProcessor(SpanProcessor):
         with self._lock:
             left = list(self._held)
         for span_id in left:
-            self.give_up(span_id, semconv.STATUS_TIMEOUT)
+            self.release_with_status(span_id, semconv.STATUS_TIMEOUT)
 
 
 @contextmanager
-def keeping_held() -> Generator[None, None, None]:
+def without_releasing_held() -> Generator[None, None, None]:
     """Context manager in which a flush on this thread does not export the spans that wait for their scores."""
     _flushing.keeps_held = True
     try:
@@ -193,32 +193,32 @@ def keeping_held() -> Generator[None, None, None]:
         _flushing.keeps_held = False
 
 
-def holds() -> list[HoldProcessor]:
+def hold_processors() -> list[HoldProcessor]:
     """Return all `HoldProcessor` objects of this process: ragtrace's own and those in the user's tracer providers."""
-    return [hold for entry in tuple(_alive) if (hold := entry()) is not None]
+    return [hold for entry in tuple(_hold_processors) if (hold := entry()) is not None]
 
 
 def set_before_flush(before_flush: Callable[[float], bool]) -> None:
     """Have all hold processors call *before_flush*, which finishes scoring, before they are flushed."""
-    for hold in holds():
+    for hold in hold_processors():
         hold.before_flush = before_flush
 
 
 def clear_before_flush(before_flush: Callable[[float], bool]) -> None:
     """Stop the hold processors from calling *before_flush*; leave those that call another function by now."""
-    for hold in holds():
+    for hold in hold_processors():
         if hold.before_flush == before_flush:
             hold.before_flush = None
 
 
-def held() -> int:
+def held_span_count() -> int:
     """Return the number of spans that all hold processors keep back from export."""
-    return sum([hold.held for hold in holds()])
+    return sum([hold.held_count for hold in hold_processors()])
 
 
-def _remove(entry: ref[HoldProcessor]) -> None:
+def _unregister(entry: ref[HoldProcessor]) -> None:
     with suppress(ValueError):
-        _alive.remove(entry)
+        _hold_processors.remove(entry)
 
 
 def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:

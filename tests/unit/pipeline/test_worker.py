@@ -29,11 +29,17 @@ class Functions:
         *,
         weigh: Callable[[int], int] = lambda _: 0,
         reject: Callable[[int], object] = lambda _: None,
-        room: Callable[[], int] = lambda: 1_000,
+        remaining_capacity: Callable[[], int] = lambda: 1_000,
         tick: Callable[[], None] = lambda: None,
         aclose: Callable[[], Coroutine[Any, Any, None]] = _close_nothing,
     ) -> None:
-        self.handle, self.weigh, self.room, self.tick, self.aclose = handle, weigh, room, tick, aclose
+        self.handle, self.weigh, self.remaining_capacity, self.tick, self.aclose = (
+            handle,
+            weigh,
+            remaining_capacity,
+            tick,
+            aclose,
+        )
         self._reject = reject
 
     def reject(self, item: int) -> None:
@@ -390,7 +396,7 @@ def test_items_wait_a_moment_for_room_for_what_comes_of_them(make: Make) -> None
         assert room.is_set()
         handled.set()
 
-    worker = make(handle, room=lambda: int(room.is_set()), patience=WAIT_S)
+    worker = make(handle, remaining_capacity=lambda: int(room.is_set()), patience=WAIT_S)
     worker.offer(1)
     assert not worker.wait_idle(0.1)
     room.set()
@@ -402,7 +408,7 @@ def test_items_do_not_wait_long_for_room(make: Make) -> None:
 
     async def handle(item: int) -> None: ...
 
-    worker = make(handle, room=lambda: 0, patience=0.1)
+    worker = make(handle, remaining_capacity=lambda: 0, patience=0.1)
     worker.offer(1)
     assert worker.wait_idle(WAIT_S)
 
@@ -414,7 +420,7 @@ def test_no_item_waits_for_room_while_half_of_the_places_are_taken(make: Make) -
     async def handle(item: int) -> None:
         seen.append(item)
 
-    worker = make(handle, room=lambda: 0, patience=1_000.0, capacity=10)
+    worker = make(handle, remaining_capacity=lambda: 0, patience=1_000.0, capacity=10)
     for number in range(10):
         assert worker.offer(number)
     assert not worker.wait_idle(0.5)

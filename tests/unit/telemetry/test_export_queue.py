@@ -20,7 +20,7 @@ import ragtrace
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueue, RetryingExporter
+from ragtrace.telemetry.export.telemetry import BoundedProcessor, ExportQueueCounts, RetryingExporter
 from ragtrace.testing import FakeClock, FakeJudge
 from tests.support.otlp import HttpReceiver
 from tests.support.watched import GOOD, WAIT_S, ask
@@ -59,9 +59,9 @@ def not_forked() -> None:
 
 
 def patient(backend: Backend, clock: FakeClock, *, queued: int = 0) -> RetryingExporter:
-    queue = ExportQueue("spans", 10, clock=clock)
+    queue = ExportQueueCounts("spans", 10, clock=clock)
     for _ in range(queued):
-        queue.enter()
+        queue.add()
     return RetryingExporter(backend, queue, not_forked, pause=0.0, clock=clock)
 
 
@@ -70,55 +70,55 @@ def patient(backend: Backend, clock: FakeClock, *, queued: int = 0) -> RetryingE
 
 def test_a_full_backlog_refuses_and_counts() -> None:
     """The newest, where the SDK would drop the oldest and tell a log only."""
-    queue = ExportQueue("spans", 2)
-    assert [queue.enter() for _ in range(4)] == [True, True, False, False]
+    queue = ExportQueueCounts("spans", 2)
+    assert [queue.add() for _ in range(4)] == [True, True, False, False]
     assert faults.counts() == {"lost spans: queue full": 2}
 
 
 def test_what_the_exporter_takes_makes_room() -> None:
     """As in the batch processor's own queue; it is not forgotten until it is delivered."""
-    queue = ExportQueue("spans", 2)
-    queue.enter()
-    queue.enter()
-    queue.claim(2)
-    assert (queue.enter(), queue.size) == (True, 3)
-    queue.settle(2, delivered=True)
+    queue = ExportQueueCounts("spans", 2)
+    queue.add()
+    queue.add()
+    queue.mark_in_flight(2)
+    assert (queue.add(), queue.size) == (True, 3)
+    queue.record_result(2, delivered=True)
     assert (queue.size, faults.counts()) == (1, {})
 
 
 def test_who_can_wait_leaves_room_for_what_was_promised() -> None:
     """Spans that are held will come, and so will the events of calls that are being judged."""
-    queue = ExportQueue("spans", 10, reserve=5)
-    assert (queue.room(4), queue.room(5)) == (1, 0)
-    queue.enter()
-    assert not queue.room(4)
+    queue = ExportQueueCounts("spans", 10, reserve=5)
+    assert (queue.remaining_capacity(4), queue.remaining_capacity(5)) == (1, 0)
+    queue.add()
+    assert not queue.remaining_capacity(4)
 
 
 def test_nobody_waits_for_a_backend_that_stays_away() -> None:
     """After a minute scores matter more than spans: the calls go on, the spans are counted."""
     clock = FakeClock()
-    queue = ExportQueue("spans", 1, patience=60.0, clock=clock)
-    queue.enter()
-    queue.begin_sending()
+    queue = ExportQueueCounts("spans", 1, patience=60.0, clock=clock)
+    queue.add()
+    queue.start_waiting()
     clock.advance(59.0)
-    assert not queue.room()
+    assert not queue.remaining_capacity()
     clock.advance(2.0)
-    assert queue.room()
-    queue.settle(0, delivered=True)
-    assert not queue.room()
+    assert queue.remaining_capacity()
+    queue.record_result(0, delivered=True)
+    assert not queue.remaining_capacity()
 
 
 def test_giving_up_counts_everything_that_is_left_once() -> None:
     """Also what the exporter has in hand; what it says of that later is not counted again."""
-    queue = ExportQueue("spans", 10)
+    queue = ExportQueueCounts("spans", 10)
     for _ in range(5):
-        queue.enter()
-    queue.claim(2)
+        queue.add()
+    queue.mark_in_flight(2)
     queue.close()
-    queue.settle(2, delivered=False)
+    queue.record_result(2, delivered=False)
     queue.close()
     assert faults.counts() == {"lost spans: not exported before the end": 5}
-    assert not queue.enter()
+    assert not queue.add()
     assert faults.counts()["lost spans: after shutdown"] == 1
 
 
@@ -191,7 +191,7 @@ def test_a_batch_processor_drops_nothing_by_itself() -> None:
             self.gate.wait(WAIT_S)
             return super().export(batch)
 
-    backend, queue = Hanging(OK), ExportQueue("spans", 4)
+    backend, queue = Hanging(OK), ExportQueueCounts("spans", 4)
     exporter = RetryingExporter(backend, queue, not_forked)
     inner = BatchSpanProcessor(
         cast("SpanExporter", exporter), max_queue_size=4, max_export_batch_size=2, schedule_delay_millis=3_600_000
@@ -214,7 +214,7 @@ def test_a_batch_processor_drops_nothing_by_itself() -> None:
 
 def test_a_span_that_is_not_sampled_takes_no_place() -> None:
     """The batch processor ignores it as well."""
-    queue = ExportQueue("spans", 1)
+    queue = ExportQueueCounts("spans", 1)
     provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     exporter = RetryingExporter(Backend(OK), queue, not_forked)
     provider.add_span_processor(BoundedProcessor(BatchSpanProcessor(cast("SpanExporter", exporter)), queue))

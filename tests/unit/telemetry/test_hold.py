@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Decision, Sampler, Samp
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 import ragtrace
-from ragtrace.telemetry.spans.hold import holds
+from ragtrace.telemetry.spans.hold import hold_processors
 from ragtrace.testing import FakeClock
 from tests.support.watched import GOOD, WAIT_S, WaitingJudge, ask
 
@@ -50,7 +50,7 @@ class Held:
         span = self.tracer.start_span(name)
         span_id = span.get_span_context().span_id
         if expected:
-            self.hold.expect(span_id)
+            self.hold.hold_on_end(span_id)
         span.end()
         return span_id
 
@@ -81,17 +81,17 @@ def test_what_is_not_expected_passes_at_once_and_unchanged(held: Held) -> None:
     held.end("other", expected=False)
     assert held.exporter.get_finished_spans() == tuple(seen)
     assert held.exporter.get_finished_spans()[0] is seen[0]
-    assert held.hold.held == 0
+    assert held.hold.held_count == 0
 
 
 def test_an_expected_span_waits_for_its_scores(held: Held) -> None:
     """And then goes out with them."""
     span_id = held.end("root", expected=True)
-    assert (held.spans, held.hold.held) == ({}, 1)
-    assert held.hold.confirm(span_id)
+    assert (held.spans, held.hold.held_count) == ({}, 1)
+    assert held.hold.check_held(span_id)
     assert held.hold.release(span_id, {STATUS: "ok", "ragtrace.eval.x.score": 0.5})
     assert dict(held.spans["root"].attributes or {}) == {STATUS: "ok", "ragtrace.eval.x.score": 0.5}
-    assert held.hold.held == 0
+    assert held.hold.held_count == 0
 
 
 def test_a_span_is_released_once(held: Held) -> None:
@@ -122,7 +122,7 @@ def test_the_released_copy_differs_only_in_the_scores() -> None:
     for number in range(5):
         span.add_event(f"event {number}", {"n": number}, timestamp=number)
     span.set_status(Status(StatusCode.ERROR, "said so"))
-    held.hold.expect(span.get_span_context().span_id)
+    held.hold.hold_on_end(span.get_span_context().span_id)
     span.end(end_time=2_000)
     scores: dict[str, str | float] = {STATUS: "ok", "ragtrace.eval.x.score": 0.5}
     assert held.hold.release(span.get_span_context().span_id, scores)
@@ -144,27 +144,27 @@ def test_the_oldest_gives_way_when_there_are_too_many() -> None:
     """It goes out as dropped, with what was noted; the newest is held."""
     held = Held(capacity=2)
     first = held.end("1", expected=True)
-    held.hold.note_scores(first, {STATUS: "ok", "ragtrace.eval.x.score": 0.5})
+    held.hold.set_interim_scores(first, {STATUS: "ok", "ragtrace.eval.x.score": 0.5})
     held.end("2", expected=True)
     held.end("3", expected=True)
     assert dict(held.spans["1"].attributes or {}) == {STATUS: "dropped", "ragtrace.eval.x.score": 0.5}
-    assert (set(held.spans), held.hold.held) == ({"1"}, 2)
+    assert (set(held.spans), held.hold.held_count) == ({"1"}, 2)
     held.provider.shutdown()
 
 
 def test_what_waits_too_long_goes_out_as_timed_out_with_what_was_noted(held: Held) -> None:
     """Exactly when its time is over, and not before."""
     noted = held.end("noted", expected=True)
-    held.hold.note_scores(noted, {STATUS: "ok", "ragtrace.eval.consistency.score": 0.7})
+    held.hold.set_interim_scores(noted, {STATUS: "ok", "ragtrace.eval.consistency.score": 0.7})
     held.clock.advance(4.0)
     held.end("later", expected=True)
     held.clock.advance(5.9)
-    assert held.hold.sweep() == 0
+    assert held.hold.release_expired() == 0
     held.clock.advance(0.1)
-    assert held.hold.sweep() == 1
+    assert held.hold.release_expired() == 1
     assert dict(held.spans["noted"].attributes or {}) == {STATUS: "timeout", "ragtrace.eval.consistency.score": 0.7}
     held.clock.advance(4.0)
-    assert held.hold.sweep() == 1
+    assert held.hold.release_expired() == 1
     assert held.status("later") == "timeout"
     assert not held.hold.release(noted, {STATUS: "ok"})
 
@@ -173,14 +173,14 @@ def test_a_note_on_a_span_that_is_gone_is_forgotten(held: Held) -> None:
     """It must neither leak nor turn up on another span."""
     span_id = held.end("root", expected=True)
     held.hold.release(span_id, {})
-    held.hold.note_scores(span_id, {STATUS: "ok"})
-    assert held.hold._noted == {}
+    held.hold.set_interim_scores(span_id, {STATUS: "ok"})
+    assert held.hold._interim_scores == {}
 
 
 def test_a_span_that_never_ends_here_is_not_expected_for_ever(held: Held) -> None:
     """Another provider's, or one that its sampler dropped."""
-    held.hold.expect(99)
-    assert not held.hold.confirm(99)
+    held.hold.hold_on_end(99)
+    assert not held.hold.check_held(99)
     assert held.hold._expected == set()
 
 
@@ -206,10 +206,10 @@ def test_force_flush_gives_scoring_time_then_lets_everything_go(held: Held) -> N
 def test_shutdown_lets_everything_go_first(held: Held) -> None:
     """And nothing is expected of it afterwards."""
     held.end("root", expected=True)
-    assert held.hold in holds()
+    assert held.hold in hold_processors()
     held.provider.shutdown()
     assert held.status("root") == "timeout"
-    assert held.hold not in holds()
+    assert held.hold not in hold_processors()
     held.provider.shutdown()
 
 
@@ -228,7 +228,7 @@ def test_an_unsampled_span_is_never_held(sampler: Sampler) -> None:
     """It would be exported by nobody, and hold a place."""
     held = Held(sampler=sampler)
     held.end("root", expected=True)
-    assert held.hold.held == 0
+    assert held.hold.held_count == 0
     held.provider.shutdown()
 
 
@@ -250,7 +250,7 @@ def test_one_processor_that_fails_does_not_stop_the_release_of_the_others() -> N
     provider.add_span_processor(hold)
     for name in ("1", "2", "3"):
         span = provider.get_tracer("t").start_span(name)
-        hold.expect(span.get_span_context().span_id)
+        hold.hold_on_end(span.get_span_context().span_id)
         span.end()
     assert provider.force_flush()
     assert inner.passed == ["2", "3"]
@@ -275,12 +275,12 @@ def test_the_wrapped_processor_sees_spans_start(held: Held) -> None:
 def test_a_processor_that_is_dropped_is_forgotten() -> None:
     """No test, and no reload, leaves a processor behind that every call must ask."""
     gc.collect()
-    before = len(holds())
+    before = len(hold_processors())
     hold = ragtrace.HoldProcessor(SimpleSpanProcessor(InMemorySpanExporter()))
-    assert len(holds()) == before + 1
+    assert len(hold_processors()) == before + 1
     del hold
     gc.collect()
-    assert len(holds()) == before
+    assert len(hold_processors()) == before
 
 
 def test_processors_may_come_and_go_while_others_are_looked_up() -> None:
@@ -291,7 +291,7 @@ def test_processors_may_come_and_go_while_others_are_looked_up() -> None:
     def look() -> None:
         try:
             while not stop.is_set():
-                holds()
+                hold_processors()
         except BaseException as error:
             errors.append(error)
 
@@ -356,7 +356,7 @@ def test_a_late_judge_misses_the_span_but_not_the_carrier() -> None:
     ask("where?")
     assert judge.begun.wait(WAIT_S)
     clock.advance(10.0)
-    hold.sweep()
+    hold.release_expired()
     root = next(span for span in exporter.get_finished_spans() if STATUS in (span.attributes or {}))
     assert (root.attributes or {})[STATUS] == "timeout"
     assert "ragtrace.eval.consistency.score" in (root.attributes or {})

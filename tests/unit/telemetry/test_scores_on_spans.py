@@ -23,7 +23,7 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.score_id import score_id
 from ragtrace.core.types import Judgement, RagCall, Score
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.scores.attacher import unsupported_json
+from ragtrace.telemetry.scores.score_sender import unsupported_json
 from ragtrace.testing import FakeJudge
 from tests.support.scored import EVERY, SCREENED, scored_event, scores, screen, without_id
 from tests.support.watched import ANSWER, CLAIMS, GOOD, HALF, ask, watch

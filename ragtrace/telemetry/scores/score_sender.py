@@ -19,7 +19,7 @@ from ragtrace.core.text import encodable
 from ragtrace.core.types import Evaluation, RagCall, Result, Score, Unscored
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.scores.event import emit_events
-from ragtrace.telemetry.spans.hold import HoldProcessor, holds
+from ragtrace.telemetry.spans.hold import HoldProcessor, hold_processors
 from ragtrace.telemetry.spans.writer import restore_attributes
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _SUSPECTED: Final = "injection_suspected"
 _ROOT: Final = Context({"ragtrace-carrier": True})
 
 
-class Attacher:
+class ScoreSender:
     """Sender of a call's scores to its span, events, metrics and observers, even if one of these fails.
 
     Args:
@@ -69,24 +69,24 @@ class Attacher:
         self._observers = tuple(observers)
         self._early = frozenset(map(id, early))
 
-    def expect(self, root: Step) -> list[HoldProcessor]:
+    def request_hold(self, root: Step) -> list[HoldProcessor]:
         """Ask all hold processors to keep a call's root span back from export when it ends; return these processors."""
         context = root.span_context
-        expecting = holds() if context is not None and context.trace_flags.sampled else []
-        for hold in expecting:
-            hold.expect(_span_id(root))
-        return expecting
+        asked = hold_processors() if context is not None and context.trace_flags.sampled else []
+        for hold in asked:
+            hold.hold_on_end(_span_id(root))
+        return asked
 
-    def confirm(self, root: Step, expecting: Sequence[HoldProcessor]) -> HoldProcessor | None:
+    def find_holder(self, root: Step, asked: Sequence[HoldProcessor]) -> HoldProcessor | None:
         """Return the hold processor that now keeps the ended span of *root* back from export; None if none does.
 
         Args:
-            expecting: the processors that `expect` returned.
+            asked: the processors that `request_hold` returned.
         """
-        holding = [hold for hold in expecting if hold.confirm(_span_id(root))]
+        holding = [hold for hold in asked if hold.check_held(_span_id(root))]
         return holding[0] if holding else None
 
-    def attach_screened(
+    def send_screening_scores(
         self,
         root: Step,
         call: RagCall,
@@ -99,19 +99,19 @@ class Attacher:
         *hold* notes them, too: it exports the call's span with them if the judge takes too long.
 
         Returns:
-            How many of *evaluations* `attach` must not emit again.
+            How many of *evaluations* `send` must not emit again.
         """
         target = root.span_context
         if target is None or not evaluations:
             return 0
         if hold is not None:
-            hold.note_scores(target.span_id, score_attributes(evaluations, call, evidence=self._evidence))
+            hold.set_interim_scores(target.span_id, score_attributes(evaluations, call, evidence=self._evidence))
         self._notify([each for each in self._observers if id(each) in self._early], call, evaluations, decision)
         for evaluation in evaluations:
             self._emit(root, call, evaluation, target)
         return len(evaluations)
 
-    def attach(
+    def send(
         self,
         root: Step,
         call: RagCall,
@@ -129,7 +129,7 @@ class Attacher:
             hold: the processor that keeps the ended root span back from export; None: the span was exported at once.
             status: overrides the status that follows from *evaluations*.
             decision: whether the judge was asked; the span of a call without evaluations says why it was not.
-            announced: how many of *evaluations* `attach_screened` has emitted.
+            announced: how many of *evaluations* `send_screening_scores` has emitted.
             reason: why an evaluator did not see the call, for the span.
         """
         for observer in self._observers:
@@ -150,7 +150,7 @@ class Attacher:
         for evaluation in evaluations[announced:]:
             self._emit(root, call, evaluation, target)
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
-            if not self._owned and not holds():
+            if not self._owned and not hold_processors():
                 faults.tell_once(
                     "scores on spans of their own",
                     "the scores of calls go onto spans of their own ('evaluate ...', linked to the call's root span), "
@@ -161,10 +161,10 @@ class Attacher:
             with guarded("carrier span"):
                 _send_carrier(self._carriers, target, call, evaluations, scores)
 
-    def give_up(self, root: Step, status: str) -> None:
+    def release_with_status(self, root: Step, status: str) -> None:
         """Export the waiting span of *root* with *status* instead of scores, as its scores will not come."""
-        for hold in holds():
-            hold.give_up(_span_id(root), status)
+        for hold in hold_processors():
+            hold.release_with_status(_span_id(root), status)
 
     def _notify(
         self,
