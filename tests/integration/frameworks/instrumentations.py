@@ -1,0 +1,73 @@
+"""Instrumentations by name, each switched on as its own documentation says, with the capture of content on.
+
+A name has parts, joined by "+". A part is a family ("openinference", "genai", "openllmetry"), which instruments the
+application's framework, or a family and the provider ("genai-openai"), which instruments the client of OpenAI.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any, Final
+
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk.trace import TracerProvider
+
+NONE: Final = "none"
+
+_LANGCHAIN: Final = "langchain"
+_LLAMA_INDEX: Final = "llama_index"
+_OPENAI: Final = "openai"
+
+_OPENAI_PARTS: Final = {
+    "openinference": "openinference.instrumentation.openai:OpenAIInstrumentor",
+    "genai": "opentelemetry.instrumentation.genai.openai:OpenAIInstrumentor",
+    "openai-v2": "opentelemetry.instrumentation.openai_v2:OpenAIInstrumentor",
+    "openllmetry": "opentelemetry.instrumentation.openai:OpenAIInstrumentor",
+}
+
+INSTRUMENTORS: Final[dict[tuple[str, str], str]] = {
+    ("openinference", _LANGCHAIN): "openinference.instrumentation.langchain:LangChainInstrumentor",
+    ("genai", _LANGCHAIN): "opentelemetry.instrumentation.genai.langchain:LangChainInstrumentor",
+    ("openllmetry", _LANGCHAIN): "opentelemetry.instrumentation.langchain:LangchainInstrumentor",
+    ("openinference", _LLAMA_INDEX): "openinference.instrumentation.llama_index:LlamaIndexInstrumentor",
+    ("genai", _LLAMA_INDEX): "opentelemetry.instrumentation.genai.llama_index:LlamaIndexInstrumentor",
+    ("openllmetry", _LLAMA_INDEX): "opentelemetry.instrumentation.llamaindex:LlamaIndexInstrumentor",
+    **{(family, _OPENAI): instrumentor for family, instrumentor in _OPENAI_PARTS.items()},
+}
+"""Class of the instrumentor of (family, framework)."""
+
+# OTEL_SEMCONV_STABILITY_OPT_IN is what the packages of the genai family and openai-v2 ask for before they record
+# messages in the form of the current conventions.
+_CONTENT: Final = {
+    "OTEL_SEMCONV_STABILITY_OPT_IN": "gen_ai_latest_experimental",
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY",
+}
+ENVIRONMENT: Final[dict[str, dict[str, str]]] = {
+    "openinference": {"OPENINFERENCE_HIDE_EMBEDDINGS_VECTORS": "true", "OPENINFERENCE_HIDE_EMBEDDING_VECTORS": "true"},
+    "genai": _CONTENT,
+    "genai-default": {},
+    "genai-events": {
+        **_CONTENT,
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "EVENT_ONLY",
+        "OTEL_INSTRUMENTATION_GENAI_EMIT_EVENT": "true",
+    },
+    "openai-v2": _CONTENT,
+    "openai-v2-events": {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"},
+    "openllmetry": {},
+}
+"""Environment variables of a family. "-default" and "-events" are the family without content or with events."""
+
+
+def instrument(name: str, framework: str, tracer_provider: TracerProvider, logger_provider: LoggerProvider) -> None:
+    """Instrument *framework* by the instrumentations in *name*; call it before the application is imported."""
+    if name == NONE:
+        return
+    for part in name.split("+"):
+        family, of_openai = (part[: -len("-openai")], True) if part.endswith("-openai") else (part, False)
+        for variable, value in ENVIRONMENT[family].items():
+            os.environ.setdefault(variable, value)
+        package = family.removesuffix("-default").removesuffix("-events")
+        module, _, instrumentor = INSTRUMENTORS[package, _OPENAI if of_openai else framework].partition(":")
+        switched_on: Any = getattr(import_module(module), instrumentor)()
+        switched_on.instrument(tracer_provider=tracer_provider, logger_provider=logger_provider)

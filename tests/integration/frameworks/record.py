@@ -1,0 +1,140 @@
+"""Record what one application does under one instrumentation: `record.py APPLICATION INSTRUMENTATION MODE FOLDER`.
+
+It runs in an environment with the application's framework and the instrumentation, without ragtrace.
+
+Files in FOLDER, whose names begin with `APPLICATION-INSTRUMENTATION-MODE`:
+    `.spans.jsonl`: the spans in the order in which they ended, one a line, in OTLP JSON as the Collector's file
+        exporter writes it.
+    `.logs.jsonl`: the log records, if there are any, in the same form.
+    `.calls.json`: what the application knows of each request, and what the model server answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from corpus import DOCUMENTS
+from environment import framework_of
+from google.protobuf.json_format import MessageToDict
+from instrumentations import instrument
+from model_server import ModelServer
+from opentelemetry import trace
+from opentelemetry._logs import set_logger_provider
+from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+MODES: Final = ("sync", "async", "stream", "astream")
+_ID_FIELDS: Final = frozenset({"traceId", "spanId", "parentSpanId"})
+
+
+class _SeededIds(IdGenerator):
+    """Generator of the same ids in every run, so that a new recording differs from the old one only where it must."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)
+
+    def generate_span_id(self) -> int:
+        return self._random.getrandbits(64) or 1
+
+    def generate_trace_id(self) -> int:
+        return self._random.getrandbits(128) or 1
+
+
+class _CallLog:
+    """List of the requests that an application logged, each with what the model server answered since the last one."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server, self._seen = server, 0
+        self.calls: list[dict[str, Any]] = []
+
+    def __call__(self, *, query: str, contexts: Sequence[str], answer: str, session: str, user: str) -> None:
+        exchanges = self._server.exchanges[self._seen :]
+        self._seen += len(exchanges)
+        self.calls.append(
+            {
+                "query": query,
+                "contexts": list(contexts),
+                "answer": answer,
+                "session": session,
+                "user": user,
+                "input_tokens": sum(exchange.input_tokens for exchange in exchanges),
+                "output_tokens": sum(exchange.output_tokens for exchange in exchanges),
+                "response_ids": [exchange.id for exchange in exchanges],
+                "exchanges": [asdict(exchange) for exchange in exchanges],
+            }
+        )
+
+
+def otlp_json(message: Any) -> dict[str, Any]:
+    """Return a protobuf *message* of OTLP as OTLP JSON, in which ids are hexadecimal."""
+    encoded: dict[str, Any] = MessageToDict(message, use_integers_for_enums=True)
+    _write_ids_as_hex(encoded)
+    return encoded
+
+
+def _write_ids_as_hex(value: Any) -> None:
+    if isinstance(value, list):
+        for item in value:
+            _write_ids_as_hex(item)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if name in _ID_FIELDS and isinstance(item, str):
+                value[name] = base64.b64decode(item).hex()
+            else:
+                _write_ids_as_hex(item)
+
+
+def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    path.unlink(missing_ok=True)
+    if lines:
+        path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+
+
+def record(application: str, framework: str, instrumentation: str, mode: str, folder: Path) -> None:
+    """Run *application* in *mode* and write its recording into *folder*."""
+    resource = Resource({"service.name": application})  # small, as every line repeats it
+    spans, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()
+    ids = _SeededIds(f"{application} {instrumentation} {mode}")
+    # OpenInference's own provider allows 10,000 attributes, too.
+    tracer_provider = TracerProvider(
+        resource=resource, id_generator=ids, span_limits=SpanLimits(max_span_attributes=10_000)
+    )
+    tracer_provider.add_span_processor(SimpleSpanProcessor(spans))
+    trace.set_tracer_provider(tracer_provider)
+    logger_provider = LoggerProvider(resource=resource)
+    logger_provider.add_log_record_processor(SimpleLogRecordProcessor(logs))
+    set_logger_provider(logger_provider)
+    with ModelServer([document.text for document in DOCUMENTS]) as server:
+        os.environ.update(OPENAI_BASE_URL=server.url, OPENAI_API_BASE=server.url, OPENAI_API_KEY="none")
+        instrument(instrumentation, framework, tracer_provider, logger_provider)
+        log = _CallLog(server)
+        import_module(f"applications.{application}").run(mode, log)
+    tracer_provider.force_flush()
+    ended: Sequence[ReadableSpan] = spans.get_finished_spans()
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{application}-{instrumentation}-{mode}"
+    _write_lines(folder / f"{stem}.spans.jsonl", [otlp_json(encode_spans([span])) for span in ended])
+    _write_lines(folder / f"{stem}.logs.jsonl", [otlp_json(encode_logs([log])) for log in logs.get_finished_logs()])
+    text = json.dumps({"calls": log.calls}, ensure_ascii=False, indent=1)
+    (folder / f"{stem}.calls.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    name, how, when, where = sys.argv[1:]
+    record(name, framework_of(name), how, when, Path(where))
