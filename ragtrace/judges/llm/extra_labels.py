@@ -16,7 +16,7 @@ from ragtrace.judges.llm.chat import Answer, JudgeSession, ask_in_halves
 from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.prompt import MOST_TOKENS, Prompt, R, Schema, user_message
 from ragtrace.judges.llm.prompt_input import PromptInput
-from ragtrace.judges.llm.prompts import extra_instructions
+from ragtrace.judges.llm.prompts import own_instructions
 
 MOST_UNJUDGED: Final = 0.2
 """Share of the items that the model wrote that may be invalid."""
@@ -58,19 +58,24 @@ class ExtraLabels:
         schema: Schema,
         read: Callable[[dict[str, Any]], R],
         *,
-        system: str | None = None,
+        instructions: str | None = None,
         **options: Any,
     ) -> Answer[R]:
-        """Ask the LLM about *data*, with the instructions in the prompt file `prompts/own/<name>.txt`.
+        """Ask the LLM about *data*, and return its reply and the labels that *read* has found in it.
 
         Args:
-            system: in place of these instructions.
+            name: name of the prompt.
+            data: texts to be labelled, which the LLM must not take for instructions.
+            schema: JSON schema of the reply.
+            read: reads any reply; never raises.
+            instructions: what the LLM is to do; None: the text of the file `prompts/own/<name>.txt`.
             options: of the `Prompt`: logprobs, temperature, samples.
 
         Raises:
             JudgeError: there is no reply that can be read.
         """
-        system = extra_instructions(name) if system is None else system
+        instructions = own_instructions(name) if instructions is None else instructions
+        system = f"{own_instructions('frame')}\n{instructions}"
         tokens = _ample_tokens(data)
         prompt = Prompt(f"ragtrace_{name}", system, user_message(data), schema, read, tokens, **options)
         return await self.session.ask(prompt)

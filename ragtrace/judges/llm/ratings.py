@@ -16,7 +16,7 @@ from ragtrace.core.labels import Rating, RatingMethod
 from ragtrace.core.types import RagCall
 from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily
 from ragtrace.judges.llm.prompt import listed, one_of, record, text, texts
-from ragtrace.judges.llm.prompts import extra_instructions
+from ragtrace.judges.llm.prompts import own_instructions
 from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shown
 
 SAMPLING_TEMPERATURE: Final = 1.0
@@ -109,8 +109,8 @@ async def _evaluation_steps(extra: ExtraLabels, metric: Rated) -> tuple[str, ...
     async with _locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
         if key not in _written_steps:
             # The criteria are the developer's own words, not a stranger's: they are instruction, and stand with it.
-            system = "\n".join([extra_instructions("steps"), "Criteria:", metric.criteria or "", *_fields(metric)])
-            steps, defects = (await extra.ask("steps", {}, _STEPS, read_steps, system=system)).reply
+            lines = [own_instructions("steps"), "Criteria:", metric.criteria or "", *_fields(metric)]
+            steps, defects = (await extra.ask("steps", {}, _STEPS, read_steps, instructions="\n".join(lines))).reply
             if defects:
                 raise JudgeError(
                     "unparsable", "the model wrote no evaluation steps for the criteria; pass steps=", retryable=False
@@ -142,7 +142,7 @@ async def find_ratings(extra: ExtraLabels) -> None:
 
 async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
     steps = await _evaluation_steps(extra, metric)
-    lines = [extra_instructions("rating"), *_fields(metric), "Steps:"]
+    lines = [own_instructions("rating"), *_fields(metric), "Steps:"]
     lines += [f"{number}. {step}" for number, step in enumerate(steps, 1)]
     if metric.criteria:
         lines += ["Criteria:", metric.criteria]
@@ -153,7 +153,7 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
         {field: _field(extra, field) for field in metric.fields},
         record(reason=text(), score=one_of([str(number) for number in range(metric.low, metric.high + 1)])),
         partial(read_rating, low=metric.low, high=metric.high),
-        system="\n".join(lines),
+        instructions="\n".join(lines),
         logprobs=metric.method == "logprobs",
         temperature=SAMPLING_TEMPERATURE if sampled else 0.0,
         samples=metric.samples if sampled else 1,

@@ -34,9 +34,9 @@ def system_message(kind: Kind) -> str:
 
 
 @cache
-def extra_instructions(name: str) -> str:
-    """Return the LLM's instructions for the prompt *name*: the shared file `own/frame.txt`, then `own/<name>.txt`."""
-    return f"{_read('own/frame')}\n{_read(f'own/{name}')}"
+def own_instructions(name: str) -> str:
+    """Return the LLM's instructions in the file `own/<name>.txt`; those in `own/frame.txt` precede every request."""
+    return _read(f"own/{name}")
 
 
 def _read(name: str) -> str:
