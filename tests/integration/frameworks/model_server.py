@@ -1,7 +1,7 @@
 """Local server of OpenAI's API without dependencies, for applications that run in environments of their own.
 
 Its model answers with the sentence of the documents in the request that has most words of the question. It calls the
-first tool of the request, with the question, where no tool has replied to the last question yet.
+first tool of the request, with the question made standalone, where no tool has replied to the last question yet.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from zlib import crc32
 
-DIMENSIONS: Final = 256
+DIMENSIONS: Final = 46
 _PIECE_CHARS: Final = 24
 _STOP_WORDS: Final = frozenset(
     "a an and at by did do does for from had has have how in is it its of on or that the this to was were what when "
     "where which who whose why with".split()
 )
 _UNKNOWN: Final = "I do not know."
-_QUESTION: Final = re.compile(r"(?:follow[ -]?up message|follow[ -]?up question|question|query)\s*:\s*(.+)", re.I)
+_QUESTION: Final = re.compile(r"(?:follow[ -]?up (?:input|message|question)|question|query)\s*:[ \t]*(\S.*)", re.I)
 _STANDALONE: Final = re.compile(r"stand-?alone (?:question|query)|rewrite the (?:question|query)", re.I)
 _NAME: Final = re.compile(r"\b(?:the )?[A-Z][\w-]*(?: (?:of )?[A-Z][\w-]*)+")
 
@@ -83,10 +83,11 @@ class ModelServer:
         question = _last_question(messages)
         if tools and not any(message.get("role") == "tool" for message in _after_last_user(messages)):
             function = tools[0].get("function") or tools[0]
+            turns = "\n".join(f"{message.get('role')}: {_text(message)}" for message in messages)
             called = {
                 "id": f"call_{self._number:08d}",
                 "name": str(function["name"]),
-                "arguments": json.dumps({_argument(function): question}),
+                "arguments": json.dumps({_argument(function): _standalone(turns, question)}),
             }
             content, calls, written = None, [called], len(called["arguments"]) // 4
         else:
