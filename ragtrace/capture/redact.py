@@ -207,9 +207,9 @@ def redact_step(step: Step, redact: Redact) -> None:
         if text is not None:  # one lone surrogate would cost a whole batch of spans
             setattr(step, name, redact.id(text) if name in _IDS else encodable(text))
     texts = {name: getattr(step, name) for name in ("query", "answer", "reference")}
-    documents, error, prompt = step.documents, step.error, step.prompt
+    documents, reranked, error, prompt = step.documents, step.reranked, step.error, step.prompt
     # If redaction itself fails, nothing unredacted may be left behind.
-    step.query = step.answer = step.reference = step.documents = step.prompt = None
+    step.query = step.answer = step.reference = step.documents = step.reranked = step.prompt = None
     for name, text in texts.items():
         if text is not None:
             setattr(step, name, redacted(text))
@@ -223,6 +223,8 @@ def redact_step(step: Step, redact: Redact) -> None:
     if documents is not None:
         step.documents = redact.documents(documents)
         step.cut_chars += sum([document.cut_chars for document in step.documents])
+    if reranked is not None:  # texts of an earlier retrieval, whose cut characters have been counted there
+        step.reranked = redact.documents(reranked)
     if error is not None:
         kept = min(STACKTRACE_CHARS, redact.max_chars or STACKTRACE_CHARS)
         message = None if error.message is None else redact.text(error.message).text

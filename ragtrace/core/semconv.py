@@ -29,6 +29,9 @@ WORKFLOW_NAME: Final = "gen_ai.workflow.name"
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
 DATA_SOURCE_ID: Final = "gen_ai.data_source.id"
 PROVIDER_NAME: Final = "gen_ai.provider.name"
+PROVIDER_UNKNOWN: Final = "unknown"
+"""Provider of an inference of which nothing says where it ran: the attribute is required, and the conventions permit a
+value of one's own where none of theirs applies (OpenTelemetry's instrumentation of LangChain uses this one)."""
 RETRIEVAL_TOP_K: Final = "gen_ai.retrieval.top_k"
 RETRIEVAL_QUERY: Final = "gen_ai.retrieval.query.text"
 RETRIEVAL_DOCUMENTS: Final = "gen_ai.retrieval.documents"
@@ -53,12 +56,12 @@ EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
 EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
 
 EVENT_DETAILS: Final = "gen_ai.client.inference.operation.details"
-"""Event that carries the content where the content-capture mode allows events."""
+"""Event with the content of an inference (a chat span), where the content-capture mode allows events."""
 
 METRIC_OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
 METRIC_TOKEN_USAGE: Final = "gen_ai.client.token.usage"
 METRIC_TIME_TO_FIRST_CHUNK: Final = "gen_ai.client.operation.time_to_first_chunk"
-METRIC_WORKFLOW_DURATION: Final = "gen_ai.workflow.duration"
+METRIC_WORKFLOW_DURATION: Final = "gen_ai.invoke_workflow.duration"
 
 # --- OpenInference ---------------------------------------------------------------------------------------------------
 OI_KIND: Final = "openinference.span.kind"
@@ -79,6 +82,13 @@ OI_PROJECT: Final = "openinference.project.name"
 """Resource attribute: the project in which Phoenix shows a trace."""
 oi_document: Final = "retrieval.documents.{}.document.{}".format
 """Return the attribute name of one part (id, score, content) of the document at a rank, from 0."""
+OI_RERANKER_QUERY: Final = "reranker.query"
+OI_RERANKER_MODEL: Final = "reranker.model_name"
+OI_RERANKER_TOP_K: Final = "reranker.top_k"
+oi_reranker_input: Final = "reranker.input_documents.{}.document.{}".format
+"""Return the attribute name of one part (id, score, content) of the document that a re-ranker was given at a rank."""
+oi_reranker_output: Final = "reranker.output_documents.{}.document.{}".format
+"""Return the attribute name of one part (id, score, content) of the document that a re-ranker returned at a rank."""
 oi_evaluation: Final = "evaluations.{}.evaluation.{}".format
 """Return the attribute name of one part (name, score, label, identifier ...) of the evaluation at an index."""
 
@@ -96,6 +106,11 @@ WANDB_PROJECT: Final = "wandb.project"
 # --- Ours ------------------------------------------------------------------------------------------------------------
 DOCUMENT_COUNT: Final = "ragtrace.retrieval.document.count"
 RERANK: Final = "ragtrace.rerank"
+CONTEXTS: Final = "ragtrace.contexts"
+"""The documents that the answer is based on, on the root span of a call whose contexts no retrieval span shows; with
+the structure of `gen_ai.retrieval.documents`, which the conventions define for retrieval spans only."""
+EVENT_STEP_DETAILS: Final = "ragtrace.operation.details"
+"""Event with the content of a workflow or a retrieval, for which the conventions define no event."""
 ABANDONED: Final = "ragtrace.abandoned"
 CUT_CHARS: Final = "ragtrace.cut_chars"
 """Characters that `Redact(max_chars=...)` took off the content of this span; absent when nothing was cut."""

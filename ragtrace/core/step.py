@@ -89,6 +89,8 @@ class Step:
     """The messages among the arguments of a generation or a trace, the question included."""
     documents: tuple[Document, ...] | None = None
     """Documents that a retrieval returned; documents that a generation or a trace was given, or says it used."""
+    reranked: tuple[Document, ...] | None = None
+    """Documents that a re-ranking was given, where a span shows them."""
     contexts_here: tuple[Document, ...] | None = None
     """On a root: the call's contexts, where no retrieval span shows them."""
     answer: str | None = None
@@ -132,7 +134,8 @@ class Step:
         """Return the memory that the texts of the step take, in bytes; 0 as long as the step has not ended."""
         if self.bytes is None and self.ended:
             self.complete()
-            texts = [self.query, self.answer, *(document.text for document in self.documents or ())]
+            documents = (*(self.documents or ()), *(self.reranked or ()))
+            texts = [self.query, self.answer, *(document.text for document in documents)]
             texts += [] if self.prompt is None else [message.text for message in self.prompt.messages]
             self.bytes = sum(map(getsizeof, texts))
         return self.bytes or 0
@@ -151,6 +154,8 @@ class Step:
             texts += [message.text for message in self.prompt.messages]
         for document in self.documents or ():
             texts += (document.text, document.id)
+        for document in self.reranked or ():
+            texts += (document.text, document.id)
         for text in filter(None, texts):  # noqa: SIM110  # all() over a generator takes twice as long
             if not text.isascii() or "\0" in text or len(text) > most_chars:
                 return False
@@ -159,6 +164,7 @@ class Step:
     def clear_texts(self) -> None:
         """Discard all texts of a step that will not be written or scored, also those not read yet."""
         self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None
+        self.reranked = None
         self.bytes = 0
         deferred, self.deferred = self.deferred, None
         if deferred is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from ragtrace.core import semconv
 from ragtrace.core.step import Step
+from ragtrace.core.types import Document
 from ragtrace.dialects.otel_genai import Attributes
 
 
@@ -21,6 +24,11 @@ def add_end(attributes: Attributes, step: Step) -> None:
         attributes[semconv.OI_SESSION] = step.conversation_id
     if step.user_id:
         attributes[semconv.OI_USER] = step.user_id
+    if step.kind == "retrieve" and step.rerank:
+        if step.request_model:
+            attributes[semconv.OI_RERANKER_MODEL] = step.request_model
+        if step.top_k is not None:
+            attributes[semconv.OI_RERANKER_TOP_K] = step.top_k
     if step.kind != "generate":
         return
     model = step.response_model or step.request_model
@@ -40,11 +48,22 @@ def add_content(attributes: Attributes, step: Step) -> None:
         attributes[semconv.OI_INPUT] = step.query
     if step.kind != "retrieve" and step.answer is not None:
         attributes[semconv.OI_OUTPUT] = step.answer
-    documents = (step.documents if step.kind == "retrieve" else step.contexts_here) or ()
+    if step.kind != "retrieve":
+        _add_documents(attributes, step.contexts_here or (), semconv.oi_document)
+    elif step.rerank:
+        if step.query is not None:
+            attributes[semconv.OI_RERANKER_QUERY] = step.query
+        _add_documents(attributes, step.reranked or (), semconv.oi_reranker_input)
+        _add_documents(attributes, step.documents or (), semconv.oi_reranker_output)
+    else:
+        _add_documents(attributes, step.documents or (), semconv.oi_document)
+
+
+def _add_documents(attributes: Attributes, documents: Sequence[Document], name: Callable[[int, str], str]) -> None:
     # The best last: of more attributes than a span may have, the SDK keeps those that were set last.
     for rank, document in reversed(tuple(enumerate(documents))):
         if document.id is not None:
-            attributes[semconv.oi_document(rank, "id")] = document.id
+            attributes[name(rank, "id")] = document.id
         if document.score is not None:
-            attributes[semconv.oi_document(rank, "score")] = document.score
-        attributes[semconv.oi_document(rank, "content")] = document.text
+            attributes[name(rank, "score")] = document.score
+        attributes[name(rank, "content")] = document.text

@@ -41,6 +41,11 @@ def document_records(documents: Sequence[Document]) -> list[dict[str, object]]:
     return records
 
 
+def provider_of(step: Step) -> str | None:
+    """Return the value of `gen_ai.provider.name` for *step*; never None for an inference, which must have one."""
+    return step.provider or (semconv.PROVIDER_UNKNOWN if step.kind == "generate" else None)
+
+
 def add_start(attributes: Attributes, step: Step) -> None:
     """Add the attributes that are known when *step* starts, and that samplers see, to *attributes*."""
     attributes[semconv.OPERATION_NAME] = OPERATIONS[step.kind]
@@ -48,8 +53,8 @@ def add_start(attributes: Attributes, step: Step) -> None:
         attributes[semconv.WORKFLOW_NAME] = step.name
     if step.kind == "retrieve" and step.name:
         attributes[semconv.DATA_SOURCE_ID] = step.name
-    if step.provider:
-        attributes[semconv.PROVIDER_NAME] = step.provider
+    if provider := provider_of(step):
+        attributes[semconv.PROVIDER_NAME] = provider
     if step.request_model:
         attributes[semconv.REQUEST_MODEL] = step.request_model
 
@@ -62,7 +67,8 @@ def add_end(attributes: Attributes, step: Step) -> None:
         attributes[semconv.RETRIEVAL_TOP_K] = step.top_k
     if step.kind != "generate":
         return
-    attributes[semconv.REQUEST_STREAM] = step.streamed
+    if step.streamed:
+        attributes[semconv.REQUEST_STREAM] = True
     if step.response_model:
         attributes[semconv.RESPONSE_MODEL] = step.response_model
     if step.response_id:
@@ -77,9 +83,13 @@ def add_end(attributes: Attributes, step: Step) -> None:
         attributes[semconv.USAGE_OUTPUT_TOKENS] = step.usage.output_tokens
 
 
-def structured_content(step: Step) -> dict[str, Any]:
-    """Return query, documents and answer of *step* as attributes of an event, which may be nested."""
+def event_attributes(step: Step) -> dict[str, Any]:
+    """Return the attributes of the event with the content of *step*: those of its span, with nested content."""
     attributes: dict[str, Any] = {}
+    add_start(attributes, step)
+    add_end(attributes, step)
+    if step.error is not None:
+        attributes[semconv.ERROR_TYPE] = step.error.type
     _add_content(attributes, step, message_records, document_records)
     return attributes
 
@@ -110,7 +120,7 @@ def _add_content(
     if step.answer is not None:
         attributes[semconv.OUTPUT_MESSAGES] = messages((("assistant", step.answer),))
     if step.contexts_here is not None:
-        attributes[semconv.RETRIEVAL_DOCUMENTS] = documents(step.contexts_here)
+        attributes[semconv.CONTEXTS] = documents(step.contexts_here)
 
 
 # Assembled by hand: only texts need escaping, and a JSON encoder takes several times as long for the rest.

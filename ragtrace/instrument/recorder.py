@@ -403,6 +403,8 @@ class StepRecorder:
             step.prompt = found.prompt
         if spec.kind == "retrieve":
             step.rerank = found.documents is not None if spec.rerank is None else spec.rerank
+            if step.rerank and self._runtime.writer.shows_reranked:
+                step.reranked = found.documents
         elif spec.kind == "generate":
             step.documents = found.documents
 

@@ -349,5 +349,5 @@ def test_the_durations_of_a_root_count_once_in_a_provider_of_the_user() -> None:
         if metric.name.endswith("workflow.duration")
         for point in metric.data.data_points
     }
-    assert counts == {"gen_ai.workflow.duration": 5}
+    assert counts == {"gen_ai.invoke_workflow.duration": 5}
     meters.shutdown()

@@ -12,6 +12,7 @@ from ragtrace.core import semconv
 from ragtrace.core.ledger import Posted, Row
 from ragtrace.core.step import NO_USAGE, Step
 from ragtrace.core.types import BREAKER_STATES, BreakerState, Evaluation, RagCall, Score
+from ragtrace.dialects.otel_genai import provider_of
 from ragtrace.estimates import NAMES, Moments
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _operation_attributes(step: Step) -> dict[str, str]:
     chat = step.kind == "generate"
     optional = {
         semconv.OPERATION_NAME: semconv.OPERATION_CHAT if chat else semconv.OPERATION_RETRIEVAL,
-        semconv.PROVIDER_NAME: step.provider,
+        semconv.PROVIDER_NAME: provider_of(step),
         semconv.REQUEST_MODEL: step.request_model if chat else None,
         semconv.RESPONSE_MODEL: step.response_model if chat else None,
         semconv.DATA_SOURCE_ID: None if chat else step.name,

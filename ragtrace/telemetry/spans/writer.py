@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry._logs import SeverityNumber
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
@@ -58,6 +59,8 @@ class SpanWriter:
         self._on_event = capture in ("EVENT_ONLY", "SPAN_AND_EVENT")
         self.shows_content = self._on_span or self._on_event
         """Whether any content may leave the process; the message of an exception may be content."""
+        self.shows_reranked = self._on_span and "openinference" in dialects
+        """Whether spans show the documents that a re-ranking was given."""
 
     @property
     def fast(self) -> FastTracer | None:
@@ -97,13 +100,19 @@ class SpanWriter:
     def _write(self, span: Span, step: Step, status: str) -> None:
         attributes = self._attributes(step, status)
         if self._on_event and self._logger is not None and step.context is not None:
-            content = {semconv.OPERATION_NAME: otel.OPERATIONS[step.kind], **otel.structured_content(step)}
             self._logger.emit(
-                timestamp=step.end_ns, context=step.context, event_name=semconv.EVENT_DETAILS, attributes=content
+                timestamp=step.end_ns,
+                context=step.context,
+                severity_number=SeverityNumber.DEBUG,
+                event_name=semconv.EVENT_DETAILS if step.kind == "generate" else semconv.EVENT_STEP_DETAILS,
+                attributes=otel.event_attributes(step),
             )
         finish, error = getattr(span, "finish", None), step.error
         if finish is not None and error is None and finish(attributes, step.end_ns):
             return
+        so_far: Mapping[str, object] = getattr(span, "attributes", None) or {}
+        if step.provider and so_far.get(semconv.PROVIDER_NAME) == semconv.PROVIDER_UNKNOWN:
+            attributes[semconv.PROVIDER_NAME] = step.provider  # learned after the span's start
         span.set_attributes(attributes)
         if error is not None:
             span.set_attribute(semconv.ERROR_TYPE, error.type)

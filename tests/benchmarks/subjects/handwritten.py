@@ -37,7 +37,6 @@ _CHAT = {
     semconv.OPERATION_NAME: semconv.OPERATION_CHAT,
     semconv.PROVIDER_NAME: PROVIDER,
     semconv.REQUEST_MODEL: MODEL,
-    semconv.REQUEST_STREAM: False,
 }
 _WORKFLOW = {semconv.OPERATION_NAME: semconv.OPERATION_WORKFLOW, semconv.WORKFLOW_NAME: WORKFLOW}
 

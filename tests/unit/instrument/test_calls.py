@@ -337,7 +337,7 @@ def test_a_call_by_hand(seen: Seen) -> None:
         "by hand",
         "s1",
     )
-    assert "retrieval.documents" in " ".join(seen.captured.root().attributes or {})
+    assert "ragtrace.contexts" in (seen.captured.root().attributes or {})
 
 
 def test_an_exception_in_a_call_by_hand_goes_on(seen: Seen) -> None:

@@ -294,7 +294,7 @@ def test_a_llama_index_streaming_response_stays_one(captured: Captured) -> None:
     assert found is response
     assert "".join(str(piece) for piece in found.response_gen) == "".join(WORDS)
     assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
-    documents = json.loads(str((captured.spans[0].attributes or {})["gen_ai.retrieval.documents"]))
+    documents = json.loads(str((captured.spans[0].attributes or {})["ragtrace.contexts"]))
     assert documents == [{"id": "n1", "score": 0.9, "content": "The tower is 330 metres high."}]
 
 

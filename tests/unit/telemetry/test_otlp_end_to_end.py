@@ -133,7 +133,6 @@ def test_the_spans_arrive_whole(watched: Receiver) -> None:
                 "gen_ai.operation.name": "chat",
                 "gen_ai.provider.name": "example",
                 "gen_ai.request.model": "tiny-1",
-                "gen_ai.request.stream": False,
                 "gen_ai.input.messages": _messages("user", QUESTION),
                 "gen_ai.output.messages": _messages("assistant", ANSWER),
             },
@@ -299,7 +298,7 @@ def test_the_durations_arrive_whole(watched: Receiver) -> None:
     """How long retrieval, generation, workflow and judging took, each with its attributes and in seconds."""
     _ask(watched)
     metrics = watched.latest_metrics()
-    names = ("gen_ai.client.operation.duration", "gen_ai.workflow.duration", "ragtrace.eval.duration")
+    names = ("gen_ai.client.operation.duration", "gen_ai.invoke_workflow.duration", "ragtrace.eval.duration")
     counted = {
         name: (metrics[name].type, metrics[name].unit, {key: p.count for key, p in _points(metrics[name]).items()})
         for name in names
@@ -310,7 +309,7 @@ def test_the_durations_arrive_whole(watched: Receiver) -> None:
     }
     assert counted == {
         "gen_ai.client.operation.duration": ("histogram", "s", operations),
-        "gen_ai.workflow.duration": ("histogram", "s", {_key(workflow="guide"): 1}),
+        "gen_ai.invoke_workflow.duration": ("histogram", "s", {_key(workflow="guide"): 1}),
         "ragtrace.eval.duration": ("histogram", "s", {_key(evaluator="embedded"): 1}),
     }
     taken = [point.sum for name in names for point in metrics[name].points]
@@ -324,7 +323,7 @@ def test_no_other_metric_of_ours_is_sent(watched: Receiver) -> None:
     ours = {metric.name for metric in watched.metrics if metric.scope == SCOPE}
     assert ours == {
         "gen_ai.client.operation.duration",
-        "gen_ai.workflow.duration",
+        "gen_ai.invoke_workflow.duration",
         "ragtrace.calls",
         "ragtrace.eval.duration",
         "ragtrace.eval.moment",
