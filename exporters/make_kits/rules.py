@@ -37,7 +37,9 @@ BREAKER: Final = label_name(semconv.JUDGE_STATE)
 """The label with the state of a circuit breaker."""
 ALERT_STATE: Final = "ragtrace_alert_state_ratio"
 OPERATION_SECONDS: Final = "gen_ai_client_operation_duration_seconds"
-WORKFLOW_SECONDS: Final = "gen_ai_workflow_duration_seconds"
+INFERENCE_SECONDS: Final = "gen_ai_client_inference_duration_seconds"
+"""Durations of inferences, where OTEL_SEMCONV_STABILITY_OPT_IN selects the unreleased names of the conventions."""
+WORKFLOW_SECONDS: Final = "gen_ai_invoke_workflow_duration_seconds"
 
 Rule = dict[str, Any]
 BY: Final = ", ".join(SERIES)

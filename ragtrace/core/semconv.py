@@ -48,6 +48,9 @@ USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 TOKEN_TYPE: Final = "gen_ai.token.type"
 TOKEN_INPUT: Final = "input"
 TOKEN_OUTPUT: Final = "output"
+TOKEN_MODALITY: Final = "gen_ai.token.modality"
+MODALITY_UNKNOWN: Final = "unknown"
+"""Value of that attribute where the provider does not say how many tokens were text, image or audio."""
 
 EVENT_EVALUATION: Final = "gen_ai.evaluation.result"
 EVALUATION_NAME: Final = "gen_ai.evaluation.name"
@@ -62,6 +65,15 @@ METRIC_OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
 METRIC_TOKEN_USAGE: Final = "gen_ai.client.token.usage"
 METRIC_TIME_TO_FIRST_CHUNK: Final = "gen_ai.client.operation.time_to_first_chunk"
 METRIC_WORKFLOW_DURATION: Final = "gen_ai.invoke_workflow.duration"
+METRIC_INFERENCE_DURATION: Final = "gen_ai.client.inference.duration"
+METRIC_INFERENCE_TIME_TO_FIRST_CHUNK: Final = "gen_ai.client.inference.time_to_first_chunk"
+METRIC_INPUT_TOKENS: Final = "gen_ai.client.inference.usage.input_tokens"
+METRIC_OUTPUT_TOKENS: Final = "gen_ai.client.inference.usage.output_tokens"
+METRIC_OPERATION_INPUT_TOKENS: Final = "gen_ai.client.inference.operation.input_tokens"
+METRIC_OPERATION_OUTPUT_TOKENS: Final = "gen_ai.client.inference.operation.output_tokens"
+"""Metrics of inferences in the unreleased conventions: `OTEL_SEMCONV_STABILITY_OPT_IN` selects these names, the
+released ones (`gen_ai.client.operation.*`, `gen_ai.client.token.usage`) or both. Of the tokens there are counters
+(`usage`) and histograms of one inference (`operation`). Retrievals stay under `gen_ai.client.operation.duration`."""
 
 # --- OpenInference ---------------------------------------------------------------------------------------------------
 OI_KIND: Final = "openinference.span.kind"

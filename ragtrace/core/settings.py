@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from ragtrace.core.errors import SettingsError
 
@@ -28,11 +28,18 @@ _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
 _REPLICAS: Final = "RAGTRACE_REPLICAS"
 _SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
+_STABILITY: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
+_LATEST: Final = "gen_ai_latest_experimental"
+_LATEST_AND_RELEASED: Final = f"{_LATEST}/dup"
 # Read by `Sampling`; by an exporter; and by the test suite and the benchmarks, not by the library.
 _OTHER_VARIABLES: Final = frozenset(
     {_REPLICAS, "RAGTRACE_LABELLED_DATA", "RAGTRACE_REQUIRE_SERVICES", "RAGTRACE_SERVICES_DIR"}
     | {"RAGTRACE_PROMETHEUS_DIR", "RAGTRACE_PROMETHEUS_HOST", "RAGTRACE_PROMETHEUS_PORT"}
 )
+
+
+GenAIMetrics: TypeAlias = Literal["released", "latest", "both"]
+"""Version of the GenAI conventions from which the metrics of inferences take their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ class Settings:
     """Calls of each workflow that it is learned from."""
     trace_url: str = ""
     """Address of a trace in the backend's user interface, with `{trace_id}`; empty: alerts have no links."""
+    genai_metrics: GenAIMetrics = "released"
     origins: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
     """Where each setting came from, by its name: `service=` (the keyword), a variable, or `default`."""
 
@@ -151,6 +159,7 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
         baseline=_baseline(source, store),
         baseline_calls=source.read("baseline_calls", 500, _count),
         trace_url=source.read("trace_url", "", _trace_url),
+        genai_metrics=_genai_metrics(source),
         origins=source.origins,
     )
 
@@ -178,6 +187,21 @@ def _enabled(source: _Source) -> bool:
     if disabled:
         source.origins["enabled"] = _SDK_DISABLED
     return not disabled
+
+
+def _genai_metrics(source: _Source) -> GenAIMetrics:
+    """Return the version of the GenAI metric names that OTEL_SEMCONV_STABILITY_OPT_IN asks for.
+
+    The variable is a comma-separated list in which each convention looks for its own values; the other values belong to
+    HTTP, databases and others. `/dup` asks for both versions, as it does for HTTP, and takes precedence.
+    Source: github.com/open-telemetry/semantic-conventions, docs/gen-ai/gen-ai-metrics.md and docs/http/README.md.
+    """
+    words = set(_words(source.value("", "", _STABILITY)))
+    source.origins["genai_metrics"] = _STABILITY if {_LATEST, _LATEST_AND_RELEASED} & words else DEFAULT
+    del source.origins[""]
+    if _LATEST_AND_RELEASED in words:
+        return "both"
+    return "latest" if _LATEST in words else "released"
 
 
 def _text(value: _Value) -> str:
@@ -324,7 +348,7 @@ def _content_mode(value: _Value) -> str:
 
 
 def _warn_of_unknown_variables(environ: Mapping[str, str]) -> None:
-    names = (name for name in Settings.__dataclass_fields__ if name != "origins")
+    names = (name for name in Settings.__dataclass_fields__ if name not in ("origins", "genai_metrics"))
     known = {f"RAGTRACE_{name.upper()}" for name in names} | _OTHER_VARIABLES
     for variable in environ:
         if variable.startswith("RAGTRACE_") and variable not in known:

@@ -193,6 +193,7 @@ class Runtime:
             held=held_span_count,
             posted=self._posted,
             alerts=None if alerts is None else alerts.states,
+            genai_metrics=settings.genai_metrics,
             faults=faults.counts,
             lost=lambda: count_losses(telemetry, self._dropped.count()),
             states=lambda: {evaluator: status.state for evaluator, status in self.standings().items()},

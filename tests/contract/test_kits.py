@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import pytest
@@ -19,7 +20,7 @@ from ragtrace.core.settings import resolve
 from ragtrace.metrics import registry
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace_exporters.openmetrics.snapshot import Kind, label_name, sample_names
-from tests.support.kits import KITS, dashboard, panels, queries
+from tests.support.kits import KITS, dashboard, filled_in, panels, queries
 
 PROMETHEUS: Final = KITS / "prometheus"
 RULES: Final = sorted(PROMETHEUS.glob("*.rules.yml"))
@@ -63,7 +64,8 @@ class RecordingMeter(NoOpMeter):
 def emitted() -> set[str]:
     """Names under which Prometheus has what the library emits."""
     meter = RecordingMeter()
-    Instruments(meter, rows=list, moments=dict, queued=int, held=int, posted=dict, states=dict, alerts=list)
+    about: dict[str, Any] = {"rows": list, "moments": dict, "queued": int, "held": int, "posted": dict, "states": dict}
+    Instruments(meter, **about, alerts=list, genai_metrics="both")
     return meter.names
 
 
@@ -200,6 +202,33 @@ def test_alertmanager_takes_its_configuration() -> None:
 def test_every_rule_gives_what_it_should(promtool: str, file: str) -> None:
     """The shipped tests pass."""
     checked(promtool, "test", "rules", file)
+
+
+@pytest.mark.parametrize("names", [("operation",), ("inference",), ("operation", "inference")], ids="-".join)
+def test_the_mean_time_of_steps_is_right_under_either_name(promtool: str, tmp_path: Path, names: list[str]) -> None:
+    """Inferences under the released name, the unreleased one, or both: what is sent twice counts once."""
+    of_each = {"retrieval": (("operation",), "0+30x10"), "chat": (names, "0+120x10")}
+    series = [
+        {
+            "series": f"gen_ai_client_{name}_duration_seconds_{end}"
+            f'{{job="bot", instance="a", gen_ai_operation_name="{operation}"}}',
+            "values": values,
+        }
+        for operation, (sent, seconds) in of_each.items()
+        for name in sent
+        for end, values in (("count", "0+60x10"), ("sum", seconds))
+    ]
+    [panel] = [panel for panel in panels() if panel["title"].startswith("Mean answer time")]
+    samples = [
+        {"labels": '{gen_ai_operation_name="chat"}', "value": 2},
+        {"labels": '{gen_ai_operation_name="retrieval"}', "value": 0.5},
+    ]
+    expr = filled_in(panel["targets"][1]["expr"], {"service": "bot", "__rate_interval": "5m"})
+    case = {"expr": expr, "eval_time": "10m", "exp_samples": samples}
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": [case]}
+    file = tmp_path / "steps.yml"
+    file.write_text(yaml.safe_dump({"tests": [test]}), encoding="utf-8")
+    checked(promtool, "test", "rules", str(file))
 
 
 def test_every_rule_is_tested_both_ways() -> None:

@@ -10,25 +10,29 @@ from opentelemetry.metrics import CallbackOptions, NoOpMeter, Observation
 
 from ragtrace.core import semconv
 from ragtrace.core.ledger import Posted, Row
-from ragtrace.core.step import NO_USAGE, Step
+from ragtrace.core.settings import GenAIMetrics
+from ragtrace.core.step import NO_USAGE, Step, StepKind
 from ragtrace.core.types import BREAKER_STATES, BreakerState, Evaluation, RagCall, Score
 from ragtrace.dialects.otel_genai import provider_of
 from ragtrace.estimates import NAMES, Moments
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
-    from opentelemetry.metrics import Histogram, Meter
+    from opentelemetry.metrics import Counter, Histogram, Meter
 
     from ragtrace.telemetry.fast_meters import FastInstrument, FastMeter
 
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Histogram bounds that the GenAI conventions recommend for durations."""
+_WORKFLOW_SECONDS = (1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200)
+"""Histogram bounds for the duration of a workflow, those of opentelemetry-util-genai 1.3b0."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 """Histogram bounds that the GenAI conventions recommend for token counts."""
 _MOST_KEPT = 1_000
 """Largest number of `SeriesAttributes` that are kept for steps."""
 Read = TypeVar("Read")
 _Histogram: TypeAlias = "Histogram | FastInstrument[Any]"
+_Counter: TypeAlias = "Counter | FastInstrument[Any]"
 Observations = Iterable[Observation]
 
 
@@ -74,6 +78,7 @@ class Instruments:
         faults: returns the number of ragtrace's own failures, by place.
         lost: returns the number of lost telemetry items, by signal and reason.
         alerts: returns every alert in every state; None: there are no alerts.
+        genai_metrics: version of the GenAI conventions from which the metrics of inferences take their names.
     """
 
     def __init__(
@@ -89,9 +94,11 @@ class Instruments:
         faults: Callable[[], Mapping[str, int]] = dict,
         lost: Callable[[], Mapping[tuple[str, str], int]] = dict,
         alerts: Callable[[], Iterable[AlertRow]] | None = None,
+        genai_metrics: GenAIMetrics = "released",
     ) -> None:
         self._rows, self._moments, self._queued, self._held, self._states = rows, moments, queued, held, states
         self._posted, self._alerts, self._faults, self._lost = posted, alerts, faults, lost
+        self._released, self._latest = genai_metrics != "latest", genai_metrics != "released"
         self._pid = os.getpid()
         self._known: dict[tuple[str | None, ...], SeriesAttributes] = {}
         self.bind(meter)
@@ -109,10 +116,34 @@ class Instruments:
         self._judge_duration = histogram(s.METRIC_JUDGE_DURATION, "s", "Time to judge a call", _SECONDS)
         self._judge_tokens = meter.create_counter(s.METRIC_JUDGE_TOKENS, "{token}", "Tokens used by judges")
         self._judge_cost = meter.create_counter(s.METRIC_JUDGE_COST, "USD", "Money spent on judges")
-        self._operation = histogram(s.METRIC_OPERATION_DURATION, "s", "GenAI operation duration", _SECONDS)
-        self._tokens = histogram(s.METRIC_TOKEN_USAGE, "{token}", "Tokens used", _TOKENS)
-        self._first_chunk = histogram(s.METRIC_TIME_TO_FIRST_CHUNK, "s", "Time to first chunk", _SECONDS)
-        self._workflow = histogram(s.METRIC_WORKFLOW_DURATION, "s", "Workflow duration", _SECONDS)
+        operation = histogram(s.METRIC_OPERATION_DURATION, "s", "GenAI operation duration", _SECONDS)
+        workflow = histogram(s.METRIC_WORKFLOW_DURATION, "s", "Workflow duration", _WORKFLOW_SECONDS)
+        inference: list[_Histogram] = []
+        self._token_usage: _Histogram | None = None
+        self._first_chunk: dict[StepKind, list[_Histogram]] = {"retrieve": [], "generate": []}
+        self._tokens_by_type: dict[str, tuple[_Counter, _Histogram]] = {}
+        if self._released:
+            inference.append(operation)
+            self._token_usage = histogram(s.METRIC_TOKEN_USAGE, "{token}", "Tokens used", _TOKENS)
+            first_chunk = histogram(s.METRIC_TIME_TO_FIRST_CHUNK, "s", "Time to first chunk", _SECONDS)
+            for found in self._first_chunk.values():
+                found.append(first_chunk)
+        if self._latest:
+            inference.append(histogram(s.METRIC_INFERENCE_DURATION, "s", "GenAI inference duration", _SECONDS))
+            about = "Time to first chunk of an inference"
+            first_chunk = histogram(s.METRIC_INFERENCE_TIME_TO_FIRST_CHUNK, "s", about, _SECONDS)
+            self._first_chunk["generate"].append(first_chunk)
+            for kind, used, each in (
+                (s.TOKEN_INPUT, s.METRIC_INPUT_TOKENS, s.METRIC_OPERATION_INPUT_TOKENS),
+                (s.TOKEN_OUTPUT, s.METRIC_OUTPUT_TOKENS, s.METRIC_OPERATION_OUTPUT_TOKENS),
+            ):
+                self._tokens_by_type[kind] = (
+                    meter.create_counter(used, "{token}", f"Number of {kind} tokens used"),
+                    histogram(each, "{token}", f"Number of {kind} tokens of an inference", _TOKENS),
+                )
+        self._durations: dict[StepKind, list[_Histogram]] = {
+            "trace": [workflow], "retrieve": [operation], "generate": inference
+        }  # fmt: skip
 
         counter, gauge, observe = meter.create_observable_counter, meter.create_observable_gauge, self._observe
         counter(s.METRIC_CALLS, observe(_calls, self._rows), "{call}", "Calls offered to evaluators, by outcome")
@@ -171,17 +202,26 @@ class Instruments:
         """Record duration, tokens and time to first chunk of a finished step, with its span as exemplar."""
         if self._silent or step.timing is None or step.context is None:
             return
-        duration = self._workflow if step.kind == "trace" else self._operation
-        duration.record(step.timing.duration_s, self._step_attributes(step), step.context)
+        for duration in self._durations[step.kind]:
+            duration.record(step.timing.duration_s, self._step_attributes(step), step.context)
         if step.kind == "trace" or (step.timing.first_s is None and step.usage is NO_USAGE):
             return
         attributes = _operation_attributes(step)
         if step.timing.first_s is not None:
-            self._first_chunk.record(step.timing.first_s, attributes, step.context)
+            for first_chunk in self._first_chunk[step.kind]:
+                first_chunk.record(step.timing.first_s, attributes, step.context)
         counts = {semconv.TOKEN_INPUT: step.usage.input_tokens, semconv.TOKEN_OUTPUT: step.usage.output_tokens}
         for kind, count in counts.items():
             if count is not None:
-                self._tokens.record(count, {**attributes, semconv.TOKEN_TYPE: kind}, step.context)
+                self._record_tokens(step, attributes, kind, count)
+
+    def _record_tokens(self, step: Step, attributes: Mapping[str, str], kind: str, count: int) -> None:
+        if self._token_usage is not None:
+            self._token_usage.record(count, {**attributes, semconv.TOKEN_TYPE: kind}, step.context)
+        if self._latest and step.kind == "generate":
+            used, of_one = self._tokens_by_type[kind]
+            used.add(count, {**attributes, semconv.TOKEN_MODALITY: semconv.MODALITY_UNKNOWN}, step.context)
+            of_one.record(count, self._step_attributes(step), step.context)
 
     def _step_attributes(self, step: Step) -> SeriesAttributes:
         """Return the metric attributes for the duration of *step*; equal ones are made once and used again."""

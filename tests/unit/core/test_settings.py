@@ -55,6 +55,26 @@ def test_the_content_variable_as_a_switch_is_understood(word: str, mode: str) ->
     assert resolve({}, {CONTENT_VARIABLE: word}).capture_content == mode
 
 
+@pytest.mark.parametrize(
+    ("value", "version"),
+    [
+        ("gen_ai_latest_experimental", "latest"),
+        ("http/dup, gen_ai_latest_experimental ,database", "latest"),
+        ("gen_ai_latest_experimental/dup", "both"),
+        ("gen_ai_latest_experimental,gen_ai_latest_experimental/dup", "both"),
+        ("http,database/dup", "released"),
+        ("gen_ai,GEN_AI_LATEST_EXPERIMENTAL", "released"),
+        ("", "released"),
+    ],
+)
+def test_the_names_of_the_genai_metrics_follow_the_stability_variable(value: str, version: str) -> None:
+    """It is a list in which other conventions have their values; `/dup` asks for both versions and goes before."""
+    settings = resolve({}, {"OTEL_SEMCONV_STABILITY_OPT_IN": value})
+    assert settings.genai_metrics == version
+    origin = "default" if version == "released" else "OTEL_SEMCONV_STABILITY_OPT_IN"
+    assert settings.origins["genai_metrics"] == origin
+
+
 def test_an_empty_variable_is_an_unset_one() -> None:
     """As OpenTelemetry's specification says of all its variables."""
     environ = {"RAGTRACE_SERVICE": "", "RAGTRACE_CAPACITY": "", CONTENT_VARIABLE: "", "OTEL_SDK_DISABLED": ""}
@@ -87,7 +107,7 @@ def test_every_setting_has_a_variable_that_is_read() -> None:
         "baseline_calls": ("200", 200),
         "trace_url": ("https://h/{trace_id}", "https://h/{trace_id}"),
     }
-    assert set(values) == set(Settings.__dataclass_fields__) - {"origins"}
+    assert set(values) == set(Settings.__dataclass_fields__) - {"origins", "genai_metrics"}
     settings = resolve({}, {f"RAGTRACE_{name.upper()}": text for name, (text, _) in values.items()})
     assert {name: getattr(settings, name) for name in values} == {name: value for name, (_, value) in values.items()}
 
