@@ -26,37 +26,50 @@ _RECORD_S: Final = 180.0
 
 
 def environments() -> dict[str, dict[str, Any]]:
-    """Return the environments in environments.toml by the name of their framework."""
+    """Return the environments in environments.toml by their names."""
     return tomllib.loads((FOLDER / "environments.toml").read_text(encoding="utf-8"))
 
 
+def environment_of(application: str, instrumentation: str) -> str:
+    """Return the name of the environment with the packages of *application* and *instrumentation*."""
+    names = [name for name, described in environments().items() if application in described["applications"]]
+    return next((name for name in names if instrumentation in instrumentations_of(name)), names[0])
+
+
+def instrumentations_of(environment: str) -> list[str]:
+    """Return the instrumentations that are recorded in *environment*."""
+    described = environments()[environment]
+    return [*described["instrumentations"], *described.get("instrumentations_in_two_modes", ())]
+
+
 def framework_of(application: str) -> str:
-    """Return the name of the framework, and so of the environment, that *application* needs."""
-    return next(name for name, described in environments().items() if application in described["applications"])
+    """Return the name of the framework of *application*; an environment has that name unless it gives another."""
+    found = next(item for item in environments().items() if application in item[1]["applications"])
+    return str(found[1].get("framework", found[0]))
 
 
-def path_of(framework: str, *, newest: bool = False) -> Path:
-    """Return the folder of the environment of *framework*; its name changes with the versions."""
+def path_of(environment: str, *, newest: bool = False) -> Path:
+    """Return the folder of the *environment*; its name changes with the versions."""
     services = Path(os.environ.get("RAGTRACE_SERVICES_DIR") or Path.home() / ".cache" / "ragtrace-services")
-    packages = "\n".join(_requirements(framework, newest=newest))
-    return services / f"framework-{framework}-{hashlib.sha256(packages.encode()).hexdigest()[:12]}"
+    packages = "\n".join(_requirements(environment, newest=newest))
+    return services / f"framework-{environment}-{hashlib.sha256(packages.encode()).hexdigest()[:12]}"
 
 
-def _requirements(framework: str, *, newest: bool) -> list[str]:
-    packages: list[str] = environments()[framework]["packages"]
+def _requirements(environment: str, *, newest: bool) -> list[str]:
+    packages: list[str] = environments()[environment]["packages"]
     return [package.partition("==")[0] for package in packages] if newest else packages
 
 
-def python_of(framework: str, *, newest: bool = False) -> Path:
-    """Return the interpreter of the environment of *framework*; the test is skipped if that environment is missing.
+def python_of(environment: str, *, newest: bool = False) -> Path:
+    """Return the interpreter of the *environment*; the test is skipped if that environment is missing.
 
     The test fails instead if RAGTRACE_REQUIRE_SERVICES=1.
     """
-    folder = path_of(framework, newest=newest)
+    folder = path_of(environment, newest=newest)
     if not (folder / ".installed").exists():
         import pytest  # the environments do not have it
 
-        reason = f"no environment of {framework} under {folder}; run: .ci/run services"
+        reason = f"no environment {environment} under {folder}; run: .ci/run services"
         if os.environ.get("RAGTRACE_REQUIRE_SERVICES") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
@@ -69,7 +82,7 @@ def record(application: str, instrumentation: str, mode: str, folder: Path, *, n
     Raises:
         AssertionError: the recording failed.
     """
-    python = python_of(framework_of(application), newest=newest)
+    python = python_of(environment_of(application, instrumentation), newest=newest)
     # Isolated from the environment of the tests: no ragtrace, no settings of OpenTelemetry.
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PYTHON", "OPENAI_"))}
     command = [str(python), str(FOLDER / "record.py"), application, instrumentation, mode, str(folder)]
@@ -78,13 +91,13 @@ def record(application: str, instrumentation: str, mode: str, folder: Path, *, n
     return done.stderr
 
 
-def make(framework: str, *, newest: bool = False) -> Path:
-    """Install the environment of *framework* unless it is there, and return its folder."""
-    folder = path_of(framework, newest=newest)
+def make(environment: str, *, newest: bool = False) -> Path:
+    """Install the *environment* unless it is there, and return its folder."""
+    folder = path_of(environment, newest=newest)
     if (folder / ".installed").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
-    packages = _requirements(framework, newest=newest)
+    packages = _requirements(environment, newest=newest)
     uv = os.environ.get("RAGTRACE_UV") or shutil.which("uv")
     if uv:
         subprocess.run([uv, "venv", "-q", "-p", sys.executable, str(folder)], check=True, timeout=_INSTALL_S)

@@ -10,6 +10,7 @@ import os
 from importlib import import_module
 from typing import Any, Final
 
+from framework_tracers import keep_traces_local
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -17,6 +18,9 @@ NONE: Final = "none"
 
 _LANGCHAIN: Final = "langchain"
 _LLAMA_INDEX: Final = "llama_index"
+_HAYSTACK: Final = "haystack"
+_AGENTS: Final = "openai_agents"
+_PYDANTIC_AI: Final = "pydantic_ai"
 _OPENAI: Final = "openai"
 
 _OPENAI_PARTS: Final = {
@@ -33,6 +37,20 @@ INSTRUMENTORS: Final[dict[tuple[str, str], str]] = {
     ("openinference", _LLAMA_INDEX): "openinference.instrumentation.llama_index:LlamaIndexInstrumentor",
     ("genai", _LLAMA_INDEX): "opentelemetry.instrumentation.genai.llama_index:LlamaIndexInstrumentor",
     ("openllmetry", _LLAMA_INDEX): "opentelemetry.instrumentation.llamaindex:LlamaIndexInstrumentor",
+    ("openinference", _HAYSTACK): "openinference.instrumentation.haystack:HaystackInstrumentor",
+    ("openllmetry", _HAYSTACK): "opentelemetry.instrumentation.haystack:HaystackInstrumentor",
+    ("native", _HAYSTACK): "framework_tracers:HaystackTracing",
+    ("openinference", _AGENTS): "openinference.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
+    ("openinference-retriever", _AGENTS): "framework_tracers:OpenInferenceAgentsWithRetriever",
+    ("genai", _AGENTS): "opentelemetry.instrumentation.genai.openai_agents:OpenAIAgentsInstrumentor",
+    # The same module as OpenLLMetry's: the two cannot be installed together.
+    ("agents-v2", _AGENTS): "opentelemetry.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
+    ("openllmetry", _AGENTS): "opentelemetry.instrumentation.openai_agents:OpenAIAgentsInstrumentor",
+    ("native", _PYDANTIC_AI): "framework_tracers:PydanticAI",
+    ("native-format2", _PYDANTIC_AI): "framework_tracers:PydanticAIVersion2",
+    ("native-format6", _PYDANTIC_AI): "framework_tracers:PydanticAIVersion6",
+    ("native-textless", _PYDANTIC_AI): "framework_tracers:PydanticAIWithoutContent",
+    ("openinference", _PYDANTIC_AI): "framework_tracers:OpenInferencePydanticAI",
     **{(family, _OPENAI): instrumentor for family, instrumentor in _OPENAI_PARTS.items()},
 }
 """Class of the instrumentor of (family, framework)."""
@@ -55,12 +73,21 @@ ENVIRONMENT: Final[dict[str, dict[str, str]]] = {
     "openai-v2": _CONTENT,
     "openai-v2-events": {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"},
     "openllmetry": {},
+    "native": {"HAYSTACK_CONTENT_TRACING_ENABLED": "true"},
+    "native-default": {},
+    "native-format2": {},
+    "native-format6": {},
+    "native-textless": {},
+    "openinference-retriever": {},
+    "agents-v2": {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"},
+    "agents-v2-default": {},
 }
 """Environment variables of a family. "-default" and "-events" are the family without content or with events."""
 
 
 def instrument(name: str, framework: str, tracer_provider: TracerProvider, logger_provider: LoggerProvider) -> None:
     """Instrument *framework* by the instrumentations in *name*; call it before the application is imported."""
+    keep_traces_local(framework)
     if name == NONE:
         return
     for part in name.split("+"):

@@ -12,11 +12,13 @@ import re
 import threading
 from array import array
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from zlib import crc32
+
+from responses_api import chat_messages, event_line, response, response_events
 
 DIMENSIONS: Final = 46
 _PIECE_CHARS: Final = 24
@@ -43,7 +45,7 @@ class Exchange:
 
 
 class ModelServer:
-    """Server of chat completions, embeddings and the list of models on a free port of 127.0.0.1, within a `with` block.
+    """Server of OpenAI's API on a free port of 127.0.0.1, within a `with` block.
 
     Args:
         documents: texts whose sentences the model may answer with.
@@ -77,7 +79,9 @@ class ModelServer:
         self._server.server_close()
         self._thread.join()
 
-    def complete(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> Exchange:
+    def complete(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, prefix: str = "chatcmpl-"
+    ) -> Exchange:
         """Return what the model writes, or which tool it calls, after *messages*."""
         self._number += 1
         question = _last_question(messages)
@@ -94,7 +98,7 @@ class ModelServer:
             content, calls = self._write(messages, question), []
             written = len(content.split())
         read = sum(len(_text(message).split()) for message in messages)
-        exchange = Exchange(f"chatcmpl-{self._number:08d}", content, calls, read, written)
+        exchange = Exchange(f"{prefix}{self._number:08d}", content, calls, read, written)
         self.exchanges.append(exchange)
         return exchange
 
@@ -132,6 +136,12 @@ class _Handler(BaseHTTPRequestHandler):
                 self._stream(chat_chunks(body["model"], exchange, usage=usage))
             else:
                 self._send(chat_completion(body["model"], exchange))
+        elif self.path.endswith("/responses"):
+            exchange = self.model.complete(chat_messages(body), body.get("tools") or [], prefix="resp_")
+            if body.get("stream"):
+                self._stream_events(event_line(event) for event in response_events(body, exchange))
+            else:
+                self._send(response(body, exchange))
         else:
             self._send({"error": {"message": f"no such path: {self.path}", "type": "invalid_request_error"}}, 404)
 
@@ -143,11 +153,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _stream(self, chunks: Iterator[dict[str, Any]]) -> None:
+        lines = (json.dumps(chunk) for chunk in chunks)
+        self._stream_events(f"data: {line}\n\n".encode() for line in [*lines, "[DONE]"])
+
+    def _stream_events(self, events: Iterable[bytes]) -> None:
         self._start(200, "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for line in [*(json.dumps(chunk) for chunk in chunks), "[DONE]"]:
-            event = f"data: {line}\n\n".encode()
+        for event in events:
             self.wfile.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
             self.wfile.flush()
         self.wfile.write(b"0\r\n\r\n")

@@ -23,7 +23,7 @@ def cells_of(described: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield the recordings of one environment: some instrumentations in every mode, some in two."""
     for application in described["applications"]:
         for instrumentation in described["instrumentations"]:
-            yield from ((application, instrumentation, mode) for mode in MODES)
+            yield from ((application, instrumentation, mode) for mode in described.get("modes", MODES))
         for instrumentation in described.get("instrumentations_in_two_modes", ()):
             yield from ((application, instrumentation, mode) for mode in ("sync", "astream"))
 

@@ -40,13 +40,8 @@ def chat_messages(request: dict[str, Any]) -> list[dict[str, Any]]:
     return messages
 
 
-def response_id(exchange: Exchange) -> str:
-    """Return the id under which *exchange* is sent."""
-    return exchange.id.replace("chatcmpl-", "resp_")
-
-
 def _output(exchange: Exchange) -> list[dict[str, Any]]:
-    number = exchange.id.removeprefix("chatcmpl-")
+    number = exchange.id.removeprefix("resp_")
     if exchange.tool_calls:
         return [
             {
@@ -67,7 +62,7 @@ def response(request: dict[str, Any], exchange: Exchange, *, status: str = "comp
     """Return the body of a response to *request*."""
     complete = status == "completed"
     return {
-        "id": response_id(exchange),
+        "id": exchange.id,
         "object": "response",
         "created_at": 1_700_000_000,
         "status": status,

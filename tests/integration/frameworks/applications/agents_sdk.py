@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agents import OpenAIChatCompletionsModel
-from openai import AsyncOpenAI
-
 from applications.agents_sdk_responses import run_agent
+from openai import AsyncOpenAI
 
 
 def run(mode: str, log: Callable[..., None]) -> None:

@@ -1,4 +1,4 @@
-"""Question answering as a pipeline of Haystack: embedder, retriever, ranker, prompt builder, generator, answer builder."""
+"""Question answering by a pipeline of Haystack: embedder, retriever, ranker, prompt, generator, answer builder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LATEST_USAGE = {"stream_options": {"include_usage": True}}
 def make_pipeline(kind: type[Pipeline] = Pipeline) -> Pipeline:
     """Return a pipeline that takes a question and gives an answer with its documents."""
     store = InMemoryDocumentStore(embedding_similarity_function="cosine")
-    documents = [Document(id=id, content=text, meta={"title": title}) for id, title, text in DOCUMENTS]
+    documents = [Document(id=id_, content=text, meta={"title": title}) for id_, title, text in DOCUMENTS]
     store.write_documents(OpenAIDocumentEmbedder(progress_bar=False).run(documents)["documents"])
     pipeline = kind()
     pipeline.add_component("embedder", OpenAITextEmbedder())

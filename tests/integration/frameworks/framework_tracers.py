@@ -1,0 +1,90 @@
+"""Instrumentations that are switched on in another way than by the `instrument()` of an instrumentor.
+
+Each class has the `instrument` of an instrumentor, so that instrumentations.py can name it in an instrumentor's place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opentelemetry.sdk.trace import TracerProvider
+
+
+class HaystackTracing:
+    """Haystack's own spans: its OpenTelemetryTracer, which is in a package of its own since Haystack 3."""
+
+    def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
+        """Make Haystack trace with *tracer_provider*."""
+        from haystack.tracing import enable_tracing
+
+        try:
+            from haystack_integrations.tracing.opentelemetry import OpenTelemetryTracer
+        except ImportError:
+            from haystack.tracing.opentelemetry import OpenTelemetryTracer  # Haystack 2
+        enable_tracing(OpenTelemetryTracer(tracer_provider.get_tracer("haystack")))
+
+
+class OpenInferenceAgentsWithRetriever:
+    """OpenInference for the OpenAI Agents SDK, which is told that the tool is a retriever."""
+
+    def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
+        """Instrument the SDK."""
+        from openinference.instrumentation.openai_agents import OpenAIAgentsInstrumentor
+
+        kinds = {"search_documents": "RETRIEVER"}
+        OpenAIAgentsInstrumentor().instrument(tracer_provider=tracer_provider, tool_span_kinds=kinds)
+
+
+class PydanticAI:
+    """Pydantic AI's own spans in the format of one version."""
+
+    version: Any = 5
+
+    def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
+        """Make every agent trace with *tracer_provider*."""
+        from pydantic_ai import Agent
+        from pydantic_ai.models.instrumented import InstrumentationSettings
+
+        Agent.instrument_all(InstrumentationSettings(tracer_provider=tracer_provider, version=self.version))
+
+
+class PydanticAIVersion2(PydanticAI):
+    """Pydantic AI's own spans in format 2, the oldest that it still writes."""
+
+    version = 2
+
+
+class PydanticAIVersion6(PydanticAI):
+    """Pydantic AI's own spans in format 6, in which the results of tools have a role of their own."""
+
+    version = 6
+
+
+class PydanticAIWithoutContent:
+    """Pydantic AI's own spans without texts."""
+
+    def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
+        """Make every agent trace with *tracer_provider*."""
+        from pydantic_ai import Agent
+        from pydantic_ai.models.instrumented import InstrumentationSettings
+
+        Agent.instrument_all(InstrumentationSettings(tracer_provider=tracer_provider, include_content=False))
+
+
+class OpenInferencePydanticAI:
+    """OpenInference for Pydantic AI: a span processor that adds attributes to Pydantic AI's own spans."""
+
+    def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
+        """Make every agent trace with *tracer_provider* and add OpenInference's attributes."""
+        from openinference.instrumentation.pydantic_ai import OpenInferenceSpanProcessor
+
+        tracer_provider.add_span_processor(OpenInferenceSpanProcessor())
+        PydanticAI().instrument(tracer_provider=tracer_provider)
+
+
+def keep_traces_local(framework: str) -> None:
+    """Take the exporter away by which the OpenAI Agents SDK sends every trace to its maker."""
+    if framework == "openai_agents":
+        from agents import set_trace_processors
+
+        set_trace_processors([])
