@@ -1,0 +1,448 @@
+"""Reading of files of spans: OTLP JSON as the Collector's file exporter writes it, and span records of Phoenix.
+
+OTLP JSON: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding; files of it:
+https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/. Span records are the objects of Phoenix's REST API and
+client (`{"context": {"trace_id": ..., "span_id": ...}, "attributes": {...}, ...}`), whose form is that of
+`ReadableSpan.to_json()` of the OpenTelemetry SDK.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final, cast
+
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from ragtrace.core import semconv
+from ragtrace.telemetry.reading.finished_span import Attributes, FinishedSpan, error_type_of
+
+MOST_LINE_BYTES: Final = 128 * 2**20
+"""Size of one line, and of a file that is one JSON document over several lines; the memory needed is some times it."""
+_BOM: Final = b"\xef\xbb\xbf"
+_SCOPE_LISTS: Final = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans")
+_RESOURCE_LISTS: Final = ("resourceSpans", "resource_spans", "batches")
+_OTHER_SIGNALS: Final = ("resourceLogs", "resource_logs", "resourceMetrics", "resource_metrics", "resourceProfiles")
+_WRAPPERS: Final = ("data", "trace", "traces", "result", "spans")
+"""Keys under which the APIs of Phoenix, Tempo and Jaeger wrap spans."""
+_MOST_WRAPPERS: Final = 4
+_MOST_NESTING: Final = 64
+_REMOTE_PARENT: Final = 0x200
+"""Bit of `flags` of an OTLP span: the parent is in another process."""
+_HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
+_BASE64: Final = re.compile(r"[0-9a-zA-Z+/]+={0,2}\Z")
+_ERROR_CODES: Final = (2, "2", "STATUS_CODE_ERROR", "ERROR")
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableSpan:
+    """Line of a file of spans, or one span in it, that cannot be read."""
+
+    line: int
+    error: str
+
+
+class SpanFile:
+    """File of finished spans, which is read line by line while it is iterated; it can be iterated once.
+
+    A line is an OTLP JSON document, a span record, or a list of these. A file that is one JSON document over several
+    lines is read as a whole, up to `MOST_LINE_BYTES`.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._size = max(1, path.stat().st_size)
+        self._read = 0
+        self.n_spans = 0
+        """Number of spans read so far."""
+        self.n_other_signals = 0
+        """Number of documents read so far that hold logs, metrics or profiles."""
+        self.n_unread_attributes = 0
+        """Number of attributes left out so far because their value is none of OTLP's."""
+
+    @property
+    def share_read(self) -> float:
+        """Share of the file that has been read so far, from 0 to 1."""
+        return min(1.0, self._read / self._size)
+
+    def __iter__(self) -> Generator[FinishedSpan | UnreadableSpan, None, None]:
+        for line, document in self._documents():
+            for found in [document] if isinstance(document, UnreadableSpan) else self._spans_in(line, document, 0):
+                self.n_spans += isinstance(found, FinishedSpan)
+                yield found
+
+    # --- file to JSON documents ---------------------------------------------------------------------------------------
+
+    def _documents(self) -> Iterator[tuple[int, Any]]:
+        """Yield each line's number and JSON document; `UnreadableSpan` for a line that is no JSON."""
+        documents = self._documents_over_lines()
+        if documents is not None:
+            self._read = self._size
+            for document in documents:
+                yield 1, document
+            return
+        with self._path.open("rb") as file:
+            number = 0
+            while raw := file.readline(MOST_LINE_BYTES):
+                number += 1
+                self._read += len(raw)
+                if len(raw) == MOST_LINE_BYTES and not raw.endswith(b"\n"):
+                    while (more := file.readline(MOST_LINE_BYTES)) and not more.endswith(b"\n"):
+                        self._read += len(more)
+                    yield number, UnreadableSpan(number, f"longer than {MOST_LINE_BYTES} bytes; write smaller batches")
+                elif raw.strip(b" \t\r\n\0"):  # a file system that ran full leaves zeros
+                    yield number, _parse(number, raw.removeprefix(_BOM) if number == 1 else raw)
+
+    def _documents_over_lines(self) -> list[Any] | None:
+        """Return the JSON documents of a file whose documents stretch over several lines; None if it is JSON Lines."""
+        with self._path.open("rb") as file:
+            first = file.readline(MOST_LINE_BYTES).removeprefix(_BOM)
+            while first.isspace():
+                first = file.readline(MOST_LINE_BYTES)
+            if self._size > MOST_LINE_BYTES or not isinstance(_parse(1, first), UnreadableSpan):
+                return None
+            rest = file.read()
+        try:
+            text = (first + rest).decode("utf-8").rstrip()
+            documents: list[Any] = []
+            decoder, position = json.JSONDecoder(), 0
+            while position < len(text):
+                document, position = decoder.raw_decode(text, position)
+                documents.append(document)
+                while text[position : position + 1].isspace():
+                    position += 1
+        except (ValueError, RecursionError):
+            return None
+        return documents
+
+    # --- JSON documents to spans --------------------------------------------------------------------------------------
+
+    def _spans_in(self, line: int, document: Any, depth: int) -> Iterator[FinishedSpan | UnreadableSpan]:
+        if isinstance(document, list):
+            for each in cast("list[object]", document):
+                yield from self._spans_in(line, each, depth)
+            return
+        if isinstance(document, dict):
+            fields = cast("dict[str, Any]", document)
+            groups = _first(fields, *_RESOURCE_LISTS)
+            if groups is not None:
+                yield from self._spans_of_resources(line, groups)
+                return
+            if any(name in fields for name in _OTHER_SIGNALS):
+                self.n_other_signals += 1
+                return
+            if _first(fields, "spanId", "span_id", "context") is not None:
+                yield self._span(line, fields, "")
+                return
+            if not fields:  # an empty export request
+                return
+            inner = _first(fields, *_WRAPPERS)
+            if isinstance(inner, (list, dict)) and depth < _MOST_WRAPPERS:
+                yield from self._spans_in(line, inner, depth + 1)
+                return
+        yield UnreadableSpan(line, f"neither OTLP JSON with resourceSpans nor a span record: {_shown(document)}")
+
+    def _spans_of_resources(self, line: int, resources: Any) -> Iterator[FinishedSpan | UnreadableSpan]:
+        for resource in cast("list[object]", resources) if isinstance(resources, list) else [resources]:
+            try:
+                spans = list(_scoped_spans(resource))
+            except ValueError as error:  # noqa: PERF203 - one bad resource must not cost the others
+                yield UnreadableSpan(line, str(error))
+            else:
+                yield from (self._span(line, span, scope) for span, scope in spans)
+
+    def _span(self, line: int, fields: Any, scope: str) -> FinishedSpan | UnreadableSpan:
+        try:
+            span = _object(fields)
+            return self._record(span) if isinstance(span.get("context"), dict) else self._otlp_span(span, scope)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            return UnreadableSpan(line, str(error))
+
+    def _otlp_span(self, span: Mapping[str, Any], scope: str) -> FinishedSpan:
+        trace_id = _id(_first(span, "traceId", "trace_id"), 16, "traceId")
+        flags = _whole(span.get("flags") or 0)
+        parent_id = _parent_id(_first(span, "parentSpanId", "parent_span_id"))
+        attributes = self._attributes(span.get("attributes"))
+        events = tuple(
+            (_name(event), self._attributes(event.get("attributes")))
+            for event in map(_object, _listed(span.get("events")))
+        )
+        status = span.get("status")
+        failed = isinstance(status, dict) and cast("dict[str, Any]", status).get("code") in _ERROR_CODES
+        start = _whole(_first(span, "startTimeUnixNano", "start_time_unix_nano"))
+        end = _whole(_first(span, "endTimeUnixNano", "end_time_unix_nano"))
+        return FinishedSpan(
+            context=_context(trace_id, _id(_first(span, "spanId", "span_id"), 8, "spanId")),
+            parent=_context(trace_id, parent_id, is_remote=bool(flags & _REMOTE_PARENT)) if parent_id else None,
+            name=_name(span),
+            attributes=attributes,
+            start_ns=_time(start, "startTimeUnixNano"),
+            end_ns=_time(end, "endTimeUnixNano"),
+            events=events,
+            scope=scope,
+            error_type=error_type_of(attributes, events, failed=failed),
+        )
+
+    def _record(self, span: Mapping[str, Any]) -> FinishedSpan:
+        """Return the span that a span record of Phoenix, or of the OpenTelemetry SDK's `to_json`, describes."""
+        context = cast("dict[str, Any]", span["context"])
+        trace_id = _id(context.get("trace_id"), 16, "trace_id")
+        parent_id = _parent_id(span.get("parent_id"))
+        attributes = dict(_flattened(span.get("attributes")))
+        kind = span.get("span_kind")
+        if isinstance(kind, str) and kind not in ("", "UNKNOWN"):
+            attributes.setdefault(semconv.OI_KIND, kind)
+        events = tuple(
+            (_name(event), dict(_flattened(event.get("attributes"))))
+            for event in map(_object, _listed(span.get("events")))
+        )
+        status = span.get("status")
+        if isinstance(status, dict):
+            span = {**span, **cast("dict[str, Any]", status)}
+        return FinishedSpan(
+            context=_context(trace_id, _id(context.get("span_id"), 8, "span_id")),
+            parent=_context(trace_id, parent_id) if parent_id else None,
+            name=_name(span),
+            attributes=attributes,
+            start_ns=_nanoseconds(span.get("start_time"), "start_time"),
+            end_ns=_nanoseconds(span.get("end_time"), "end_time"),
+            events=events,
+            error_type=error_type_of(attributes, events, failed=span.get("status_code") in _ERROR_CODES),
+        )
+
+    # --- attributes ---------------------------------------------------------------------------------------------------
+
+    def _attributes(self, listed: Any) -> Attributes:
+        """Return the attributes of an OTLP list of key and value; a list value becomes a tuple, as in the SDK."""
+        found: dict[str, Any] = {}
+        for item in _listed(listed):
+            try:
+                name, value = _key(item), _value(item.get("value"), 0)
+                found[name] = tuple(cast("list[object]", value)) if isinstance(value, list) else value
+            except (ValueError, OverflowError):  # noqa: PERF203 - one bad attribute must not cost the others
+                self.n_unread_attributes += 1
+        return found
+
+
+def _parse(number: int, raw: bytes) -> Any:
+    """Return the JSON value that the line *raw* holds; `UnreadableSpan` if it holds none."""
+    try:
+        return json.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return UnreadableSpan(number, f"not UTF-8 at byte {error.start}; a file of OTLP JSON is needed, uncompressed")
+    except RecursionError:
+        return UnreadableSpan(number, "nested too deeply to be read")
+    except ValueError as error:
+        return UnreadableSpan(number, f"not JSON: {error}")
+
+
+def _value(value: Any, depth: int) -> Any:
+    """Return the Python value of an OTLP `AnyValue`; None for an empty one.
+
+    Raises:
+        ValueError: it is none of the types of OTLP, or nested too deeply.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, dict) or depth > _MOST_NESTING:
+        raise ValueError(f"not a value of OTLP: {_shown(value)}")
+    # Phoenix's models list the types that a value does not have, too, as null.
+    given = {name: content for name, content in cast("dict[str, Any]", value).items() if content is not None}
+    for name, content in given.items():
+        match name:
+            case "stringValue" | "string_value":
+                return _text(content)
+            case "boolValue" | "bool_value":
+                return _boolean(content)
+            case "intValue" | "int_value":
+                return _whole(content)
+            case "doubleValue" | "double_value":
+                return _number(content)
+            case "bytesValue" | "bytes_value":
+                return base64.b64decode(_text(content))
+            case "arrayValue" | "array_value":
+                return [_value(each, depth + 1) for each in _values(content)]
+            case "kvlistValue" | "kvlist_value":
+                return {_key(each): _value(each.get("value"), depth + 1) for each in _values(content)}
+            case _:
+                continue
+    if given:
+        raise ValueError(f"not a value of OTLP: {_shown(value)}")
+    return None
+
+
+def _values(content: Any) -> list[Any]:
+    """Return the items of an OTLP array or key-value list; protobuf's JSON leaves `values` out of an empty one."""
+    listed = cast("dict[str, Any]", content).get("values", []) if isinstance(content, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError(f"not a list of OTLP: {_shown(content)}")
+    return cast("list[object]", listed)
+
+
+def _flattened(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a span record by dotted name: Phoenix nests them where another client asks for it."""
+    for name, each in ({} if value is None else _object(value)).items():
+        yield from _flattened_one(f"{prefix}{name}", each, depth)
+
+
+def _flattened_one(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if depth > _MOST_NESTING:
+        raise ValueError("attributes are nested too deeply to be read")
+    if isinstance(value, dict):
+        yield from _flattened(cast("dict[str, Any]", value), f"{name}.", depth + 1)
+    elif isinstance(value, list):
+        items = cast("list[object]", value)
+        if not any(isinstance(item, dict) for item in items):
+            yield name, tuple(items)
+            return
+        for index, item in enumerate(items):
+            yield from _flattened_one(f"{name}.{index}", item, depth + 1)
+    else:
+        yield name, value
+
+
+# --- fields of a span -------------------------------------------------------------------------------------------------
+
+
+def _first(fields: Mapping[str, Any], *names: str) -> Any:
+    """Return the first field among *names* that is there and not null; None if there is none."""
+    return next((fields[name] for name in names if fields.get(name) is not None), None)
+
+
+def _scoped_spans(resource: Any) -> Iterator[tuple[Any, str]]:
+    """Yield each span under a resource with the name of its instrumentation scope.
+
+    Raises:
+        ValueError: the structure is not OTLP's.
+    """
+    for scope_spans in map(_object, _listed(_first(_object(resource), *_SCOPE_LISTS))):
+        scope = _first(scope_spans, "scope", "instrumentationLibrary", "instrumentation_library")
+        name = "" if scope is None else _name(_object(scope))
+        for span in _listed(scope_spans.get("spans")):
+            yield span, name
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"not an object: {_shown(value)}")
+    return cast("dict[str, Any]", value)
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return a list; an empty one for null, for which protobuf's JSON may stand.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ValueError(f"not a list: {_shown(value)}")
+    return cast("list[object]", value)
+
+
+def _context(trace_id: int, span_id: int, *, is_remote: bool = False) -> SpanContext:
+    """Return the context of an exported span, which therefore was sampled: not every exporter writes the flag."""
+    return SpanContext(trace_id, span_id, is_remote=is_remote, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def _id(value: Any, n_bytes: int, name: str) -> int:
+    """Return the id of *n_bytes* in hexadecimal (OTLP JSON, perhaps with 0x or as a UUID) or base64 (protobuf's JSON).
+
+    Raises:
+        ValueError: it is neither, or zero.
+    """
+    number = _id_or_zero(value, n_bytes, name)
+    if not number:
+        raise ValueError(f"{name} must not be zero")
+    return number
+
+
+def _id_or_zero(value: Any, n_bytes: int, name: str) -> int:
+    if isinstance(value, str):
+        text = value.removeprefix("0x").replace("-", "") if len(value) in (36, 2 + 2 * n_bytes) else value
+        if len(text) == 2 * n_bytes and _HEX.match(text):
+            return int(text, 16)
+        if len(text.rstrip("=")) == (n_bytes * 4 + 2) // 3 and _BASE64.match(text):
+            return int.from_bytes(base64.b64decode(text.rstrip("=") + "=="), "big")
+    raise ValueError(f"{name} must be {n_bytes} bytes in hexadecimal or base64, got {_shown(value)}")
+
+
+def _parent_id(value: Any) -> int:
+    """Return the id of a span's parent; 0 for a missing, empty or zero one, which a root span has."""
+    return _id_or_zero(value, 8, "parentSpanId") if value else 0
+
+
+def _whole(value: Any) -> int:
+    """Return a whole number, which protobuf's JSON writes as a string where it has 64 bits.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, str, float)):
+        raise ValueError(f"not a whole number: {_shown(value)}")
+    if isinstance(value, float) and not value.is_integer():  # neither are NaN and Infinity
+        raise ValueError(f"not a whole number: {_shown(value)}")
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    """Return a floating-point number; protobuf's JSON writes "NaN", "Infinity" and "-Infinity" as strings."""
+    if isinstance(value, bool) or not isinstance(value, (int, str, float)):
+        raise ValueError(f"not a number: {_shown(value)}")
+    return float(value)
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"not a boolean: {_shown(value)}")
+    return value
+
+
+def _time(nanoseconds: int, name: str) -> int:
+    if nanoseconds <= 0:
+        raise ValueError(f"{name} must be later than 1970, got {nanoseconds}")
+    return nanoseconds
+
+
+def _nanoseconds(value: Any, name: str) -> int:
+    """Return the nanoseconds since the epoch of a time in ISO 8601; without a zone it is in UTC, as Phoenix has it."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a time in ISO 8601, got {_shown(value)}")
+    text = f"{value[:-1]}+00:00" if value.endswith("Z") else value  # Python 3.10 does not read the Z
+    found = datetime.fromisoformat(text)
+    zoned = found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
+    whole = zoned.replace(microsecond=0)
+    return _time(int(whole.timestamp()) * 1_000_000_000 + zoned.microsecond * 1_000, name)
+
+
+def _name(fields: Mapping[str, Any]) -> str:
+    name = fields.get("name")
+    return name if isinstance(name, str) else ""
+
+
+def _key(item: Any) -> str:
+    return _text(_object(item).get("key"))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"not a text: {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """Return the beginning of *value* for an error message: keys of an object, so that no content is shown."""
+    if isinstance(value, dict):
+        return f"an object with {', '.join(list(map(repr, cast('dict[str, Any]', value)))[:5]) or 'no keys'}"
+    if isinstance(value, (str, list)):
+        return f"{type(cast('object', value)).__name__} of length {len(cast('str', value))}"
+    return repr(value)[:40]
