@@ -69,17 +69,21 @@ demo: $(VENV)/.runtime
 demo-backends: $(VENV)/.backends
 	@$(BIN)/ragtrace demo --backends $(ARGS)
 
+# One process more than there are processors, as many of the tests wait for processes and servers. Not reordered: the
+# folders with the longest files come first.
+WORKERS := $(or $(JOBS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
+PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --timing without
+
 # In parallel, then the tests that measure times, alone. Exit status 5: no such test was selected.
-# One process more than there are processors, as many of the tests wait for processes and servers.
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n $(or $(JOBS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)) --dist loadgroup --timing without $(ARGS); first=$$?; \
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS); first=$$?; \
 	$(BIN)/python -m pytest --timing only $(ARGS); second=$$?; \
 	[ $$first != 5 ] || [ $$second != 5 ] || { echo "no test was selected" >&2; exit 5; }; \
 	[ $$first = 0 ] || [ $$first = 5 ] || exit $$first; [ $$second = 0 ] || [ $$second = 5 ] || exit $$second
 
 # The everyday loop, without promtool's half minute.
 unit: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n $(or $(JOBS),auto) --dist loadgroup --timing without -m "not integration" tests/unit tests/contract $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not integration" tests/contract tests/unit $(ARGS)
 
 check: lint types
 

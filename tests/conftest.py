@@ -36,16 +36,18 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect by `--timing`; keep the tests of a file whose set-up they share, such as a server, on one worker."""
+    """Deselect by `--timing`; keep the tests of a file, which share imports and set-ups, on one worker."""
     for item in items:
-        if item.get_closest_marker("integration") is not None or item.get_closest_marker("shared") is not None:
+        if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     choice = config.getoption("--timing")
     if choice == "with":
         return
-    kept = [item for item in items if (item.get_closest_marker("timing") is not None) == (choice == "only")]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
-    items[:] = kept
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen[(item.get_closest_marker("timing") is not None) == (choice == "only")].append(item)
+    config.hook.pytest_deselected(items=chosen[False])
+    items[:] = chosen[True]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -11,11 +11,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from ragtrace.core import semconv
 
-pytestmark = pytest.mark.shared
 ROOT: Final = Path(__file__).parents[2]
 PACKAGE: Final = ROOT / "ragtrace"
 EXPORTERS: Final = ROOT / "exporters" / "ragtrace_exporters"
@@ -36,7 +33,7 @@ FLOORS: Final[tuple[frozenset[str], ...]] = (
 )
 FACE: Final = frozenset({"__init__", "block", "decorators", "propagation"})
 EXPORTERS_MAY_IMPORT: Final = ("ragtrace.core", "ragtrace.system", "ragtrace.telemetry.fast_meters")
-
+LOOKED_AT: Final = (ast.Import, ast.ImportFrom, ast.Constant, ast.Expr, ast.FunctionDef, ast.AsyncFunctionDef, ast.If)
 
 # OpenTelemetry Python publishes its logs API and SDK under these names only.
 PUBLIC_DESPITE_THEIR_NAME: Final = ("opentelemetry._logs", "opentelemetry.sdk._logs", "opentelemetry.sdk._logs.export")
@@ -48,7 +45,8 @@ class Module:
 
     path: Path
     room: str
-    tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+    """The nodes of its syntax tree that the tests look at: many tests look at all modules."""
 
     @property
     def name(self) -> str:
@@ -61,11 +59,12 @@ class Module:
 
 
 def _read(path: Path) -> Module:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tuple(node for node in ast.walk(tree) if isinstance(node, LOOKED_AT))
     if not path.is_relative_to(PACKAGE):
-        return Module(path, "exporters", ast.parse(path.read_text(encoding="utf-8")))
+        return Module(path, "exporters", nodes)
     top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    room = {"__main__": "cli", **dict.fromkeys(FACE, "face")}.get(top, top)
-    return Module(path, room, ast.parse(path.read_text(encoding="utf-8")))
+    return Module(path, {"__main__": "cli", **dict.fromkeys(FACE, "face")}.get(top, top), nodes)
 
 
 # Read on use: reading takes a second, and each process of a parallel run imports this file.
@@ -95,7 +94,7 @@ def _floor(room: str) -> int:
 
 def _imports(module: Module, skip: Container[int] = ()) -> Iterator[tuple[int, str]]:
     """Yield line and full name of everything *module* imports, except by nodes whose identity is in *skip*."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if id(node) in skip:
             continue
         if isinstance(node, ast.Import):
@@ -132,7 +131,7 @@ def _at_import_time(module: Module) -> Iterator[tuple[int, str]]:
     """Yield the imports of *module* that run with it, not those inside functions or for types alone."""
     inside = {
         id(child)
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
         for child in ast.walk(node)
@@ -140,15 +139,10 @@ def _at_import_time(module: Module) -> Iterator[tuple[int, str]]:
     yield from _imports(module, inside)
 
 
-def _docstrings(tree: ast.AST) -> set[int]:
-    """Identities of the constants that stand alone as a statement: docstrings of all kinds."""
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-
-
 def _literals(module: Module) -> Iterator[tuple[int, str]]:
     """Line and value of every string that is not a docstring, parts of f-strings included."""
-    docstrings = _docstrings(module.tree)
-    for node in ast.walk(module.tree):
+    docstrings = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr)}
+    for node in module.nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.lineno, node.value
 

@@ -15,7 +15,6 @@ import pytest
 from ragtrace.estimates import Method, Moments, Target, from_moments, of_judged, of_seen
 from tests.support.populations import Cell, Replicates, interval, simulate, tried
 
-pytestmark = pytest.mark.shared
 REPLICATES = 2000
 SEED = 314159
 SLACK = 2 * math.sqrt(0.93 * 0.07 / REPLICATES)

@@ -34,7 +34,6 @@ from tests.benchmarks.demo_picture import svg
 if TYPE_CHECKING:
     from tests.support.otlp import HttpReceiver
 
-pytestmark = pytest.mark.shared
 NAME = re.compile(r"[A-Za-z]\w*(?:\.\w+)+")
 Altered = list[tuple[str, str, Invention, str]]
 

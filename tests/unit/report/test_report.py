@@ -38,7 +38,6 @@ from tests.support.browser import Parsed
 from tests.support.history import BAD, SOURCE, Simulated, fill, made
 from tests.support.watched import GOOD, HALF, ask, watch
 
-pytestmark = pytest.mark.shared
 NOW = 1_800_000_000.0
 DAY = 86_400.0
 TODAY = Period(NOW - DAY, NOW)
