@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ except ModuleNotFoundError:  # Python 3.10; pytest brings it there
     import tomli as tomllib  # type: ignore[no-redef]
 
 FOLDER: Final = Path(__file__).parent
+RECORDED: Final = FOLDER.parents[1] / "files" / "recorded"
+"""Folder of the recordings that are committed."""
+MODES: Final = ("sync", "async", "stream", "astream")
 _INSTALL_S: Final = 1200.0
 _RECORD_S: Final = 180.0
 
@@ -30,9 +34,15 @@ def environments() -> dict[str, dict[str, Any]]:
     return tomllib.loads((FOLDER / "environments.toml").read_text(encoding="utf-8"))
 
 
+def applications_of(environment: str) -> list[str]:
+    """Return the applications that run in *environment*."""
+    described = environments()[environment]
+    return [*described["applications"], *described.get("applications_with_one_instrumentation", ())]
+
+
 def environment_of(application: str, instrumentation: str) -> str:
     """Return the name of the environment with the packages of *application* and *instrumentation*."""
-    names = [name for name, described in environments().items() if application in described["applications"]]
+    names = [name for name in environments() if application in applications_of(name)]
     return next((name for name in names if instrumentation in instrumentations_of(name)), names[0])
 
 
@@ -44,8 +54,19 @@ def instrumentations_of(environment: str) -> list[str]:
 
 def framework_of(application: str) -> str:
     """Return the name of the framework of *application*; an environment has that name unless it gives another."""
-    found = next(item for item in environments().items() if application in item[1]["applications"])
-    return str(found[1].get("framework", found[0]))
+    name = next(name for name in environments() if application in applications_of(name))
+    return str(environments()[name].get("framework", name))
+
+
+def cells() -> Iterator[tuple[str, str, str]]:
+    """Yield (application, instrumentation, mode) of every recording that is committed."""
+    for name, described in environments().items():
+        for application in applications_of(name):
+            for instrumentation in described["instrumentations"]:
+                yield from ((application, instrumentation, mode) for mode in described.get("modes", MODES))
+        for application in described["applications"]:
+            for instrumentation in described.get("instrumentations_in_two_modes", ()):
+                yield from ((application, instrumentation, mode) for mode in ("sync", "astream"))
 
 
 def path_of(environment: str, *, newest: bool = False) -> Path:
@@ -92,9 +113,9 @@ def record(application: str, instrumentation: str, mode: str, folder: Path, *, n
 
 
 def make(environment: str, *, newest: bool = False) -> Path:
-    """Install the *environment* unless it is there, and return its folder."""
+    """Install the *environment* and return its folder; one with pinned versions is installed once."""
     folder = path_of(environment, newest=newest)
-    if (folder / ".installed").exists():
+    if (folder / ".installed").exists() and not newest:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     packages = _requirements(environment, newest=newest)

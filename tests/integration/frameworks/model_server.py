@@ -53,7 +53,8 @@ class ModelServer:
 
     def __init__(self, documents: Sequence[str]) -> None:
         self._sentences = [sentence for text in documents for sentence in re.split(r"(?<=\.)\s+", text)]
-        self._number = 0
+        self.number = 0
+        """Number of answers so far."""
         self.exchanges: list[Exchange] = []
         """Answers of the model in the order of the requests."""
         server = self
@@ -83,13 +84,13 @@ class ModelServer:
         self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, prefix: str = "chatcmpl-"
     ) -> Exchange:
         """Return what the model writes, or which tool it calls, after *messages*."""
-        self._number += 1
+        self.number += 1
         question = _last_question(messages)
         if tools and not any(message.get("role") == "tool" for message in _after_last_user(messages)):
             function = tools[0].get("function") or tools[0]
             turns = "\n".join(f"{message.get('role')}: {_text(message)}" for message in messages)
             called = {
-                "id": f"call_{self._number:08d}",
+                "id": f"call_{self.number:08d}",
                 "name": str(function["name"]),
                 "arguments": json.dumps({_argument(function): _standalone(turns, question)}),
             }
@@ -98,7 +99,7 @@ class ModelServer:
             content, calls = self._write(messages, question), []
             written = len(content.split())
         read = sum(len(_text(message).split()) for message in messages)
-        exchange = Exchange(f"{prefix}{self._number:08d}", content, calls, read, written)
+        exchange = Exchange(f"{prefix}{self.number:08d}", content, calls, read, written)
         self.exchanges.append(exchange)
         return exchange
 
@@ -106,6 +107,9 @@ class ModelServer:
         said = "\n".join(_text(message) for message in messages)
         if _STANDALONE.search(said):
             return _standalone(said, question)
+        numbered = re.findall(r"Document (\d+):\s+([^<\s].*)", said)
+        if numbered and "relevance" in said.lower():
+            return _ranked(numbered, _words(question))
         unescaped = re.sub(r"\\u([0-9a-fA-F]{4})", lambda match: chr(int(match[1], 16)), said)
         given = [sentence for sentence in self._sentences if sentence in unescaped]
         if not given:
@@ -168,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _start(self, status: int, kind: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("x-request-id", f"req_{len(self.model.exchanges):08d}")
+        self.send_header("x-request-id", f"req_{self.model.number:08d}")
 
     def log_message(self, *_: Any) -> None:
         """Write nothing: the standard error belongs to the application."""
@@ -213,6 +217,12 @@ def _standalone(said: str, question: str) -> str:
     if named is None:
         return plain
     return re.sub(r"\bit\b", named[0], re.sub(r"\bits\b", f"{named[0]}'s", plain))
+
+
+def _ranked(numbered: list[tuple[str, str]], wanted: set[str]) -> str:
+    """Return the choice of documents that a reranker by a model asks for; of equal ones the last comes first."""
+    scored = sorted(((len(wanted & _words(text)), int(number)) for number, text in numbered), reverse=True)
+    return "\n".join(f"Doc: {number}, Relevance: {min(3 * score + 1, 10)}" for score, number in scored)
 
 
 def _words(text: str) -> set[str]:

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from corpus import DOCUMENTS
-from environment import framework_of
+from environment import FOLDER, framework_of
 from google.protobuf.json_format import MessageToDict
 from instrumentations import instrument
-from model_server import ModelServer
+from model_server import Exchange, ModelServer
 from opentelemetry import trace
 from opentelemetry._logs import set_logger_provider
 from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
@@ -39,7 +39,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-MODES: Final = ("sync", "async", "stream", "astream")
 _ID_FIELDS: Final = frozenset({"traceId", "spanId", "parentSpanId"})
 
 
@@ -60,12 +59,11 @@ class _CallLog:
     """List of the requests that an application logged, each with what the model server answered since the last one."""
 
     def __init__(self, server: ModelServer) -> None:
-        self._server, self._seen = server, 0
+        self._exchanges = server.exchanges
         self.calls: list[dict[str, Any]] = []
 
     def __call__(self, *, query: str, contexts: Sequence[str], answer: str, session: str, user: str) -> None:
-        exchanges = self._server.exchanges[self._seen :]
-        self._seen += len(exchanges)
+        exchanges = self._exchanges_of(answer)
         self.calls.append(
             {
                 "query": query,
@@ -79,6 +77,16 @@ class _CallLog:
                 "exchanges": [asdict(exchange) for exchange in exchanges],
             }
         )
+
+    def _exchanges_of(self, answer: str) -> list[Exchange]:
+        """Remove and return the exchanges behind *answer*: all since the last call, or one of a batch of calls."""
+        if self._exchanges and self._exchanges[-1].content != answer:
+            found = next(exchange for exchange in self._exchanges if exchange.content == answer)
+            self._exchanges.remove(found)
+            return [found]
+        taken = self._exchanges.copy()
+        self._exchanges.clear()
+        return taken
 
 
 def otlp_json(message: Any) -> dict[str, Any]:
@@ -103,7 +111,10 @@ def _write_ids_as_hex(value: Any) -> None:
 def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
     path.unlink(missing_ok=True)
     if lines:
-        path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        for folder, name in ((sys.prefix, "/venv"), (str(FOLDER), "/app"), (str(Path.home()), "/home/user")):
+            text = text.replace(folder, name)  # as in tracebacks: fixtures do not name the machine
+        path.write_text(text, encoding="utf-8")
 
 
 def record(application: str, framework: str, instrumentation: str, mode: str, folder: Path) -> None:

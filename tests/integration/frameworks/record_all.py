@@ -3,29 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
 
-from environment import environments, record
-
-RECORDED: Final = Path(__file__).parents[2] / "files" / "recorded"
-MODES: Final = ("sync", "async", "stream", "astream")
-
-
-def cells() -> Iterator[tuple[str, str, str]]:
-    """Yield (application, instrumentation, mode) of every recording."""
-    for described in environments().values():
-        yield from cells_of(described)
-
-
-def cells_of(described: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield the recordings of one environment: some instrumentations in every mode, some in two."""
-    for application in described["applications"]:
-        for instrumentation in described["instrumentations"]:
-            yield from ((application, instrumentation, mode) for mode in described.get("modes", MODES))
-        for instrumentation in described.get("instrumentations_in_two_modes", ()):
-            yield from ((application, instrumentation, mode) for mode in ("sync", "astream"))
+from environment import RECORDED, cells, record
 
 
 def main(words: list[str]) -> None:
