@@ -104,6 +104,14 @@ oi_reranker_output: Final = "reranker.output_documents.{}.document.{}".format
 oi_evaluation: Final = "evaluations.{}.evaluation.{}".format
 """Return the attribute name of one part (name, score, label, identifier ...) of the evaluation at an index."""
 
+# --- OpenLLMetry -----------------------------------------------------------------------------------------------------
+TRACELOOP_KIND: Final = "traceloop.span.kind"
+LLM_REQUEST_TYPE: Final = "llm.request.type"
+
+# --- Haystack's own tracer -------------------------------------------------------------------------------------------
+HAYSTACK_COMPONENT_NAME: Final = "haystack.component.name"
+HAYSTACK_PIPELINE_INPUT: Final = "haystack.pipeline.input_data"
+
 # --- Of single backends ----------------------------------------------------------------------------------------------
 LANGFUSE_ENVIRONMENT: Final = "langfuse.environment"
 """Resource attribute: the environment in which Langfuse shows a trace."""
@@ -127,6 +135,9 @@ ABANDONED: Final = "ragtrace.abandoned"
 CUT_CHARS: Final = "ragtrace.cut_chars"
 """Characters that `Redact(max_chars=...)` took off the content of this span; absent when nothing was cut."""
 
+CONTEXT_SOURCE: Final = "ragtrace.context_source"
+"""Where the contexts of a scored call come from: arguments, result, reranker, retriever, tool or prompt, several of
+these with a plus sign between; absent where no contexts were captured."""
 EVAL_STATUS: Final = "ragtrace.eval.status"
 EVAL_PROBABILITY: Final = "ragtrace.eval.probability"
 EVAL_EVALUATOR: Final = "ragtrace.eval.evaluator"

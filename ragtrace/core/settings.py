@@ -78,6 +78,8 @@ class Settings:
     """Size that it may have."""
     set_global: bool = False
     """Whether our own providers become those of the process."""
+    evaluate_spans: bool = False
+    """Whether calls in the spans of other instrumentations are scored, too."""
     baseline: str = ""
     """File that keeps the baseline of the application's scores; empty: it is kept in memory."""
     baseline_calls: int = 500
@@ -156,6 +158,7 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
         ),
         store_bytes=source.read("store_bytes", 1 << 30, _count),
         set_global=source.read("set_global", False, _flag),
+        evaluate_spans=source.read("evaluate_spans", False, _flag),
         baseline=_baseline(source, store),
         baseline_calls=source.read("baseline_calls", 500, _count),
         trace_url=source.read("trace_url", "", _trace_url),

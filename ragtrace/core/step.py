@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from sys import getsizeof
 from time import monotonic
@@ -21,6 +21,8 @@ NO_USAGE = Usage()
 
 
 StepKind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
+_ANSWERING: Final = ("trace", "generate")
+_FINDING: Final = ("retrieve", "tool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,8 @@ class Step:
     """Documents that a re-ranking was given, where a span shows them."""
     contexts_here: tuple[Document, ...] | None = None
     """On a root: the call's contexts, where no retrieval span shows them."""
+    prompt_documents: tuple[Document, ...] | None = None
+    """On a root: documents that were found in the text of the prompt."""
     answer: str | None = None
     answer_found: bool | None = None
     """Whether the returned or streamed value was understood as an answer, an empty one included; None: no value."""
@@ -123,6 +127,8 @@ class Step:
     """The context in which its span is current."""
     deferred: DeferredReading | None = None
     """Arguments and result that are still to be read."""
+    defect: str = ""
+    """On the root of a call that was assembled from spans: the reason why its texts cannot be judged, or empty."""
 
     def complete(self) -> None:
         """Read the arguments and the result into the fields of the step, if that was deferred."""
@@ -193,14 +199,16 @@ class Step:
         """`SpanContext` of the step's span; None before the span began."""
         return None if self.span is None else self.span.get_span_context()
 
-    def inside(self, kind: StepKind) -> bool:
-        """Return whether the step runs inside another step of *kind*: trace, retrieve or generate."""
+    def enclosing(self) -> Generator[Step, None, None]:
+        """Yield the steps in which this one runs, the innermost first."""
         step = self.parent
         while step is not None:
-            if step.kind == kind:
-                return True
+            yield step
             step = step.parent
-        return False
+
+    def inside(self, kind: StepKind) -> bool:
+        """Return whether the step runs inside another step of *kind*: trace, retrieve, generate or tool."""
+        return any(step.kind == kind for step in self.enclosing())
 
 
 _OVER: Final = Step()
@@ -237,12 +245,13 @@ class CallBuilder:
         # The generation that ended last: after rewriting the query, after every draft.
         generations = [step for step in ended if step.kind == "generate"]
         final = max(generations, key=lambda step: step.end_ns, default=root)
+        contexts, source = self._contexts(final, ended)
         answer = _first(root.answer, final.answer)
         found = {root.answer_found, final.answer_found}
         query = _first(root.query, final.query, *(step.query for step in ended))
         return RagCall(
             query=query,
-            contexts=self._contexts(final, ended),
+            contexts=contexts,
             answer=answer,
             answer_captured=answer is not None or (True in found and False not in found),
             reference=root.reference,
@@ -257,6 +266,8 @@ class CallBuilder:
             cut_chars=sum(step.cut_chars for step in ended),
             span=root.span_context,
             turns=_turns(root, query, answer) or _turns(final, query, answer),
+            context_source="" if contexts is None else source,
+            defect=root.defect,
         )
 
     def show_contexts(self) -> None:
@@ -268,24 +279,28 @@ class CallBuilder:
         if not shown:
             self.root.contexts_here = self.build().contexts
 
-    def _contexts(self, final: Step, ended: list[Step]) -> tuple[Document, ...] | None:
-        """Return the documents that the answer is based on, or None if none were captured.
+    def _contexts(self, final: Step, ended: list[Step]) -> tuple[tuple[Document, ...] | None, str]:
+        """Return the documents that the answer is based on, and where they come from; None if none were captured.
 
-        They are what the final generation was given, else what the root says it used, else what was retrieved.
+        They are what the final generation was given, else what the root says it used, else what was retrieved or what
+        tools returned, else the tools' results in the first prompt that has some.
         """
-        for step in (final, self.root):
+        for step, source in ((final, "arguments"), (self.root, "result")):
             # An answer object may have an empty list of sources, as LlamaIndex's have.
-            if step.documents is not None and step.kind != "retrieve" and (step.documents or step.kind != "trace"):
-                return step.documents
-        retrieved = _retrieved([step for step in ended if step.kind == "retrieve"])
-        retrieved = _retrieved(self.orphans) if retrieved is None else retrieved
-        if retrieved is not None:
-            return retrieved
-        for step in (final, self.root):  # of the first prompt with tool messages, their texts
+            if step.documents is not None and step.kind in _ANSWERING and (step.documents or step.kind != "trace"):
+                return step.documents, source
+        found, source = _retrieved(ended)
+        if found is None:
+            found, source = _retrieved(self.orphans)
+        if found is not None:
+            return found, source
+        for step in (final, self.root):
             messages = () if step.prompt is None else step.prompt.messages
-            if found := tuple(Document(message.text) for message in messages if message.role == "tool"):
-                return found
-        return self.root.documents
+            if results := tuple(Document(message.text) for message in messages if message.role == "tool"):
+                return results, "prompt"
+        if self.root.prompt_documents is not None:
+            return self.root.prompt_documents, "prompt"
+        return self.root.documents, "result"
 
 
 def _first(*values: str | None) -> str | None:
@@ -312,18 +327,31 @@ def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...
     return (*before, *(turn for turn in exchange if turn.text.strip()))
 
 
-def _retrieved(retrievals: Sequence[Step]) -> tuple[Document, ...] | None:
-    """Return the documents of all *retrievals* of a call, in the order in which these began.
+def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]:
+    """Return the documents of all retrievals and tools among *steps*, in the order in which these began.
 
-    A re-ranking replaces the documents before it. A retrieval inside a retrieval is left out: the outer one returned
-    the merged result.
+    A re-ranking replaces the documents before it. A retrieval inside a retrieval is left out, as the outer one returned
+    the merged result; so is a tool around or inside a retrieval.
+
+    Returns:
+        The documents, None if there is no such step; and their source: `reranker`, `retriever`, `tool`, or
+        `retriever+tool` where both gave some.
     """
+    retrievals = [step for step in steps if step.kind == "retrieve" and step.documents is not None]
+    around = {id(outer) for step in retrievals for outer in step.enclosing()}
     found: tuple[Document, ...] | None = None
-    for step in retrievals:
-        if step.documents is None or step.inside("retrieve"):
+    sources: list[str] = []
+    for step in steps:
+        if step.documents is None or step.kind not in _FINDING or step.inside("retrieve"):
             continue
-        found = step.documents if step.rerank or found is None else found + step.documents
-    return found
+        if step.kind == "tool" and (id(step) in around or step.inside("tool")):
+            continue
+        if step.rerank or found is None:
+            found, sources = step.documents, []
+        else:
+            found += step.documents
+        sources.append("reranker" if step.rerank else "retriever" if step.kind == "retrieve" else "tool")
+    return found, "+".join(dict.fromkeys(sources))
 
 
 class OrphanRetrievals:

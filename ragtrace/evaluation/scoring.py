@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
@@ -31,6 +31,14 @@ from ragtrace.system.faults import faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
 
 _SLACK = 1e-9
+_TRUNCATED: Final = "texts_truncated"
+_DEFECTS: Final[Mapping[str, str]] = {
+    "contexts_without_text": "the spans of the retrieval have the ids of the documents but not their texts; switch on "
+    "the capture of contents in that instrumentation, or have ragtrace listen to the framework itself",
+    _TRUNCATED: "texts of the call were cut before they reached its spans; raise the limit of the instrumentation, or "
+    "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
+}
+"""Explanation of each defect that a call read from spans may have."""
 _LOOP_TURNS = 4
 """Turns of the event loop that it takes to ask a judge with a free slot about the next call."""
 
@@ -120,8 +128,8 @@ async def evaluate(
         probability: inclusion probability of the call, in (0, 1].
         begun: called when the call leaves the queue and its time limit starts.
     """
-    if not call.answer_captured:
-        return await _without_answer(evaluator, call, probability)
+    if not call.answer_captured or call.defect == _TRUNCATED:
+        return await _without_judging(evaluator, call, probability, call.defect or "answer_not_captured")
     client = evaluator.judge_client
     failed: JudgeError | None = None
     # In a burst, calls wait here, before their time limit starts.
@@ -143,6 +151,8 @@ async def evaluate(
         else:
             why, detail = failed.reason, failed.detail
             results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
+    if call.defect:
+        results = {name: _with_defect(result, call.defect) for name, result in results.items()}
     return Evaluation(
         evaluator=evaluator.judge.id,
         version=evaluator.judge.version,
@@ -159,14 +169,21 @@ async def evaluate(
     )
 
 
-async def _without_answer(evaluator: Evaluator, call: RagCall, probability: float) -> Evaluation:
-    """Return the evaluation of a call whose answer was not captured: latencies only, all other metrics unscored."""
+def _with_defect(result: Result, defect: str) -> Result:
+    """Return *result* with the reason why no contexts were captured, if that is why there is no score."""
+    if isinstance(result, Unscored) and result.reason == "contexts_missing":
+        return replace(result, reason=defect, explanation=_DEFECTS.get(defect))
+    return result
+
+
+async def _without_judging(evaluator: Evaluator, call: RagCall, probability: float, reason: str) -> Evaluation:
+    """Return the evaluation of a call that must not be judged: latencies only, all other metrics unscored."""
     results: dict[str, Result] = {}
     for metric in evaluator.metrics:
         if not metric.needs and getattr(metric, "computes", False):
             results[metric.name] = await _result(evaluator, metric, call, Judgement())
         else:
-            results[metric.name] = _unscored(evaluator, metric, "answer_not_captured", "")
+            results[metric.name] = _unscored(evaluator, metric, reason, _DEFECTS.get(reason, ""))
     judge = evaluator.judge
     return Evaluation(judge.id, judge.version, judge.type, results, probability, cost_usd=0.0)
 

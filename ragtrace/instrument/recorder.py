@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from opentelemetry.context import Context, create_key, get_current
+from opentelemetry.context import Context, get_current
 from opentelemetry.trace import get_current_span
 
 from ragtrace.capture import AnswerStream, find_answer, find_documents, warn_not_found
@@ -20,7 +20,7 @@ from ragtrace.capture.fields import full_name_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.core.step import CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
-from ragtrace.system.context import SPAN_KEY
+from ragtrace.system.context import FRAME, SPAN_KEY
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.spans.writer import SPAN_KINDS, SpanWriter
 
@@ -32,8 +32,6 @@ Selector: TypeAlias = Callable[[Any], object]
 Arguments: TypeAlias = tuple[tuple[Any, ...], Mapping[str, Any]]
 """Positional and keyword arguments of one run."""
 
-FRAME = create_key("ragtrace-frame")
-"""Key of the innermost recorder in the OpenTelemetry context: whatever passes the context on passes it on."""
 SUPPRESS = "suppress_instrumentation"
 """The key that all instrumentations of OpenTelemetry look for."""
 _MOST_PIECES: Final = 1_000

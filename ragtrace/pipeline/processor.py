@@ -310,6 +310,8 @@ class CallProcessor:
         decision: SamplingDecision | None = None
         try:
             asked = self._score_sender.request_hold(work.step)
+            if work.step.written and not work.step.redacted:  # a call that was read from spans
+                self._prepare(work)
             self.write(work)
             holding = self._score_sender.find_holder(work.step, asked)
             self._worker.throttle.yield_interpreter()

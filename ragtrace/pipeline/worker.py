@@ -381,6 +381,11 @@ class Worker(Generic[T]):
                 self._hurry()
             return True
 
+    def start(self) -> bool:
+        """Start the thread, for the periodic work of the handler, before any item; return False if it cannot be."""
+        with self._lock:
+            return self._thread is not None or (not self._closed and self._start())
+
     def wait_idle(self, timeout: float, reserved: Callable[[int], float] = lambda _: 0.0) -> bool:
         """Wait until every item has been handled; return False if that took longer than *timeout* seconds.
 

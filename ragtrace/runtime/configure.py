@@ -90,6 +90,7 @@ def configure(
     meter_provider: MeterProvider | None = None,
     logger_provider: LoggerProvider | None = None,
     set_global: bool | None = None,
+    evaluate_spans: bool | None = None,
     trace_url: str | None = None,
 ) -> None:
     """Start ragtrace in this process; called again, shut it down and start it with the new settings.
@@ -151,6 +152,10 @@ def configure(
         set_global: make ragtrace's own providers those of the process, so that other instrumentations (HTTP, database,
             OpenInference) send to the same backend; default False: they are left alone, and an application may set its
             providers before or after.
+        evaluate_spans: score the RAG calls in the spans of other instrumentations (OpenInference, OpenTelemetry GenAI,
+            OpenLLMetry, Haystack, Pydantic AI) as well; nothing needs to be decorated. The spans are those of
+            `tracer_provider`, else of the process's provider. Where ragtrace makes its own, they become the process's,
+            as with `set_global`. Default False.
         trace_url: address of a trace in your backend's user interface, with `{trace_id}` where the id goes; alerts
             then link to the worst calls. Default: they show the ids alone.
 
@@ -164,6 +169,7 @@ def configure(
         "capacity": capacity, "queue_bytes": queue_bytes, "judge_timeout": judge_timeout,
         "judge_concurrency": judge_concurrency, "max_chars": max_chars, "enabled": enabled, "spool": spool,
         "store": store, "store_days": store_days, "store_bytes": store_bytes, "set_global": set_global,
+        "evaluate_spans": evaluate_spans,
         "baseline": "" if isinstance(baseline, Baseline) else baseline, "baseline_calls": baseline_calls,
         "trace_url": trace_url,
     }  # fmt: skip

@@ -32,6 +32,7 @@ from ragtrace.pipeline.shutdown import (
     log_losses,
     reserved_after_scoring,
 )
+from ragtrace.pipeline.span_calls import SpanCalls
 from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.worker import Worker
 from ragtrace.system import exits
@@ -224,6 +225,10 @@ class Runtime:
             score_head_dropped=sampling.score_head_dropped,
         )
         self._drain = Drain(self._shut_down, self.worker)
+        self._span_calls = SpanCalls(
+            self.call_ended, self.worker.throttle.yield_interpreter, most_bytes=settings.queue_bytes // 4
+        )
+        self._span_calls.start(self.worker.start)
         set_before_flush(self._wait_idle)
         in_child(self._reset_after_fork)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
@@ -323,9 +328,10 @@ class Runtime:
         return self.telemetry.remaining_capacity(held_span_count())
 
     def tick(self) -> None:
-        """Do periodic work: queue deferred steps, export spans that have waited too long, score spooled calls."""
+        """Do periodic work: queue what has gathered, export spans that have waited too long, score spooled calls."""
         self._dropped.count()
         self._queue_deferred()
+        self._span_calls.collect()
         for hold in hold_processors():
             hold.release_expired()
         if self.spooling is not None and not self.worker.closed:
@@ -383,6 +389,7 @@ class Runtime:
 
     def _wait_idle(self, timeout: float) -> bool:
         self._queue_deferred()
+        self._span_calls.collect(everything=True)
         return self.worker.wait_idle(timeout)
 
     def flush(self, timeout: float) -> bool:
@@ -428,6 +435,8 @@ class Runtime:
         timeout = max(0.0, budget.deadline - monotonic())
         self._deferred.close()
         self._queue_deferred()
+        self._span_calls.stop(self.worker.start)
+        self._span_calls.collect(everything=True)
         self._renew_to_count()
         reserved = partial(reserved_after_scoring, timeout, spools=self.spooling is not None)
         grace = AT_LEAST_SECONDS if self.spooling else reserved(0) / 4
@@ -463,6 +472,7 @@ class Runtime:
         self.orphans.reset()
         self._dropped.reset()
         self._deferred.reset()
+        self._span_calls.reset()
         self._sampler.reset()
         self.outcomes.reset()
         self.health.reset()

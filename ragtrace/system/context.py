@@ -1,9 +1,10 @@
-"""Key under which an OpenTelemetry context keeps its current span."""
+"""Keys of the OpenTelemetry context: the one of its current span, and the one of the running decorated function."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from opentelemetry.context import create_key
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, set_span_in_context
 
 
@@ -17,3 +18,5 @@ def _span_key() -> str:
 
 
 SPAN_KEY: Final = _span_key()
+FRAME: Final = create_key("ragtrace-frame")
+"""Key of the innermost recorder in the context: whatever passes the context on passes it on."""

@@ -57,6 +57,7 @@ def event(name: str, evaluator: str, **more: Any) -> dict[str, Any]:
     return {
         "gen_ai.evaluation.name": name,
         "gen_ai.workflow.name": "guide",
+        "ragtrace.context_source": "arguments",
         "ragtrace.evaluator.id": evaluator,
         "ragtrace.evaluator.version": "1",
         "ragtrace.evaluator.type": "llm_judge",

@@ -116,9 +116,23 @@ def build(
         telemetry.posters.append(ScorePoster(signals.scores, service=service, evidence=settings.evidence))
     if own_meters is not None:
         renewal.when_renewed(lambda: setattr(telemetry, "meter", own_meters.get_meter(semconv.SCOPE, release)))
-    if settings.set_global:
+    if settings.evaluate_spans:
+        from ragtrace.telemetry.spans.span_listener import listen
+
+        if not listen(tracers):
+            raise SettingsError(
+                f"evaluate_spans= needs a tracer provider that takes span processors, got {type(tracers).__name__}; "
+                "use the provider of the OpenTelemetry SDK"
+            )
+    if settings.set_global or settings.evaluate_spans:
         shared = None if own_meters is None else SharedMeters(own_meters, renewal)
-        _set_global({"tracer": None if signals.spans is None else own_tracers, "meter": shared, "logger": own_loggers})
+        _set_global(
+            {
+                "tracer": own_tracers if signals.spans or settings.evaluate_spans else None,
+                "meter": shared,
+                "logger": own_loggers,
+            }
+        )
     return telemetry
 
 

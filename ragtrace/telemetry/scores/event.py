@@ -50,6 +50,7 @@ def emit_events(
         semconv.WORKFLOW_NAME: call.workflow,
         semconv.CONVERSATION_ID: call.conversation_id,
         semconv.RESPONSE_ID: response_id,
+        semconv.CONTEXT_SOURCE: call.context_source,
     }
     common: Attributes = {
         semconv.EVALUATOR_ID: evaluation.evaluator,

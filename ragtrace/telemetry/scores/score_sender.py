@@ -281,6 +281,8 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
         evidence: whether to quote the unsupported claims.
     """
     attributes: Attributes = {semconv.EVAL_STATUS: status(evaluations)}
+    if call.context_source:
+        attributes[semconv.CONTEXT_SOURCE] = call.context_source
     last = next(
         (e for e in reversed(evaluations) if e.outcome[0] != "failed"), evaluations[-1] if evaluations else None
     )

@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from ragtrace.core import semconv
 from ragtrace.system.faults import guarded
 from ragtrace.system.forks import in_child
+from ragtrace.telemetry.reading.intake import SpanIntake
 from ragtrace.telemetry.spans.fast import bounded
 from ragtrace.telemetry.spans.span_providers import sees_ends_only
 
@@ -50,6 +51,8 @@ class HoldProcessor(SpanProcessor):
         seconds: the longest time a span is held; keep it below the decision wait of tail sampling.
         capacity: the largest number of spans held; one more, and the oldest is passed on unscored.
         most_bytes: the largest memory that held spans may take.
+        evaluate: whether RAG calls in the spans of other instrumentations (OpenInference, OpenTelemetry GenAI,
+            OpenLLMetry ...) are scored, too; `ragtrace.configure` must have been called.
         clock: monotonic seconds.
     """
 
@@ -60,12 +63,15 @@ class HoldProcessor(SpanProcessor):
         seconds: float = 10.0,
         capacity: int = 2048,
         most_bytes: int = 16 << 20,
+        evaluate: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._inner, self._seconds, self._capacity, self._clock = inner, seconds, capacity, clock
         self._most_bytes = most_bytes
         self.before_flush: Callable[[float], bool] | None = None
         """Finishes scoring within the given seconds; a flush calls it before it releases the held spans."""
+        self.intake: SpanIntake | None = SpanIntake() if evaluate else None
+        """Takes the spans of which calls are assembled; None: no call is."""
         self._reset()
         _hold_processors.append(ref(self, _unregister))
         in_child(self._reset)  # the parent exports what it held; a copy exported by the child would be a duplicate
@@ -73,6 +79,8 @@ class HoldProcessor(SpanProcessor):
     def _reset(self) -> None:
         self._lock = threading.RLock()  # a fork copies the lock, perhaps held
         self._expected: set[int] = set()
+        self._unconfirmed: set[int] = set()
+        """Held spans that may be the root of a call, as long as no call was assembled."""
         self._held: OrderedDict[int, tuple[float, ReadableSpan, int]] = OrderedDict()
         self._bytes = 0
         self._interim_scores: dict[int, Scores] = {}
@@ -91,6 +99,7 @@ class HoldProcessor(SpanProcessor):
         """Keep the span with *span_id* back from export when it ends."""
         with self._lock:
             self._expected.add(span_id)
+            self._unconfirmed.discard(span_id)
 
     def check_held(self, span_id: int) -> bool:
         """Return whether the ended span *span_id* is kept back from export; if not, undo `hold_on_end` for it."""
@@ -109,6 +118,7 @@ class HoldProcessor(SpanProcessor):
         with self._lock:
             entry = self._held.pop(span_id, None)
             self._interim_scores.pop(span_id, None)
+            self._unconfirmed.discard(span_id)
             if entry is not None:
                 self._bytes -= entry[2]
         if entry is None:
@@ -121,7 +131,16 @@ class HoldProcessor(SpanProcessor):
         """Export the kept-back span *span_id* with *status* and its interim scores; return False if there is none."""
         with self._lock:
             interim = self._interim_scores.get(span_id, {})
-        return self.release(span_id, {**interim, semconv.EVAL_STATUS: status})
+            is_root = span_id not in self._unconfirmed
+        return self.release(span_id, {**interim, semconv.EVAL_STATUS: status} if is_root else {})
+
+    def release_unscored(self, span_id: int) -> bool:
+        """Export the kept-back span *span_id* as it is, as it is the root of no call; return False if it is not held.
+
+        A span that a runtime has named with `hold_on_end` stays.
+        """
+        with self._lock:
+            return span_id in self._unconfirmed and self.release(span_id, {})
 
     def release_expired(self) -> int:
         """Export the spans that were kept back for too long, with the status `timeout`; return their number."""
@@ -132,23 +151,33 @@ class HoldProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Pass the start of *span* on to the wrapped processor."""
+        if self.intake is not None:
+            with guarded("start of a span"):
+                self.intake.started(span, parent_context)
         self._inner.on_start(span, parent_context=parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Keep the ended *span* back if it is expected; else pass it on to the wrapped processor."""
         # No lock is needed to see that no span is expected: *span* would have been announced before its end, and what
         # another thread announces from now on is another span.
-        if not self._expected or not self._try_hold(span):
+        may_be_root = False
+        if self.intake is not None:
+            with guarded("end of a span"):
+                may_be_root = self.intake.ended(span)
+        if not (self._expected or may_be_root) or not self._try_hold(span, may_be_root):
             self._inner.on_end(span)
 
-    def _try_hold(self, span: ReadableSpan) -> bool:
+    def _try_hold(self, span: ReadableSpan, may_be_root: bool) -> bool:
         context = span.get_span_context()
         if context is None or not context.trace_flags.sampled:
             return False
         with self._lock:
-            if context.span_id not in self._expected:
+            if context.span_id in self._expected:
+                self._expected.discard(context.span_id)
+            elif may_be_root:
+                self._unconfirmed.add(context.span_id)
+            else:
                 return False
-            self._expected.discard(context.span_id)
             size = span_bytes(span)
             self._held[context.span_id] = (self._clock(), span, size)
             self._bytes += size

@@ -103,6 +103,7 @@ def test_every_setting_has_a_variable_that_is_read() -> None:
         "store_days": ("0.5", 0.5),
         "store_bytes": ("1000000", 1_000_000),
         "set_global": ("yes", True),
+        "evaluate_spans": ("yes", True),
         "baseline": ("/tmp/baseline.json", "/tmp/baseline.json"),
         "baseline_calls": ("200", 200),
         "trace_url": ("https://h/{trace_id}", "https://h/{trace_id}"),

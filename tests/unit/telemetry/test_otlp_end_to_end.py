@@ -77,6 +77,7 @@ def _score_attributes(answer: str) -> dict[str, Any]:
     """What must be on the root span about *answer*."""
     judge = ragtrace.EmbeddedJudge()
     attributes: dict[str, Any] = {
+        "ragtrace.context_source": "arguments",
         "ragtrace.eval.status": "ok",
         "ragtrace.eval.probability": 1.0,
         "ragtrace.eval.evaluator": f"{judge.id}@{judge.version}",
@@ -159,9 +160,9 @@ def test_the_scores_tell_an_invented_answer(watched: Receiver) -> None:
     """An answer with two invented sentences arrives with scores below 1 and the label fail, as scored offline."""
     _ask(watched, INVENTED)
     attributes = _by_role(watched)["invoke_workflow"].attributes
-    assert {key: value for key, value in attributes.items() if key.startswith("ragtrace.eval.")} == _score_attributes(
-        INVENTED
-    )
+    assert {
+        key: value for key, value in attributes.items() if key.startswith(("ragtrace.eval.", "ragtrace.context"))
+    } == _score_attributes(INVENTED)
     assert attributes["ragtrace.eval.faithfulness.score"] < 1
     assert attributes["ragtrace.eval.hallucination.label"] == "fail"
 
@@ -173,6 +174,7 @@ def _event(name: str, score: ragtrace.Score) -> dict[str, Any]:
         "gen_ai.evaluation.name": name,
         "gen_ai.evaluation.score.value": score.value,
         "gen_ai.workflow.name": "guide",
+        "ragtrace.context_source": "arguments",
         "gen_ai.conversation.id": SESSION,
         "ragtrace.evaluator.id": judge.id,
         "ragtrace.evaluator.version": judge.version,

@@ -206,6 +206,7 @@ def test_without_a_hold_spans_end_on_the_request_and_scores_follow_on_a_carrier(
     assert dict(carrier.attributes or {}) == {
         "gen_ai.operation.name": "evaluation",
         "openinference.span.kind": "EVALUATOR",
+        "ragtrace.context_source": "arguments",
         "ragtrace.eval.status": "ok",
         "ragtrace.eval.probability": 1.0,
         "ragtrace.eval.evaluator": "judge@1",

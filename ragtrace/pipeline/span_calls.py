@@ -1,0 +1,97 @@
+"""Source of calls from the spans of other instrumentations: reads queued spans, assembles calls, queues these."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ragtrace.core.step import CallBuilder
+from ragtrace.system.faults import faults
+from ragtrace.telemetry.reading.intake import SpanIntake, clear_wake, intakes, set_wake
+from ragtrace.telemetry.spans.hold import hold_processors
+
+if TYPE_CHECKING:
+    from ragtrace.telemetry.reading.assembler import CallAssembler
+
+
+class SpanCalls:
+    """Source of the calls that are assembled from spans, driven by the worker's tick and by flushes.
+
+    Args:
+        submit: queues an assembled call to be scored.
+        pause: yields the interpreter between two spans, on the worker's thread.
+        most_bytes: memory that spans of calls that are not complete yet may take.
+    """
+
+    def __init__(self, submit: Callable[[CallBuilder], None], pause: Callable[[], None], *, most_bytes: int) -> None:
+        self._submit, self._pause, self._most_bytes = submit, pause, most_bytes
+        self.reset()
+
+    def reset(self) -> None:
+        """Remove all spans after a fork: they belong to the parent process."""
+        self._lock = threading.RLock()
+        self._assembler: CallAssembler | None = None
+
+    def start(self, wake: Callable[[], object]) -> None:
+        """Take the spans of this process from now on; *wake* starts the thread that calls `collect`."""
+        set_wake(wake)
+
+    def stop(self, wake: Callable[[], object]) -> None:
+        """Take no more spans, unless another runtime does so by now."""
+        clear_wake(wake)
+
+    def collect(self, *, everything: bool = False) -> None:
+        """Read the queued spans, and queue the calls that are complete.
+
+        Args:
+            everything: do not wait for more spans of the calls whose root has ended.
+        """
+        sources = intakes()
+        if not sources:
+            return
+        with self._lock:
+            if self._assembler is None:
+                from ragtrace.telemetry.reading.assembler import CallAssembler  # only where spans are read
+
+                self._assembler = CallAssembler(scores_own=False, most_bytes=self._most_bytes)
+            assembler = self._assembler
+            for intake in sources:
+                while (span := intake.take()) is not None:
+                    if span.end_time is not None and assembler.observe(span) is None and span.context is not None:
+                        self._release(span.context.span_id)
+                    elif span.end_time is None:
+                        assembler.observe(span)
+                    if not everything:
+                        self._pause()
+            calls = assembler.close(everything=everything)
+            left_out = assembler.take_left_out()
+        for call in calls:
+            root = call.builder.root.span_context
+            for reading in call.readings:
+                if reading.span.context != root:
+                    self._release(reading.span.context.span_id)
+            self._submit(call.builder)
+        for context in left_out:
+            self._release(context.span_id)
+        self._count(sources, assembler)
+
+    def _release(self, span_id: int) -> None:
+        for hold in hold_processors():
+            hold.release_unscored(span_id)
+
+    def _count(self, sources: list[SpanIntake], assembler: CallAssembler) -> None:
+        """Count spans that were lost before they could be part of a call as faults, and log the first."""
+        for lost, why in (
+            (sum(intake.take_dropped() for intake in sources), "the queue of spans was full"),
+            (assembler.counts.pop("evicted", 0), "too many spans of unfinished calls were waiting"),
+            (assembler.counts.pop("late", 0), "they ended after the root of their call"),
+        ):
+            if lost:
+                faults.warn_once(
+                    f"spans not evaluated: {why}",
+                    "spans are not part of the calls that are scored, as %s; every further one is counted in "
+                    "ragtrace.stats().faults",
+                    why,
+                    count=lost,
+                )

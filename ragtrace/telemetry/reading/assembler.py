@@ -1,0 +1,559 @@
+"""Assembly of RAG calls from the finished spans of a trace, whichever instrumentations have made them."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from opentelemetry.trace import NonRecordingSpan, SpanContext
+
+from ragtrace.core import semconv
+from ragtrace.core.step import CallBuilder, Step
+from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
+from ragtrace.telemetry.reading.intake import is_genai
+from ragtrace.telemetry.reading.prompt_parts import split_prompt
+from ragtrace.telemetry.reading.readers import read_span
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+_SPAN_BYTES: Final = 1_000
+"""Memory of a reading without its texts."""
+_LOOK_CHARS: Final = 80
+"""Characters of a document that are looked for in a prompt."""
+_KEPT_SECONDS: Final = 60.0
+"""Time for which a model call is remembered, to recognise it in the spans of another instrumentation."""
+_MOST_REMEMBERED: Final = 20_000
+_MOST_TRACES: Final = 20_000
+_MOST_PARENTS: Final = 40_000
+"""Most spans of one trace whose parents are remembered."""
+_LOOK_SECONDS: Final = 0.2
+_LOOK_SECONDS_PER_SPAN: Final = 0.000_2
+"""Time between two looks at the same trace, which grows with its readings."""
+_MOST_STEPS: Final = 2_000
+"""Most steps of one call; of more, the first ones are left out."""
+
+
+class AssembledCall(NamedTuple):
+    """RAG call that was put together from spans, and the spans that it was read from."""
+
+    builder: CallBuilder
+    readings: tuple[SpanReading, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Trace:
+    parents: dict[int, int] = field(default_factory=dict[int, int])
+    """Span id of the parent, by span id; 0 if there is none. Of all spans of the trace, started or ended."""
+    open: dict[int, tuple[bool, float]] = field(default_factory=dict[int, tuple[bool, float]])
+    """Spans that have started and not ended: whether they are of generative AI, and the monotonic time."""
+    readings: dict[int, SpanReading] = field(default_factory=dict[int, SpanReading])
+    """Readings that are not part of a closed call yet, by span id."""
+    closed: dict[int, None] = field(default_factory=dict[int, None])
+    """Span ids of the readings of closed calls."""
+    seen: dict[int, float] = field(default_factory=dict[int, float])
+    """Monotonic time at which each of the readings came in."""
+    touched: float = 0.0
+    due: float = 0.0
+    """Monotonic time before which no call of this trace can be complete."""
+    bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _ModelCall:
+    """What is remembered of a model call, to recognise the same call in the spans of another instrumentation."""
+
+    reading: SpanReading
+    at: float
+    is_closed: bool = False
+    """Whether a call that contains it was assembled."""
+
+
+class CallAssembler:
+    """Bounded buffer of finished spans, which combines those of one RAG call when all of them have come in.
+
+    A call begins at the topmost workflow, agent or chain, or else at a generation together with the retrievals and
+    tools under the same parent span. It is closed when its root has ended and nothing below it has come in for a
+    moment. Not safe for use from several threads.
+
+    Args:
+        settle_seconds: seconds without news after which a call whose root has ended is closed.
+        parent_seconds: the same while its parent, such as the span of a web server, is still open, for a generation to
+            which no contexts are known yet.
+        open_seconds: seconds after which a span that was started and never ended is no longer waited for.
+        most_spans: readings that are kept at a time; for one more, the oldest trace is evicted.
+        most_bytes: memory that their texts may take.
+        scores_own: whether calls of ragtrace's own spans are assembled; not in the process that made them, where the
+            decorated functions hand them over themselves.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        scores_own: bool = True,
+        settle_seconds: float = 2.0,
+        parent_seconds: float = 5.0,
+        open_seconds: float = 600.0,
+        most_spans: int = 50_000,
+        most_bytes: int = 32 << 20,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._settle, self._parent_seconds, self._open_seconds = settle_seconds, parent_seconds, open_seconds
+        self._most_spans, self._most_bytes, self._clock = most_spans, most_bytes, clock
+        self._scores_own = scores_own
+        self.reset()
+
+    def reset(self) -> None:
+        """Remove all spans, at the start and in a forked child."""
+        self._traces: OrderedDict[int, _Trace] = OrderedDict()
+        self._ended: OrderedDict[int, _Trace] = OrderedDict()
+        """Traces without readings that have ended a moment ago, to recognise spans that come late."""
+        self._spans = self._bytes = 0
+        self._model_calls: OrderedDict[tuple[str, str], list[_ModelCall]] = OrderedDict()
+        self._left_out: list[SpanContext] = []
+        self.counts: Counter[str] = Counter()
+        """Number of `spans` that were read, of `calls`, and of the readings that are in none: `evicted` for lack of
+        room, `late` after their call was closed, `duplicates` of another instrumentation's, `no_call`."""
+
+    def __len__(self) -> int:
+        return self._spans
+
+    # --- spans come in ------------------------------------------------------------------------------------------------
+
+    def observe(self, span: ReadableSpan) -> SpanReading | None:
+        """Take in a started or ended span of the SDK; return the reading if it has ended and is a step of a call."""
+        context = span.context
+        if context is None:
+            return None
+        if span.end_time is None:
+            trace = self._trace(context.trace_id)
+            trace.parents[context.span_id] = 0 if span.parent is None else span.parent.span_id
+            trace.open[context.span_id] = is_genai(span), self._clock()
+            return None
+        finished = from_sdk_span(span)
+        return None if finished is None else self.add(finished)
+
+    def add(self, span: FinishedSpan) -> SpanReading | None:
+        """Take in the finished *span*; return the reading if it is a step of a call."""
+        span_id = span.context.span_id
+        trace = self._trace(span.context.trace_id)
+        trace.parents[span_id] = 0 if span.parent is None else span.parent.span_id
+        trace.open.pop(span_id, None)
+        if span_id in trace.readings or span_id in trace.closed:  # exported twice, or ended by two processors
+            return None
+        reading = read_span(span)
+        if reading is None:
+            return None
+        if not self._scores_own and span.scope == semconv.SCOPE and reading.step.kind in ("trace", "generate"):
+            trace.closed[span_id] = None
+            return None
+        self.counts["spans"] += 1
+        if self._closed_above(trace, span_id):
+            self.counts["late"] += 1
+            return None
+        reading.step.span = NonRecordingSpan(span.context)
+        trace.readings[span_id], trace.seen[span_id] = reading, self._clock()
+        self._account(trace, reading, 1)
+        if reading.step.kind == "generate":
+            self._remember(reading)
+        while self._spans > self._most_spans or self._bytes > self._most_bytes:
+            self._evict()
+        return reading
+
+    def _trace(self, trace_id: int) -> _Trace:
+        trace = self._traces.get(trace_id)
+        if trace is None:
+            trace = self._traces[trace_id] = self._ended.pop(trace_id, _Trace())
+            while len(self._traces) > _MOST_TRACES:
+                self._evict()
+        if len(trace.parents) > _MOST_PARENTS:  # a trace that never ends
+            kept = {key: above for key, above in trace.parents.items() if key in trace.readings or key in trace.open}
+            trace.parents, trace.closed = kept, {}
+        trace.touched = self._clock()
+        return trace
+
+    def take_left_out(self) -> list[SpanContext]:
+        """Return the spans that were read and are part of no call, since the last time that this was asked."""
+        left_out, self._left_out = self._left_out, []
+        return left_out
+
+    def _leave_out(self, why: str, readings: Collection[SpanReading]) -> None:
+        self.counts[why] += len(readings)
+        self._left_out += [reading.span.context for reading in readings]
+
+    def _account(self, trace: _Trace, reading: SpanReading, sign: int) -> None:
+        size = _SPAN_BYTES + reading.step.text_bytes()
+        trace.bytes += sign * size
+        self._bytes += sign * size
+        self._spans += sign
+
+    def _evict(self) -> None:
+        """Remove the oldest trace, and count its readings as evicted."""
+        _, trace = self._traces.popitem(last=False)
+        self._spans -= len(trace.readings)
+        self._bytes -= trace.bytes
+        self._leave_out("evicted", trace.readings.values())
+
+    def _closed_above(self, trace: _Trace, span_id: int) -> bool:
+        return any(above in trace.closed for above in _above(trace, span_id))
+
+    # --- calls come out -----------------------------------------------------------------------------------------------
+
+    def close(self, *, everything: bool = False) -> list[AssembledCall]:
+        """Remove the calls that are complete by now from the buffer and return them.
+
+        Args:
+            everything: do not wait for more spans of the calls whose root has ended.
+        """
+        now = self._clock()
+        calls: list[AssembledCall] = []
+        for trace_id, trace in list(self._traces.items()):
+            if not everything and now < trace.due:
+                continue
+            for span_id in [key for key, (_, since) in trace.open.items() if now - since > self._open_seconds]:
+                del trace.open[span_id]
+            groups = self._groups(trace)
+            for group in groups:
+                if not group.open and (everything or self._is_complete(trace, group, now)):
+                    calls += self._assemble(trace, group)
+            trace.due = now + max(_LOOK_SECONDS, len(trace.readings) * _LOOK_SECONDS_PER_SPAN)
+            if not trace.readings and (everything or (not trace.open and now - trace.touched > self._settle)):
+                self._ended[trace_id] = self._traces.pop(trace_id)
+        self._forget(now)
+        self.counts["calls"] += len(calls)
+        return calls
+
+    def _groups(self, trace: _Trace) -> list[_Group]:
+        """Return the readings of *trace* by the parent span of the topmost one above each, open spans included."""
+        groups: dict[int, _Group] = {}
+        for span_id in (*trace.readings, *(key for key, (genai, _) in trace.open.items() if genai)):
+            top = span_id
+            outer: SpanReading | None = None
+            for above in _above(trace, span_id):
+                if above in trace.readings:
+                    top = above
+                    outer = trace.readings[above] if outer is None else outer
+                elif trace.open.get(above, (False, 0.0))[0]:
+                    top = above
+            group = groups.setdefault(trace.parents.get(top, 0), _Group(trace.parents.get(top, 0)))
+            if span_id not in trace.readings:
+                group.open += 1
+                continue
+            reading = trace.readings[span_id]
+            group.seen = max(group.seen, trace.seen[span_id])
+            reading.step.parent = None if outer is None else outer.step
+            if outer is None:
+                group.tops.append(reading)
+            group.readings.append(reading)
+        for group in groups.values():
+            group.tops.sort(key=_begin)
+            group.readings.sort(key=_begin)
+        return list(groups.values())
+
+    def _is_complete(self, trace: _Trace, group: _Group, now: float) -> bool:
+        """Return whether no more spans of *group* are to be waited for."""
+        quiet = now - group.seen
+        waits = group.parent in trace.open and not group.has_answer
+        return quiet >= (self._parent_seconds if waits else self._settle)
+
+    def _assemble(self, trace: _Trace, group: _Group) -> list[AssembledCall]:
+        """Remove the readings of *group* from the buffer; return the calls in it."""
+        for reading in group.readings:
+            span_id = reading.span.context.span_id
+            del trace.readings[span_id], trace.seen[span_id]
+            trace.closed[span_id] = None
+            self._account(trace, reading, -1)
+        calls: list[AssembledCall] = []
+        for tops in _split(group):
+            readings = [each for each in group.readings if _top_of(each, group) in tops]
+            if self._is_duplicate(trace, readings):
+                self._leave_out("duplicates", readings)
+                continue
+            call = build_call(tops, readings)
+            if call is None:
+                self._leave_out("no_call", readings)
+            else:
+                calls.append(call)
+                for model_call in self._found(readings):
+                    model_call.is_closed = True
+        return calls
+
+    # --- the same model call, seen by two instrumentations ------------------------------------------------------------
+
+    def _remember(self, reading: SpanReading) -> None:
+        model_call = _ModelCall(reading, self._clock())
+        for key in _keys(reading):
+            self._model_calls.setdefault(key, []).append(model_call)
+        while len(self._model_calls) > _MOST_REMEMBERED:
+            self._model_calls.popitem(last=False)
+
+    def _forget(self, now: float) -> None:
+        """Forget the model calls and the traces that ended some time ago."""
+        while self._ended and (
+            len(self._ended) > _MOST_TRACES or now - next(iter(self._ended.values())).touched > _KEPT_SECONDS
+        ):
+            self._ended.popitem(last=False)
+        while self._model_calls:
+            key, found = next(iter(self._model_calls.items()))
+            if now - found[-1].at <= _KEPT_SECONDS or any(
+                each.reading.span.context.trace_id in self._traces for each in found
+            ):
+                break
+            del self._model_calls[key]
+
+    def _found(self, readings: Iterable[SpanReading]) -> Iterator[_ModelCall]:
+        for reading in readings:
+            for key in _keys(reading):
+                yield from (each for each in self._model_calls.get(key, ()) if each.reading is reading)
+
+    def _is_duplicate(self, trace: _Trace, readings: list[SpanReading]) -> bool:
+        """Return whether the same model calls are part of a call that was closed, or of one that has more to show."""
+        richness = _richness(readings)
+        for reading in readings:
+            for key in _keys(reading):
+                for other in self._model_calls.get(key, ()):
+                    if not _is_twin(reading, other.reading) or other.reading in readings:
+                        continue
+                    if other.is_closed:
+                        return True
+                    rest = self._around(other.reading)
+                    if rest and _richness(rest) > richness:
+                        return True
+        return False
+
+    def _around(self, reading: SpanReading) -> list[SpanReading]:
+        """Return the readings, still in the buffer, of the call that *reading* will be part of, open spans included."""
+        trace = self._traces.get(reading.span.context.trace_id)
+        if trace is None or reading.span.context.span_id not in trace.readings:
+            return []
+        return next((group.readings for group in self._groups(trace) if reading in group.readings), [])
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Readings whose topmost spans have the same parent span."""
+
+    parent: int
+    tops: list[SpanReading] = field(default_factory=list[SpanReading])
+    """Topmost readings, in the order in which they began."""
+    readings: list[SpanReading] = field(default_factory=list[SpanReading])
+    """All of them, in the order in which they began."""
+    open: int = 0
+    """Number of spans of generative AI that have not ended."""
+    seen: float = 0.0
+    """Monotonic time at which the last one came in."""
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether a workflow has ended, or a generation after a retrieval."""
+        if any(top.step.kind == "trace" for top in self.tops):
+            return True
+        found = any(top.step.kind in ("retrieve", "tool") for top in self.tops)
+        return found and self.tops[-1].step.kind == "generate"
+
+
+def _begin(reading: SpanReading) -> tuple[int, int]:
+    return reading.span.start_ns, reading.span.end_ns
+
+
+def _above(trace: _Trace, span_id: int) -> Iterator[int]:
+    """Yield the ids of the spans above a span, the innermost first, as far as they are known."""
+    met = {span_id}
+    above = trace.parents.get(span_id, 0)
+    while above and above not in met:  # hostile data may have circles
+        yield above
+        met.add(above)
+        above = trace.parents.get(above, 0)
+
+
+def _top_of(reading: SpanReading, group: _Group) -> SpanReading:
+    steps = {id(top.step): top for top in group.tops}
+    step = reading.step
+    while id(step) not in steps and step.parent is not None:
+        step = step.parent
+    return steps.get(id(step), reading)
+
+
+# --- which spans make up one call -------------------------------------------------------------------------------------
+
+
+def _split(group: _Group) -> list[list[SpanReading]]:
+    """Return the topmost readings of *group* as one list for each call.
+
+    A workflow is a call of its own. Retrievals and tools belong to the generation after them; a generation before a
+    retrieval, which rewrites the question, to the call after it; one that asks for tools, to the call that goes on.
+    """
+    calls: list[list[SpanReading]] = []
+    pending: list[SpanReading] = []
+    for number, top in enumerate(group.tops):
+        kind = top.step.kind
+        if kind == "trace":
+            calls.append([top])
+            continue
+        pending.append(top)
+        if kind != "generate" or top.calls_tools:
+            continue
+        later = group.tops[number + 1 :]
+        has_found = any(each.step.kind != "generate" for each in pending)
+        if has_found or not any(each.step.kind in ("retrieve", "tool") for each in later):
+            if has_found or not _joins_last(calls, top, group):
+                calls.append(pending)
+            pending = []
+    if pending:
+        calls.append(pending)
+    return _assigned_by_prompt(calls)
+
+
+def _joins_last(calls: list[list[SpanReading]], top: SpanReading, group: _Group) -> bool:
+    """Add the generation *top* to the last call if it works on the documents of that call; return whether it does."""
+    if not calls or calls[-1][0].step.kind == "trace":
+        return False
+    retrieved = [each for each in calls[-1] if each.step.kind in ("retrieve", "tool")]
+    if any(_is_in_prompt(each, top) for each in retrieved):
+        calls[-1].append(top)
+        return True
+    return False
+
+
+def _assigned_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]:
+    """Move retrievals of generations that ran at the same time to the generation whose prompt has their documents."""
+    answering = [call for call in calls if call[-1].step.kind == "generate"]
+    found = [top for call in answering for top in call if top.step.kind in ("retrieve", "tool")]
+    overlap = any(
+        _overlaps(one[-1].span, other[0].span) or _overlaps(one[0].span, other[-1].span)
+        for number, one in enumerate(answering)
+        for other in answering[number + 1 :]
+    )
+    if len(answering) < 2 or not found or not overlap:
+        return calls
+    for top in found:
+        homes = [call for call in answering if _is_in_prompt(top, call[-1])]
+        home = next((call for call in answering if top in call), None)
+        if len(homes) == 1 and home is not homes[0] and home is not None:
+            home.remove(top)
+            homes[0].insert(0, top)
+        elif not homes and home is not None:  # which generation has used it cannot be known
+            home.remove(top)
+    return [call for call in calls if call]
+
+
+def _overlaps(one: FinishedSpan, other: FinishedSpan) -> bool:
+    return one.start_ns < other.end_ns and other.start_ns < one.end_ns
+
+
+def _is_in_prompt(found: SpanReading, generation: SpanReading) -> bool:
+    """Return whether the prompt of *generation* has the text of a document that *found* returned."""
+    prompt = _prompt_text(generation.step)
+    return any(document.text[:_LOOK_CHARS] in prompt for document in found.step.documents or () if document.text)
+
+
+def _prompt_text(step: Step) -> str:
+    return "" if step.prompt is None else "\n".join(message.text for message in step.prompt.messages)
+
+
+def _keys(reading: SpanReading) -> list[tuple[str, str]]:
+    """Return the keys under which a model call is found again in the spans of another instrumentation."""
+    step = reading.step
+    if step.kind != "generate":
+        return []
+    keys = [("id", step.response_id)] if step.response_id else []
+    return keys + ([("answer", step.answer)] if step.answer else [])
+
+
+def _is_twin(one: SpanReading, other: SpanReading) -> bool:
+    """Return whether two spans of different instrumentations describe the same model call."""
+    if one is other or (one.span.scope == other.span.scope and one.convention == other.convention):
+        return False
+    if not _overlaps(one.span, other.span):
+        return False
+    if one.step.response_id and other.step.response_id:
+        return one.step.response_id == other.step.response_id
+    return one.step.answer is not None and one.step.answer == other.step.answer
+
+
+def _richness(readings: list[SpanReading]) -> tuple[int, int, int]:
+    """Return how much a call that consists of *readings* has to show: documents, a workflow, its steps."""
+    documents = sum(len(each.step.documents or ()) for each in readings)
+    return documents, sum(each.step.kind == "trace" for each in readings), len(readings)
+
+
+# --- one call ---------------------------------------------------------------------------------------------------------
+
+
+def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> AssembledCall | None:
+    """Return the call that consists of *readings*; None if there is neither an answer nor a generation in it.
+
+    Args:
+        tops: the topmost of them, in the order in which they began: one workflow, or a generation and what belongs to
+            it.
+        readings: all of them, in the order in which they began.
+    """
+    generations = [each for each in readings if each.step.kind == "generate" and _answers(each)]
+    root = next((top for top in tops if top.step.kind == "trace"), None)
+    if root is None:
+        root = next((top for top in reversed(tops) if top in generations), None)
+    if root is None or not (generations or root.step.answer is not None):
+        return None
+    steps = [each.step for each in readings if each.step.kind != "generate" or each in generations][-_MOST_STEPS:]
+    step = root.step
+    found = [each for each in readings if each.step.kind in ("retrieve", "tool")]
+    step.workflow = step.workflow or step.name or root.span.name
+    final = max((each.step for each in generations), key=lambda each: each.end_ns, default=step)
+    step.query = _query(root, [each.step for each in generations], [each.step for each in found])
+    _find_in_prompt(step, final, found)
+    for each in {id(step): step, id(final): final}.values():
+        each.answer_found = each.answer is not None if each.answer_found is None else each.answer_found
+    if step.conversation_id is None:
+        step.conversation_id = next((s.conversation_id for s in steps if s.conversation_id is not None), None)
+    step.defect = _defect(readings, found)
+    if step.defect == "contexts_without_text":
+        for reading in found:
+            reading.step.documents = None
+    steps.remove(step)
+    return AssembledCall(CallBuilder(step, [step, *steps]), tuple(readings))
+
+
+def _answers(reading: SpanReading) -> bool:
+    """Return whether a generation may have given the answer: it asks for no tools, and is no part of another step."""
+    step = reading.step
+    return not reading.calls_tools and not any(step.inside(kind) for kind in ("generate", "retrieve", "tool"))
+
+
+def _query(root: SpanReading, generations: list[Step], found: list[Step]) -> str | None:
+    """Return what the user asked: what the workflow was given, else the prompt's question, else the search text."""
+    if root.step.kind == "trace" and root.step.query is not None:
+        return root.step.query
+    documents = [document.text[:_LOOK_CHARS] for step in found for document in step.documents or () if document.text]
+    for step in generations:
+        asked = step.query
+        if asked is not None and not any(text in asked for text in documents):
+            parts = split_prompt(asked)
+            return asked if parts is None else parts.question
+    for step in generations:
+        parts = None if step.query is None else split_prompt(step.query)
+        if parts is not None:
+            return parts.question
+    return next((step.query for step in found if step.query is not None), None)
+
+
+def _find_in_prompt(root: Step, final: Step, found: list[SpanReading]) -> None:
+    """Take the contexts out of the final prompt where no retrieval and no tool has shown any."""
+    if any(each.step.documents is not None or each.documents_without_text for each in found):
+        return
+    if root.documents or final.prompt is None or any(message.role == "tool" for message in final.prompt.messages):
+        return
+    for message in reversed(final.prompt.messages):
+        parts = split_prompt(message.text) if message.role in ("user", "system") else None
+        if parts is not None and parts.documents:
+            root.prompt_documents = parts.documents
+            return
+
+
+def _defect(readings: list[SpanReading], found: list[SpanReading]) -> str:
+    if any(each.is_cut for each in readings):
+        return "texts_truncated"
+    return "contexts_without_text" if any(each.documents_without_text for each in found) else ""

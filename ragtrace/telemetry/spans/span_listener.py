@@ -1,0 +1,61 @@
+"""Span processor that hands the spans of a provider to the evaluation, for providers without a `HoldProcessor`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+
+from ragtrace.system.faults import guarded
+from ragtrace.telemetry.reading.intake import SpanIntake
+from ragtrace.telemetry.spans.hold import hold_processors
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import Span
+
+
+class SpanListener(SpanProcessor):
+    """Span processor that queues started and ended spans, of which RAG calls are assembled in the background."""
+
+    sees_ends_only = True
+    """Spans of ragtrace's own need not be shown to it when they start."""
+
+    def __init__(self) -> None:
+        self.intake = SpanIntake()
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Queue the started *span*."""
+        with guarded("start of a span"):
+            self.intake.started(span, parent_context)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Queue the ended *span*."""
+        with guarded("end of a span"):
+            self.intake.ended(span)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Return True: nothing is exported here."""
+        return True
+
+
+_listeners: WeakKeyDictionary[Any, SpanListener] = WeakKeyDictionary()
+
+
+def listen(provider: object) -> bool:
+    """Have the calls in the spans of *provider* evaluated; return False if it takes no span processors.
+
+    The hold processors of the process evaluate them from then on; where there is none, a listener is added once.
+    """
+    holds = hold_processors()
+    for hold in holds:
+        hold.intake = hold.intake or SpanIntake()
+    if holds or provider in _listeners:
+        return True
+    add: Any = getattr(provider, "add_own_processor", None) or getattr(provider, "add_span_processor", None)
+    if add is None:
+        return False
+    _listeners[provider] = listener = SpanListener()
+    add(listener)
+    return True
