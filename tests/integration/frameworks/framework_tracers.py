@@ -5,6 +5,7 @@ Each class has the `instrument` of an instrumentor, so that instrumentations.py 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from opentelemetry.sdk.trace import TracerProvider
@@ -82,9 +83,11 @@ class OpenInferencePydanticAI:
         PydanticAI().instrument(tracer_provider=tracer_provider)
 
 
-def keep_traces_local(framework: str) -> None:
-    """Take the exporter away by which the OpenAI Agents SDK sends every trace to its maker."""
-    if framework == "openai_agents":
+def keep_telemetry_local(framework: str) -> None:
+    """Stop what *framework* would send to its maker: usage statistics of Haystack, every trace of the Agents SDK."""
+    if framework == "haystack":
+        os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
+    elif framework == "openai_agents":
         from agents import set_trace_processors
 
         set_trace_processors([])

@@ -10,7 +10,7 @@ import os
 from importlib import import_module
 from typing import Any, Final
 
-from framework_tracers import keep_traces_local
+from framework_tracers import keep_telemetry_local
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -87,7 +87,7 @@ ENVIRONMENT: Final[dict[str, dict[str, str]]] = {
 
 def instrument(name: str, framework: str, tracer_provider: TracerProvider, logger_provider: LoggerProvider) -> None:
     """Instrument *framework* by the instrumentations in *name*; call it before the application is imported."""
-    keep_traces_local(framework)
+    keep_telemetry_local(framework)
     if name == NONE:
         return
     for part in name.split("+"):
