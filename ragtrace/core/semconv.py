@@ -75,6 +75,40 @@ METRIC_OPERATION_OUTPUT_TOKENS: Final = "gen_ai.client.inference.operation.outpu
 released ones (`gen_ai.client.operation.*`, `gen_ai.client.token.usage`) or both. Of the tokens there are counters
 (`usage`) and histograms of one inference (`operation`). Retrievals stay under `gen_ai.client.operation.duration`."""
 
+# --- OpenTelemetry GenAI, read from the spans of other instrumentations -----------------------------------------------
+OPERATION_TEXT_COMPLETION: Final = "text_completion"
+OPERATION_GENERATE_CONTENT: Final = "generate_content"
+OPERATION_TOOL: Final = "execute_tool"
+OPERATION_AGENT: Final = "invoke_agent"
+AGENT_NAME: Final = "gen_ai.agent.name"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+TOOL_RESULT: Final = "gen_ai.tool.call.result"
+SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+REQUEST_CHOICES: Final = "gen_ai.request.choice.count"
+PROMPT_VARIABLE: Final = "gen_ai.prompt.variable."
+"""Prefix of the attributes with the variables of a prompt template."""
+MCP_METHOD: Final = "mcp.method.name"
+MCP_CALL_TOOL: Final = "tools/call"
+ENDUSER_ID: Final = "enduser.id"
+# Names of older releases, which instrumentations still write.
+OLD_SYSTEM: Final = "gen_ai.system"
+OLD_USAGE_INPUT_TOKENS: Final = "gen_ai.usage.prompt_tokens"
+OLD_USAGE_OUTPUT_TOKENS: Final = "gen_ai.usage.completion_tokens"
+OLD_PROMPT: Final = "gen_ai.prompt"
+OLD_COMPLETION: Final = "gen_ai.completion"
+OLD_EVENT_CONTENT: Final = "gen_ai.event.content"
+OLD_MESSAGE_EVENTS: Final = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+}
+"""Span events with one message of the prompt each, and the role of that message."""
+OLD_EVENT_CHOICE: Final = "gen_ai.choice"
+OLD_EVENT_PROMPT: Final = "gen_ai.content.prompt"
+OLD_EVENT_COMPLETION: Final = "gen_ai.content.completion"
+
 # --- OpenInference ---------------------------------------------------------------------------------------------------
 OI_KIND: Final = "openinference.span.kind"
 OI_CHAIN: Final = "CHAIN"

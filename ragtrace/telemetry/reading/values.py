@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +14,13 @@ from ragtrace.telemetry.reading.finished_span import FinishedSpan
 
 _MOST_JSON_CHARS: Final = 4_000_000
 _NS: Final = 1_000_000_000
+_MASK: Final = re.compile(
+    r"\s*(?:\[REDACTED[^\]]{0,40}\]|<REDACTED[^>]{0,40}>|_*REDACTED_*|\[FILTERED\]|\[SCRUBBED DUE TO .{0,80}\]|\*{3,})"
+    r"\s*",
+    re.IGNORECASE,
+)
+_MOST_MASK_CHARS: Final = 120
+"""Longer texts are no mask, and are not searched for one."""
 
 
 def parse_json(value: object) -> Any:
@@ -23,6 +31,11 @@ def parse_json(value: object) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+def unmasked(text: str) -> str | None:
+    """Return *text*; None if an instrumentation has put a mask such as `__REDACTED__` in place of the text."""
+    return None if len(text) <= _MOST_MASK_CHARS and _MASK.fullmatch(text) else text
 
 
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
