@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies
+from hypothesis import given, strategies
+
+from tests.support.examples import register_profiles
 
 if TYPE_CHECKING:
     from tests.support.otlp import GrpcReceiver, HttpReceiver, Receiver
@@ -29,8 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Let processes of the tests take Ctrl-C, which a shell's background jobs ignore; configure hypothesis."""
-    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("busy machine")
+    register_profiles()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

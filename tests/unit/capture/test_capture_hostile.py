@@ -16,6 +16,7 @@ from ragtrace.capture.field_names import VOCABULARY
 from ragtrace.capture.fields import describe
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
+from tests.support.examples import examples
 
 
 @pytest.fixture(autouse=True)
@@ -344,7 +345,7 @@ recipes = st.recursive(
 
 
 @given(recipes)
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
 def test_whatever_comes_the_result_is_well_formed(described: tuple[str, Any]) -> None:
     """Any nesting gives None or plain, bounded values; nothing raises."""
     value = make(described)
@@ -366,7 +367,7 @@ def test_whatever_comes_the_result_is_well_formed(described: tuple[str, Any]) ->
 
 
 @given(st.lists(recipes, max_size=6))
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
 def test_whatever_is_streamed_nothing_raises(pieces: list[tuple[str, Any]]) -> None:
     """Any sequence of pieces gives an answer or None."""
     stream = AnswerStream(max_chars=50)

@@ -19,6 +19,7 @@ from ragtrace.core.unscored_reasons import status_of
 from ragtrace.judges import EmbeddedJudge
 from ragtrace.judges.lexical.embedded import MAX_ANSWER_CHARS, MAX_CONTEXT_CHARS, MAX_STATEMENTS, STEP_CHARS
 from ragtrace.metrics import registry
+from tests.support.examples import examples
 from tests.support.languages import PARALLEL
 
 TOWER = "The Eiffel Tower is in Paris, France. It was finished in 1889 and is 330 metres tall."
@@ -354,7 +355,7 @@ def test_a_true_answer_in_other_words_is_not_called_a_hallucination() -> None:
     assert result.label is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(WORDY, st.lists(WORDY, min_size=1, max_size=3))
 def test_whatever_is_flagged_is_marked(answer: str, contexts: list[str]) -> None:
     """A claim without full support shows at least one word."""
@@ -492,7 +493,7 @@ def test_judgements_repeat() -> None:
     assert asyncio.run(embedded.judge(call)) == first
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(ANY_TEXT | WORDY, st.lists(ANY_TEXT | WORDY, max_size=4), ANY_TEXT)
 def test_no_text_breaks_it(answer: str, contexts: list[str], query: str) -> None:
     """Any Unicode in any place gives labels inside their ranges."""

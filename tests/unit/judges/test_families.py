@@ -21,6 +21,7 @@ from ragtrace.judges.llm.questions import read_questions
 from ragtrace.judges.llm.ratings import read_rating, read_steps
 from ragtrace.metrics import registry
 from ragtrace.metrics.g_eval import g_eval
+from tests.support.examples import examples
 from tests.support.scripted_chat import (
     ASSIGNED,
     CALL,
@@ -233,7 +234,7 @@ def replies_of(most: int) -> st.SearchStrategy[dict[str, Any]]:
 REPLIES = replies_of(20)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(REPLIES)
 def test_no_reply_whatsoever_breaks_a_reader(data: dict[str, Any]) -> None:
     """No exception, no default: labels of the set or None, and few, short defects."""
@@ -268,7 +269,7 @@ EVERY = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.dictionaries(
         st.sampled_from("questions nuggets assignments intentions claims facts entailments rating".split()),

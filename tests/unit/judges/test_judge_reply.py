@@ -27,6 +27,7 @@ from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit, prepare
 from ragtrace.judges.llm.prompts import Kind
 from ragtrace.judges.llm.quotes import TextTerms, absent_terms, fold, occurs, overlaps
 from ragtrace.metrics import registry
+from tests.support.examples import examples
 
 Data = dict[str, Any]
 
@@ -575,14 +576,14 @@ def check(found: LabelReply, kind: Kind) -> None:
                 assert low - 1e-9 <= result.value <= high + 1e-9
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.sampled_from(KINDS), JSON)
 def test_no_json_whatsoever_breaks_reading(kind: Kind, data: object) -> None:
     """Any value at all: no exception, no default, nothing out of range."""
     check(read(data, whole(kind)), kind)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_no_reply_of_nearly_the_right_shape_breaks_reading(data: st.DataObject) -> None:
     """The right fields with wrong values, wrong ids, repetitions and holes."""
@@ -590,7 +591,7 @@ def test_no_reply_of_nearly_the_right_shape_breaks_reading(data: st.DataObject) 
     check(read(data.draw(nearly_right(kind)), whole(kind)), kind)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(["s1", "s2", "c1", "c2"]), max_size=4, unique=True))
 def test_without_a_label_there_is_no_label(kept: list[str]) -> None:
     """Ids that a reply leaves out never get a label from somewhere else."""

@@ -19,6 +19,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, from_sdk_span
 from ragtrace.telemetry.reading.otlp_json import SpanFile, UnreadableSpan
+from tests.support.examples import examples
 
 TRACE = "5b8efff798038103d269b633813fc60c"
 SPAN = "eee19b7ec3c1b174"
@@ -285,7 +286,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(_JSON, max_size=3))
 def test_nothing_in_a_file_raises(tmp_path_factory: pytest.TempPathFactory, documents: list[Any]) -> None:
     """Whatever JSON the lines hold, each gives spans, is named as unreadable, or has nothing in it."""
@@ -294,7 +295,7 @@ def test_nothing_in_a_file_raises(tmp_path_factory: pytest.TempPathFactory, docu
     assert all(isinstance(found, (FinishedSpan, UnreadableSpan)) for found in SpanFile(path))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.sampled_from(list(_span(attributes=0, events=0, status=0, flags=0))), _JSON))
 def test_no_field_of_a_span_raises(tmp_path_factory: pytest.TempPathFactory, fields: dict[str, Any]) -> None:
     """Whatever a field holds, the span is read or named."""
