@@ -6,8 +6,6 @@ import os
 import random
 import sqlite3
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -37,22 +35,6 @@ def rows(path: Path) -> int:
     with closing(sqlite3.connect(path)) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         return int(database.execute("SELECT count(*) FROM calls").fetchone()[0])
-
-
-@needs_fork
-@pytest.mark.parametrize("experiment", ["forked", "refused"])
-def test_processes_that_share_the_file_lose_no_row(path: Path, experiment: str) -> None:
-    """Whether children are forked while it is open, or one of them refuses to be configured for it again."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.store_workers", experiment, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert rows(path) == int(done.stdout)
 
 
 def test_a_deleted_history_is_made_again(path: Path) -> None:

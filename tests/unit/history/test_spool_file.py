@@ -296,35 +296,6 @@ def test_calls_that_may_have_caused_two_crashes_are_tried_one_by_one(path: str) 
     assert faults.counts() == {}
 
 
-CLAIM_ALL = """
-import sys
-from ragtrace.history.spool import Spool
-spool, mine = Spool(sys.argv[1]), []
-sys.stdin.readline()
-while taken := spool.claim(3, timeout=10):
-    mine += [call.number for call in taken]
-    spool.delete([call.number for call in taken], timeout=10)
-print(*mine)
-"""
-
-
-def test_two_processes_at_once_never_claim_the_same(path: str) -> None:
-    """Together they claim all."""
-    opened(path).add([unscored(number) for number in range(1, 201)])
-    command = [sys.executable, "-c", CLAIM_ALL, path]
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    shares = [process.communicate(timeout=60)[0].split() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    assert sorted(int(number) for share in shares for number in share) == list(range(1, 201))
-    assert Spool(path).contents().calls == 0
-
-
 # --- files that cannot be used ---------------------------------------------------------------------------------------
 
 
@@ -375,14 +346,6 @@ def test_a_line_that_nobody_can_read_is_counted_and_goes(path: str) -> None:
     assert numbers(spool.claim(5)) == [2]
     assert faults.counts() == {"spool: unreadable call": 1}
     assert spool.contents().calls == 1
-
-
-def test_processes_that_start_at_once_share_the_file_they_make(tmp_path: Path) -> None:
-    """None of them takes the half-made file for another program's, or fails for a lock of the others."""
-    path = tmp_path / "spool.db"
-    code = f"from ragtrace.history.spool import Spool; Spool({str(path)!r}).prepare('spool=')"
-    started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in range(6)]
-    assert [process.communicate(timeout=60)[1].decode() for process in started] == [""] * 6
 
 
 # --- files of earlier releases ---------------------------------------------------------------------------------------

@@ -6,12 +6,7 @@ import csv
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
-import threading
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +16,7 @@ from ragtrace.cli import main
 from ragtrace.cli.score import OUT_OF_BOUNDS
 from ragtrace.offline.call_records import call_from_record
 from ragtrace.offline.score_rows import without_formula
-from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK, USAGE
-from tests.support.judge_server import JudgeServer, Reply, Request, labels
+from ragtrace.system.terminal import FAILURE, OK, USAGE
 from tests.support.offline_judge import WordyJudge
 
 ROOT: Final = Path(__file__).parents[3]
@@ -387,89 +381,6 @@ def test_unavailable_judge_ends_the_run(capsys: pytest.CaptureFixture[str]) -> N
     write(call("good 0"), *(call(f"good {number}") for number in range(1, 4)))
     assert score("--timeout", "0.2", "--concurrency", "2") == OK
     assert WordyJudge.asked == asked + 3
-
-
-# --- killed ----------------------------------------------------------------------------------------------------------
-
-
-def start(server: JudgeServer, out: str) -> subprocess.Popen[str]:
-    """The command as a process of its own, with a judge behind *server*."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "ragtrace", "score", "calls.jsonl", "--out", out, "--judge", SERVED, "--json"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "JUDGE_URL": server.url},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait for the end; the summary."""
-    output, errors = process.communicate(timeout=TIMEOUT)
-    assert (process.returncode, errors) == (OK, "")
-    found: dict[str, Any] = json.loads(output)
-    return found
-
-
-class Halting:
-    """Answers after 20 ms, by what was asked; says when it has been asked *count* times."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.reached = count, threading.Event()
-
-    def __call__(self, request: Request) -> Reply:
-        if request.number + 1 >= self.count:
-            self.reached.set()
-        invented = sum(request.body) % 3 == 0
-        return labels("not_found" if invented else "supported", after=0.02)
-
-
-def most_often(requests: Iterable[Request]) -> Counter[int]:
-    """How many calls were asked once, twice ..."""
-    return Counter(Counter(request.body for request in requests).values())
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL on Windows")
-@pytest.mark.parametrize("out", ["scores.jsonl", "scores.csv"])
-def test_killed_run_is_resumed(out: str) -> None:
-    """A killed run that is started again gives the same bytes and judges at most the calls in flight twice."""
-    write(*(call(f"Answer {number % 360}.", id=number) for number in range(400)))
-    with JudgeServer(Halting(1)) as server:
-        undisturbed = finish(start(server, f"other-{out}"))
-        assert most_often(server.requests) == {1: 360}
-    halting = Halting(180)
-    with JudgeServer(halting) as server:
-        process = start(server, out)
-        assert halting.reached.wait(TIMEOUT)
-        process.kill()
-        process.communicate(timeout=TIMEOUT)
-        assert process.returncode == -signal.SIGKILL
-        assert not Path(out).exists()
-        resumed = finish(start(server, out))
-        asked = most_often(server.requests)
-    assert Path(out).read_bytes() == Path(f"other-{out}").read_bytes()
-    assert not Path(f"{out}.part").exists()
-    assert set(asked) <= {1, 2}
-    assert asked[2] <= 16
-    assert resumed["resumed"] >= 140
-    assert resumed["metrics"] == undisturbed["metrics"]
-    assert resumed["calls"] == 400
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process on Windows")
-def test_control_c_keeps_what_was_judged() -> None:
-    """Ctrl-C ends with status 130 and two lines, and the same command goes on."""
-    write(*(call(f"Answer {number}.") for number in range(200)))
-    halting = Halting(50)
-    with JudgeServer(halting) as server:
-        process = start(server, "scores.jsonl")
-        assert halting.reached.wait(TIMEOUT)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=TIMEOUT)
-        assert process.returncode == INTERRUPTED
-        assert errors.splitlines()[-1] == "ragtrace: interrupted"
-        assert "Traceback" not in errors
-        assert finish(start(server, "scores.jsonl"))["resumed"] >= 10
 
 
 # --- bounds, other libraries' names, a report ------------------------------------------------------------------------

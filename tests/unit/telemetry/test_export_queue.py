@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -266,77 +262,3 @@ def test_faults_and_losses_are_metrics(http_receiver: HttpReceiver, monkeypatch:
         ("events", "export_failed"): faults["lost events: export failed"],
     }
     assert (metrics["ragtrace.lost"].monotonic, metrics["ragtrace.lost"].unit) == (True, "{item}")
-
-
-# --- forked children -------------------------------------------------------------------------------------------------
-
-FORK = """
-import json, os, sys
-import ragtrace
-from tests.support.watched import ask
-ragtrace.configure(service="s")
-ask("parent")
-ragtrace.flush()
-if os.fork() == 0:
-    for number in range(int(sys.argv[1])):
-        ask("child")
-    sys.exit(0)
-os.wait()
-"""
-
-
-def fork(receiver: HttpReceiver, calls: int) -> None:
-    """A parent that makes one call, and a child that makes *calls*."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORK, str(calls)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **receiver.environ},
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-
-
-def counts(receiver: HttpReceiver) -> list[int]:
-    """The last count of faithfulness scores of each process."""
-    latest: dict[str, int] = {}
-    for metric in receiver.metrics:
-        if metric.name == "ragtrace.eval.score":
-            latest[metric.resource["service.instance.id"]] = metric.points[0].count or 0
-    return sorted(latest.values())
-
-
-@needs_fork
-def test_a_child_exports_its_own_figures_only(http_receiver: HttpReceiver) -> None:
-    """Under an identity of its own: counters of two processes under one would overwrite each other."""
-    fork(http_receiver, 2)
-    assert counts(http_receiver) == [1, 2]
-
-
-@needs_fork
-def test_a_child_that_does_nothing_exports_nothing(http_receiver: HttpReceiver) -> None:
-    """Not even what its parent had measured."""
-    fork(http_receiver, 0)
-    assert counts(http_receiver) == [1]
-
-
-@needs_fork
-def test_a_child_opens_its_own_connections() -> None:
-    """On one of its parent's the requests of two processes would mix."""
-    with HttpReceiver(keep_alive=True) as receiver:
-        fork(receiver, 0)
-        parents = receiver.connections
-    with HttpReceiver(keep_alive=True) as receiver:
-        fork(receiver, 1)
-        assert receiver.connections >= parents + 3
-        questions = {
-            json.loads(s.attributes["gen_ai.input.messages"])[0]["parts"][0]["content"]
-            for s in receiver.spans
-            if "gen_ai.input.messages" in s.attributes
-        }
-    assert {"parent", "child"} <= questions

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import threading
@@ -396,34 +395,3 @@ def test_a_processor_that_is_added_sees_sdk_spans(http_receiver: HttpReceiver) -
     assert len(light) == 4
     assert QUESTION in str(light)
     assert light == sdk
-
-
-FORKING: Final = """
-import os
-import ragtrace
-from ragtrace.core.types import Signals
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.support.application import QUESTION, ask
-
-exporter = InMemorySpanExporter()
-ragtrace.configure(service="s", exporter=Signals(spans=exporter, immediate=True), screen=None)
-child = os.fork()
-ask(QUESTION)
-ragtrace.flush()
-pids = {span.resource.attributes.get("process.pid") for span in exporter.get_finished_spans()}
-print("child" if child == 0 else "parent", pids == {os.getpid()}, flush=True)
-if child == 0:
-    os._exit(0)
-os.waitpid(child, 0)
-"""
-
-
-@pytest.mark.newest
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_spans_of_a_forked_child_tell_of_the_child() -> None:
-    """The SDK renews what a resource says of its process; light spans show what is true when they end."""
-    environ = {"OTEL_EXPERIMENTAL_RESOURCE_DETECTORS": "process", "PATH": "/usr/bin:/bin"}
-    root = Path(__file__).parents[3]
-    command = [sys.executable, "-c", FORKING]
-    result = subprocess.run(command, env=environ, cwd=root, capture_output=True, text=True, timeout=60, check=True)
-    assert sorted(result.stdout.splitlines()) == ["child True", "parent True"]

@@ -257,7 +257,14 @@ def test_the_resource_has_the_service_and_what_the_environment_adds(monkeypatch:
 
 def test_each_process_is_an_instance_of_its_own() -> None:
     """Counters of two processes under one identity would overwrite each other."""
-    program = "from tests.unit.telemetry.test_providers import *; print(resource_of_a_call()['service.instance.id'])"
+    program = """
+import ragtrace
+from tests.support.watched import ask, watch
+captured = watch()
+ask("where?")
+assert ragtrace.flush()
+print(captured.root().resource.attributes["service.instance.id"])
+"""
     ((first,), (second,)) = run(program), run(program)
     assert first != second
     assert len(first) == len(second) == 36

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.otlp import HttpReceiver
 
-ROOT: Final = Path(__file__).parents[3]
+ROOT: Final = Path(__file__).parents[2]
 
 APPLICATION: Final = """
 import json, os, sys

@@ -1,0 +1,39 @@
+"""What a program that just exits has exported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from tests.support.application import ANSWER
+from tests.support.otlp import Receiver
+from tests.support.telemetry import Span
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def _has_scores(receiver: Receiver) -> bool:
+    return "ragtrace.eval.score" in receiver.latest_metrics()
+
+
+def _by_role(receiver: Receiver) -> dict[str, Span]:
+    """The three spans by what they do."""
+    return {span.name.split()[0]: span for span in receiver.spans}
+
+
+def test_a_program_that_just_exits_loses_nothing(receiver: Receiver) -> None:
+    """Configured by its environment alone and never flushed: spans, scores, events and metrics all arrive."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.application"],
+        env={**os.environ, **receiver.environ, "RAGTRACE_METRICS": "consistency,answered"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
+    receiver.wait_for(lambda got: len(got.spans) == 3 and len(got.logs) == 2 and _has_scores(got))
+    assert _by_role(receiver)["invoke_workflow"].attributes["ragtrace.eval.status"] == "ok"
