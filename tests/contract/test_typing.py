@@ -6,8 +6,9 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,40 +17,39 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
 
 
-def _mypy(sample: str) -> str:
-    return _run([sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(SAMPLES / sample)])
+MYPY: Final = ("mypy", "--strict", "--no-error-summary")
+PYRIGHT: Final = ("pyright", "--pythonpath", sys.executable)
+checkers = pytest.mark.parametrize("checker", [MYPY, PYRIGHT], ids=["mypy", "pyright"])
 
 
-def _pyright(sample: str) -> str:
-    return _run([sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(SAMPLES / sample)])
-
-
-def _run(argv: list[str]) -> str:
-    if importlib.util.find_spec(argv[2]) is None:
-        pytest.skip(f"{argv[2]} is not installed; it comes with the dependency group dev")
+@cache
+def _output(checker: tuple[str, ...]) -> str:
+    """Return what *checker* says of both samples; it takes seconds to start."""
+    if importlib.util.find_spec(checker[0]) is None:
+        pytest.skip(f"{checker[0]} is not installed; it comes with the dependency group dev")
+    samples = [str(SAMPLES / sample) for sample in ("decorated.py", "misused.py")]
+    argv = [sys.executable, "-m", *checker, *samples]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT)
     return done.stdout + done.stderr
 
 
-def _error_lines(output: str) -> list[int]:
-    """The lines of the sample with at least one error."""
-    return sorted({int(line) for line in re.findall(r"\.py:(\d+)(?::\d+)?(?: -|:) error", output)})
-
-
-checkers = pytest.mark.parametrize("check", [_mypy, _pyright], ids=["mypy", "pyright"])
+def _error_lines(output: str, sample: str) -> list[int]:
+    """Return the lines of *sample* with at least one error."""
+    pattern = rf"{re.escape(sample)}:(\d+)(?::\d+)?(?: -|:) error"
+    return sorted({int(line) for line in re.findall(pattern, output)})
 
 
 @checkers
-def test_every_kind_of_function_keeps_its_type(check: Callable[[str], str]) -> None:
+def test_every_kind_of_function_keeps_its_type(checker: tuple[str, ...]) -> None:
     """Sync, async, generators and methods, decorated bare and with arguments, are what they were."""
-    output = check("decorated.py")
-    assert _error_lines(output) == [], output
+    output = _output(checker)
+    assert _error_lines(output, "decorated.py") == [], output
 
 
 @checkers
-def test_a_wrong_call_is_an_error(check: Callable[[str], str]) -> None:
+def test_a_wrong_call_is_an_error(checker: tuple[str, ...]) -> None:
     """The checker still sees the parameters of a decorated function, and those of `configure`."""
     source = (SAMPLES / "misused.py").read_text(encoding="utf-8").splitlines()
     wrong = [number for number, line in enumerate(source, 1) if line.endswith("# wrong")]
-    output = check("misused.py")
-    assert _error_lines(output) == wrong, output
+    output = _output(checker)
+    assert _error_lines(output, "misused.py") == wrong, output
