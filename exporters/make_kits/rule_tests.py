@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from exporters.make_kits import rules
-from ragtrace.estimates import NAMES, Moments, of_judged, of_seen
-from ragtrace.estimates.formulas import Floats, bounds
+from ragtrace.estimates import NAMES, Moments, judged_moments, unjudged_moments
+from ragtrace.estimates.formulas import Floats, interval_bounds
 
 Test = dict[str, Any]
 _Scenario = tuple[list[dict[str, str]], list[Test]]
@@ -34,15 +34,17 @@ def of(metric: str = "hallucinated", workflow: str = "ask", job: str = "bot") ->
 def rate(bad: float, judged: float = 10.0) -> Moments:
     """Return the moments of *judged* calls, of which the share *bad* has the score 1 and the rest 0."""
     calls = {1.0: judged * bad, 0.0: judged * (1 - bad)}
-    one = {score: (of_seen() + of_judged(score, 1.0)).values() for score in calls}
+    one = {score: (unjudged_moments() + judged_moments(score, 1.0)).values() for score in calls}
     return sum((Moments(*(count * value for value in one[score])) for score, count in calls.items()), Moments())
 
 
 def _sampled() -> Moments:
     """Return the moments of screened calls, some of which are judged, with different probabilities."""
-    calls = [of_seen(f) for f in (0.0, 0.1, 0.1, 0.4, 0.9, 0.2, 0.0, 0.3)]
-    judged = [of_judged(y, p, f) for y, p, f in ((1.0, 0.5, 0.9), (0.0, 0.2, 0.1), (0.5, 0.5, 0.4), (0.0, 0.2, 0.0))]
-    ruled = [of_judged(y, 1.0, f, seen=1.0, ruled=True) for y, f in ((1.0, 0.2), (0.0, 0.3), (0.5, 0.0))]
+    calls = [unjudged_moments(f) for f in (0.0, 0.1, 0.1, 0.4, 0.9, 0.2, 0.0, 0.3)]
+    judged = [
+        judged_moments(y, p, f) for y, p, f in ((1.0, 0.5, 0.9), (0.0, 0.2, 0.1), (0.5, 0.5, 0.4), (0.0, 0.2, 0.0))
+    ]
+    ruled = [judged_moments(y, 1.0, f, seen=1.0, ruled=True) for y, f in ((1.0, 0.2), (0.0, 0.3), (0.5, 0.0))]
     return sum([*calls, *judged, *ruled], Moments())
 
 
@@ -53,13 +55,13 @@ def recorded() -> Test:
         for workflow, moments in (("ask", _sampled()), ("guide", rate(0.1))):
             sums = {name: value * minutes for name, value in zip(NAMES, moments.values(), strict=True)}
             steps = _Steps()
-            bounds(sums, steps, "tuned", "rate")
+            interval_bounds(sums, steps, "tuned", "rate")
             for name, value in {**sums, "judged": sums["w"], **steps.named}.items():
                 expected.append((f"ragtrace:{window}:{name}", workflow, value))
         records = {rule["record"] for group in rules.estimates(_TIMING) for rule in group["rules"]}
         judged_only = records - {f"ragtrace:{window}:{name}" for name in NAMES}
         expected += [(n, "idle", None) for n in sorted(judged_only) if n.startswith(f"ragtrace:{window}:")]
-    inputs = [("ask", _sampled()), ("guide", rate(0.1)), ("idle", of_seen(0.5))]
+    inputs = [("ask", _sampled()), ("guide", rate(0.1)), ("idle", unjudged_moments(0.5))]
     return {
         "name": "estimates",
         "interval": "1m",
@@ -221,7 +223,7 @@ def week() -> Test:
 
     def scores(*values: float) -> Moments:
         """Return what fifty screened calls in five minutes add, with these scores in turn."""
-        return sum((of_judged(values[number % len(values)], 1.0, seen=1.0) for number in range(50)), Moments())
+        return sum((judged_moments(values[number % len(values)], 1.0, seen=1.0) for number in range(50)), Moments())
 
     usual, lower = scores(0.7, 0.9), scores(0.5, 0.7)
     inputs = [

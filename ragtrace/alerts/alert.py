@@ -89,26 +89,26 @@ class Alert:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        _text("metric", self.metric, "write for instance 'hallucinated'")
+        _check_text("metric", self.metric, "write for instance 'hallucinated'")
         if self.name is not None:
-            _text("name", self.name, "leave it out for a name made of metric and bound")
+            _check_text("name", self.name, "leave it out for a name made of metric and bound")
         self._check_bound()
-        _number("mean_calls_between_false_alarms", self.mean_calls_between_false_alarms, _FEWEST_CALLS, math.inf)
-        _number("min_calls", self.min_calls, 1, math.inf, whole=True)
+        _check_number("mean_calls_between_false_alarms", self.mean_calls_between_false_alarms, _FEWEST_CALLS, math.inf)
+        _check_number("min_calls", self.min_calls, 1, math.inf, whole=True)
         if self.batch is not None:
-            _number("batch", self.batch, 1, _MOST_BATCH, whole=True)
-        _number("window", self.window, 1.0, math.inf)
+            _check_number("batch", self.batch, 1, _MOST_BATCH, whole=True)
+        _check_number("window", self.window, 1.0, math.inf)
         if self.recovery_calls is not None:
-            _number("recovery_calls", self.recovery_calls, 5, _MOST_RECOVERY_CALLS, whole=True)
+            _check_number("recovery_calls", self.recovery_calls, 5, _MOST_RECOVERY_CALLS, whole=True)
         if self.repeat_every is not None:
-            _number("repeat_every", self.repeat_every, 1.0, math.inf)
+            _check_number("repeat_every", self.repeat_every, 1.0, math.inf)
         if self.per is not None and self.per not in get_args(Per):
             raise SettingsError(
                 f"per must be 'workflow' or 'model', got {self.per!r}; leave it out for all calls together"
             )
         if self.against_baseline and self.per == "model":
             raise SettingsError("per='model' and a baseline exclude each other: a baseline is of a workflow; drop per=")
-        object.__setattr__(self, "notify", tuple(map(_notifier, _several(self.notify))))
+        object.__setattr__(self, "notify", tuple(map(_as_notifier, _as_sequence(self.notify))))
 
     def _check_bound(self) -> None:
         given = {key: value for key, value in (("above", self.above), ("below", self.below)) if value is not None}
@@ -186,13 +186,13 @@ class Alert:
         return min(_MOST_RECOVERY_CALLS, max(_RECOVERY_CALLS, math.ceil(_BAD_CALLS_AT_THE_BOUND / rare)))
 
 
-def _several(notify: object) -> Sequence[object]:
+def _as_sequence(notify: object) -> Sequence[object]:
     if isinstance(notify, Sequence) and not isinstance(notify, (str, bytes)):
         return cast("Sequence[object]", notify)
     return () if notify is None else (notify,)
 
 
-def _notifier(value: object) -> Notifier:
+def _as_notifier(value: object) -> Notifier:
     is_class = isinstance(value, type)  # the class of a notifier has all that a notifier has
     if isinstance(value, Notifier) and not is_class:
         return value
@@ -204,7 +204,7 @@ def _notifier(value: object) -> Notifier:
     )
 
 
-def _text(name: str, value: object, advice: str) -> None:
+def _check_text(name: str, value: object, advice: str) -> None:
     if not isinstance(value, str) or not value.strip():
         raise SettingsError(f"{name} must be a text, got {value!r}; {advice}")
 
@@ -213,7 +213,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _number(name: str, value: object, least: float, most: float, *, whole: bool = False) -> None:
+def _check_number(name: str, value: object, least: float, most: float, *, whole: bool = False) -> None:
     good = _is_number(value) and least <= cast("float", value) <= most
     if not good or (whole and cast("float", value) != int(cast("float", value))):
         kind = "a whole number" if whole else "a number"

@@ -11,14 +11,20 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ragtrace.alerts.alert import Alert
-from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, Instant, State
+from ragtrace.alerts.evaluator import STATES, AlertEvaluator, AlertScope, ClockReading, State
 from ragtrace.alerts.notice import Notice
-from ragtrace.alerts.notifiers.notifier import EventNotifier, LogNotifier, Notifier, UndeliveredError, is_same
+from ragtrace.alerts.notifiers.notifier import (
+    EventNotifier,
+    LogNotifier,
+    Notifier,
+    UndeliveredError,
+    have_same_receiver,
+)
 from ragtrace.core.errors import SettingsError, UnknownMetricError
-from ragtrace.core.ledger import Posted
+from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision
-from ragtrace.estimates import Distribution, Key, Plan
+from ragtrace.estimates import BaselineKey, Distribution, MetricAssignment
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.export.outbox import Outbox
 
@@ -107,12 +113,12 @@ class _WatchedAlert(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Spike:
+class _Incident:
     """Open incident of an alert: its first notification, and the earlier incident that it is part of, if any."""
 
     notice: Notice
     watched: _WatchedAlert
-    leader: _Spike | None
+    leader: _Incident | None
     """Incident of another alert that was sent to the notifiers in place of this one; None: this one was sent."""
 
     def covers(self, watched: _WatchedAlert, notice: Notice) -> bool:
@@ -146,11 +152,11 @@ class Alerting:
     def __init__(
         self,
         alerts: Sequence[Alert],
-        plan: Plan,
+        plan: MetricAssignment,
         settings: Settings,
         logger: Logger | None = None,
         *,
-        baseline: Callable[[Key], Distribution | None] = lambda key: None,
+        baseline: Callable[[BaselineKey], Distribution | None] = lambda key: None,
         release: str = "",
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], float] = time,
@@ -162,15 +168,15 @@ class Alerting:
         self._common = tuple(map(_outbox, common))
         own: list[tuple[Notifier, Outbox[Notice]]] = []
         for each in (notifier for alert in alerts for notifier in alert.notifiers):
-            if not any(is_same(each, known) for known, _ in own):
+            if not any(have_same_receiver(each, known) for known, _ in own):
                 own.append((each, _outbox(each)))
         self._outboxes = (*self._common, *(outbox for _, outbox in own))
         self._watched = {
             alert.title: _WatchedAlert(
                 alert,
-                plan.evaluator(alert.metric) or "",
+                plan.evaluator_of(alert.metric) or "",
                 alert.metric in plan.judged,
-                tuple(box for known, box in own if any(is_same(each, known) for each in alert.notifiers)),
+                tuple(box for known, box in own if any(have_same_receiver(each, known) for each in alert.notifiers)),
             )
             for alert in alerts
         }
@@ -191,14 +197,14 @@ class Alerting:
         """
         self._lock = threading.RLock()
         self._evaluators: dict[tuple[str, str | None, str | None], AlertEvaluator] = {}
-        self._spikes: list[_Spike] = []
+        self._spikes: list[_Incident] = []
         self._closed = threading.Event()
         self._ticking = False
         for outbox in self._outboxes:
             outbox.reset()
         for watched in self._watched.values():
             if watched.alert.group_by is None:  # its state is no_data from the start, not only from its first call on
-                self._evaluator(watched, None, None)
+                self._alert_evaluator(watched, None, None)
 
     def __call__(
         self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None = None
@@ -211,7 +217,7 @@ class Alerting:
             evaluation = by_evaluator.get(watched.evaluator)
             if evaluation is not None and watched.alert.metric in evaluation.results:
                 self._add(watched, call, evaluation, decision)
-        self._start_ticking()
+        self._start_timer()
 
     def _add(
         self, watched: _WatchedAlert, call: RagCall, evaluation: Evaluation, decision: SamplingDecision | None
@@ -224,9 +230,9 @@ class Alerting:
         now, per = self._now(), watched.alert.group_by
         workflow, model = call.workflow if per == "workflow" else None, (call.model or "") if per == "model" else None
         with self._lock:
-            self._send(watched, self._evaluator(watched, workflow, model).add(call, evaluation, share, now))
+            self._send(watched, self._alert_evaluator(watched, workflow, model).add(call, evaluation, share, now))
 
-    def _evaluator(self, watched: _WatchedAlert, workflow: str | None, model: str | None) -> AlertEvaluator:
+    def _alert_evaluator(self, watched: _WatchedAlert, workflow: str | None, model: str | None) -> AlertEvaluator:
         alert, name = watched.alert, watched.alert.title
         key = (name, workflow, model)
         evaluator = self._evaluators.get(key)
@@ -250,11 +256,11 @@ class Alerting:
 
     def _send(self, watched: _WatchedAlert, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            for sent, outboxes in self._routes(watched, notice):
+            for sent, outboxes in self._deliveries(watched, notice):
                 for outbox in outboxes:
                     outbox.offer(sent)
 
-    def _routes(self, watched: _WatchedAlert, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
+    def _deliveries(self, watched: _WatchedAlert, notice: Notice) -> list[tuple[Notice, tuple[Outbox[Notice], ...]]]:
         """Return the notifications to send because of *notice*, each with the delivery queues that it goes to.
 
         Of several incidents with one cause, the notifiers get only the first.
@@ -264,7 +270,7 @@ class Alerting:
             return everywhere
         spike = next((spike for spike in self._spikes if spike.notice.key == notice.key), None)
         if notice.status == "firing" and spike is None:
-            spike = _Spike(notice, watched, next((s for s in self._spikes if s.covers(watched, notice)), None))
+            spike = _Incident(notice, watched, next((s for s in self._spikes if s.covers(watched, notice)), None))
             self._spikes.append(spike)
         if notice.status == "resolved" and spike is not None:
             self._spikes.remove(spike)
@@ -281,8 +287,8 @@ class Alerting:
                 everywhere.append((follower.notice, follower.watched.outboxes))
         return everywhere
 
-    def _now(self) -> Instant:
-        return Instant(self._clock(), self._wall())
+    def _now(self) -> ClockReading:
+        return ClockReading(self._clock(), self._wall())
 
     # --- changes by time alone ---------------------------------------------------------------------------------------
 
@@ -304,12 +310,12 @@ class Alerting:
             seen = [(key, evaluator.states(now)) for key, evaluator in self._evaluators.items()]
         return [StateRow(*key, state, state in on) for key, on in seen for state in STATES]
 
-    def delivery_counts(self) -> Mapping[str, Posted]:
+    def delivery_counts(self) -> Mapping[str, DeliveryCounts]:
         """Return how many notifications were queued, delivered, lost and are waiting, by name of the notifier."""
         with self._lock:
             return {outbox.name: outbox.counts() for outbox in self._outboxes}
 
-    def _start_ticking(self) -> None:
+    def _start_timer(self) -> None:
         if self._ticking:
             return
         with self._lock:
@@ -348,7 +354,7 @@ def _outbox(notifier: Notifier) -> Outbox[Notice]:
     return Outbox(NotifierReceiver(notifier), capacity=_WAITING_NOTICES)
 
 
-def check_alerts(alerts: Sequence[Alert], plan: Plan) -> None:
+def check_alerts(alerts: Sequence[Alert], plan: MetricAssignment) -> None:
     """Check that all alerts have different names, and that an evaluator computes the metric of each.
 
     Raises:
@@ -360,7 +366,7 @@ def check_alerts(alerts: Sequence[Alert], plan: Plan) -> None:
         if alert.title in names:
             raise SettingsError(f"two alerts are called {alert.title!r}; give one of them a name=")
         names.add(alert.title)
-        if plan.evaluator(alert.metric) is None:
+        if plan.evaluator_of(alert.metric) is None:
             known = ", ".join(sorted(plan.screened | plan.judged)) or "none"
             raise UnknownMetricError(
                 f"alert {alert.title!r}: neither screen nor judge gives a metric {alert.metric!r} in [0, 1]; known: "

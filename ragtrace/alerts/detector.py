@@ -74,7 +74,7 @@ _REPEATED_WITHIN: Final = 10
 _OVERFLOW: Final = 1e300
 
 
-def alternatives(bound: float, batch: int = 1) -> list[float]:
+def raised_means(bound: float, batch: int = 1) -> list[float]:
     """Return the raised mean scores, all above *bound*, that the detector looks for.
 
     Each is an alternative to a mean within the bound, with an e-process (a record of winnings) of its own.
@@ -83,13 +83,13 @@ def alternatives(bound: float, batch: int = 1) -> list[float]:
     return [bound + fraction * (1.0 - bound) for fraction in fractions]
 
 
-def weights(batch: int = 1) -> list[float]:
-    """Return the weight of each raised mean score (`alternatives`) in the detector's evidence; the weights sum to 1."""
+def mean_weights(batch: int = 1) -> list[float]:
+    """Return the weight of each raised mean score (`raised_means`) in the detector's evidence; the weights sum to 1."""
     raw = WEIGHTS_OF_BATCHES if batch >= _LONG_BATCH else WEIGHTS
     return [weight / sum(raw) for weight in raw]
 
 
-def bet(alternative: float, expected: float) -> float:
+def optimal_bet(alternative: float, expected: float) -> float:
     """Return the bet on a score with which evidence grows fastest if the mean rises from *expected* to *alternative*.
 
     Args:
@@ -99,12 +99,12 @@ def bet(alternative: float, expected: float) -> float:
     return max(0.0, alternative - expected) / (expected * (1.0 - expected)) if expected < 1.0 else 0.0
 
 
-def threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
+def alarm_threshold(mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> float:
     """Return the evidence at which to raise an alarm, so that false alarms are *mean_calls* calls apart on average."""
     return (1.0 + head_start) * mean_calls / batch + (1.0 if batch > 1 else 0.0)
 
 
-class _Expectation:
+class _ExpectedScore:
     """Running estimate of the next call's expected score: the bound, or more within *reach* calls after a bad one."""
 
     def __init__(self, bound: float, reach: int) -> None:
@@ -155,12 +155,12 @@ class Detector:
 
     def __init__(self, bound: float, mean_calls: float, batch: int = 1, head_start: float = HEAD_START) -> None:
         self.bound, self.mean_calls, self.batch = bound, mean_calls, batch
-        self.threshold = threshold(mean_calls, batch, head_start)
+        self.threshold = alarm_threshold(mean_calls, batch, head_start)
         """Evidence that raises an alarm."""
-        self._alternatives = alternatives(bound, batch)
-        self._weights = weights(batch)
+        self._alternatives = raised_means(bound, batch)
+        self._weights = mean_weights(batch)
         self._head_start = head_start * mean_calls / batch
-        self._expectation = _Expectation(bound, REACH if batch == 1 else 0)
+        self._expectation = _ExpectedScore(bound, REACH if batch == 1 else 0)
         self._asked: deque[object] = deque(maxlen=max(batch, _REPEATED_WITHIN))
         self.reset()
 
@@ -181,7 +181,7 @@ class Detector:
     def _begin_batch(self) -> None:
         self._place, self._total, self._counted = 0, 0.0, 0.0
         self._expected = self._expectation.mean
-        self._bets = [bet(each, self._expected) for each in self._alternatives]
+        self._bets = [optimal_bet(each, self._expected) for each in self._alternatives]
 
     def add(self, score: float, share: float = 1.0, question: object = None) -> bool:
         """Add the *score* of a call to the evidence of a rise, and return whether an alarm is raised.
@@ -225,7 +225,7 @@ class Detector:
 
     @property
     def evidence(self) -> float:
-        """Evidence so far that the mean score exceeds the bound; an alarm is raised when it reaches `threshold`.
+        """Evidence so far that the mean score exceeds the bound; an alarm is raised when it reaches `alarm_threshold`.
 
         The calls of an unfinished batch are not included.
         """

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_arg
 
 from ragtrace.alerts.alert import Alert
 from ragtrace.alerts.detector import HEAD_START, Detector
-from ragtrace.alerts.notice import Example, Notice, Problem, trace_id
+from ragtrace.alerts.notice import Example, Notice, Problem, trace_id_hex
 from ragtrace.core.types import Evaluation, RagCall, Score
-from ragtrace.estimates import Distribution, Estimate, Key, Moments, from_moments, of_judged
+from ragtrace.estimates import BaselineKey, Distribution, Estimate, Moments, estimate_mean, judged_moments
 
 if TYPE_CHECKING:
     from ragtrace.core.settings import Settings
@@ -92,7 +92,7 @@ class SpikeState:
         return sum(weight * badness for weight, badness in last) <= self.detector.bound * total
 
 
-class DataHealth:
+class ScoreAvailability:
     """Record of the latest evaluations, which tells whether an alert lacks scores or its evaluator keeps failing.
 
     An alert lacks scores after *window* seconds without any.
@@ -149,7 +149,7 @@ class AlertScope(NamedTuple):
     """`service.version`."""
 
 
-class Instant(NamedTuple):
+class ClockReading(NamedTuple):
     """Point in time, in seconds on two clocks: the monotonic clock, and since the epoch."""
 
     monotonic: float
@@ -179,13 +179,17 @@ class AlertEvaluator:
     """Evaluator of one alert over a group of calls: keeps its state and makes its notifications. Not thread-safe."""
 
     def __init__(
-        self, alert: Alert, scope: AlertScope, settings: Settings, baseline: Callable[[Key], Distribution | None]
+        self,
+        alert: Alert,
+        scope: AlertScope,
+        settings: Settings,
+        baseline: Callable[[BaselineKey], Distribution | None],
     ) -> None:
         self._alert, self._scope, self._settings, self._find_baseline = alert, scope, settings, baseline
         self._spike: SpikeState | None = None
         """State of the comparison with the bound; None: there is no bound yet, as there is no baseline."""
         self._baseline: Distribution | None = None
-        self._data = DataHealth(alert.window)
+        self._data = ScoreAvailability(alert.window)
         self._calls = self._notices = 0
         self._recent: deque[_Observation] = deque(maxlen=_KEPT_CALLS)
         self._examples: deque[tuple[int, Example]] = deque(maxlen=_KEPT_EXAMPLES)
@@ -201,7 +205,7 @@ class AlertEvaluator:
         self._spike = SpikeState(detector, min_calls=alert.min_calls, recovery=alert.calls_to_recover(limit))
         self._recent = deque(self._recent, maxlen=max(_KEPT_CALLS, self._spike.recovery))
 
-    def add(self, call: RagCall, evaluation: Evaluation, share: float, now: Instant) -> list[Notice]:
+    def add(self, call: RagCall, evaluation: Evaluation, share: float, now: ClockReading) -> list[Notice]:
         """Add one evaluated call to the alert's state, and return the notifications that are due.
 
         Args:
@@ -214,12 +218,14 @@ class AlertEvaluator:
         if not isinstance(result, Score):
             failed = result.status in ("judge_error", "judge_suspect")
             self._data.add(now.monotonic, scored=False, failed=failed)
-            return self.due_notices(now, trace_id(call))
+            return self.due_notices(now, trace_id_hex(call))
         if self._spike is None:
-            key = Key(self._scope.workflow or "", self._alert.metric, f"{evaluation.evaluator}@{evaluation.version}")
+            key = BaselineKey(
+                self._scope.workflow or "", self._alert.metric, f"{evaluation.evaluator}@{evaluation.version}"
+            )
             self._baseline = self._find_baseline(key)
             if self._baseline is not None:
-                self._set_bound(bound_of(self._baseline, self._alert.direction))
+                self._set_bound(baseline_bound(self._baseline, self._alert.direction))
         self._calls += 1
         self._data.add(now.monotonic, scored=True, failed=False)
         self._recent.append(_Observation(min(1.0, max(0.0, result.value)), evaluation.probability, now.epoch))
@@ -227,36 +233,36 @@ class AlertEvaluator:
             badness = self._alert.badness(result.value)
             if badness > self._spike.detector.bound:
                 texts, url = self._settings.capture_content != "NO_CONTENT", self._settings.trace_url
-                example = Example.of(call, evaluation, result, now.epoch, show_texts=texts, url=url)
+                example = Example.from_call(call, evaluation, result, now.epoch, show_texts=texts, url=url)
                 self._examples.append((self._calls, example))
             question = None if call.query is None else " ".join(call.query.casefold().split()) or None
             self._spike.add(badness, evaluation.probability, share, question)
-        return self.due_notices(now, trace_id(call))
+        return self.due_notices(now, trace_id_hex(call))
 
     def states(self, now: float) -> list[State]:
         """Return the states that the alert is in at the monotonic time *now*: usually one.
 
         During a data problem there are two where the metric is also spiking, recovering or without a baseline.
         """
-        problem, condition = self._data.problem(now), self._condition
+        problem, condition = self._data.problem(now), self._alert_state
         if problem is None:
             return [condition]
         return [problem] if condition == "ok" else [problem, condition]
 
     @property
-    def _condition(self) -> State:
+    def _alert_state(self) -> State:
         return "no_baseline" if self._spike is None else self._spike.condition
 
     # --- notices -----------------------------------------------------------------------------------------------------
 
-    def due_notices(self, now: Instant, trace: str = "") -> list[Notice]:
+    def due_notices(self, now: ClockReading, trace: str = "") -> list[Notice]:
         """Return the notifications that are due: of problems that ended or began, and repeats for lasting ones.
 
         Args:
             now: the present time.
             trace: trace id of the call that was just added; empty: there is none.
         """
-        problems: list[Problem] = ["spiking"] if self._condition in ("spiking", "recovering") else []
+        problems: list[Problem] = ["spiking"] if self._alert_state in ("spiking", "recovering") else []
         if (data_problem := self._data.reportable_problem(now.monotonic)) is not None:
             problems.append(data_problem)
         ended: list[Problem] = [problem for problem in self._open if problem not in problems]
@@ -284,21 +290,21 @@ class AlertEvaluator:
         self,
         problem: Problem,
         opened: _OpenProblem,
-        now: Instant,
+        now: ClockReading,
         calls: int,
         *,
         resolved: bool = False,
         trace: str = "",
     ) -> Notice:
         alert, scope = self._alert, self._scope
-        key = _digest(scope.service, alert.title, scope.workflow or "", scope.model or "", problem)
+        key = _hash_of(scope.service, alert.title, scope.workflow or "", scope.model or "", problem)
         self._notices += 1
         last = list(self._recent)[-calls:] if calls else []
         # Of equally bad examples the newest come first.
         worst = [example for number, example in reversed(self._examples) if number >= opened.first]
         worst.sort(key=lambda example: -alert.badness(example.score))
         return Notice(
-            id=_digest(key, repr(now.epoch), str(self._notices)),
+            id=_hash_of(key, repr(now.epoch), str(self._notices)),
             key=key,
             alert=alert.title,
             metric=alert.metric,
@@ -333,14 +339,14 @@ class AlertEvaluator:
     def _estimate(self, observations: Sequence[_Observation]) -> Estimate:
         total = Moments()
         for each in observations:
-            total += of_judged(each.score, each.probability, seen=1.0)
+            total += judged_moments(each.score, each.probability, seen=1.0)
         scope = self._scope
-        return from_moments(
+        return estimate_mean(
             total, method="weighted", metric=self._alert.metric, workflow=scope.workflow, evaluator=scope.evaluator
         )
 
 
-def bound_of(baseline: Distribution, direction: Literal["above", "below"]) -> float:
+def baseline_bound(baseline: Distribution, direction: Literal["above", "below"]) -> float:
     """Return the bound on the mean score for an alert that compares with earlier scores, the *baseline*.
 
     It is in (0, 1): a confidence limit of the baseline's mean, and at least what the mean would be with one more call
@@ -353,7 +359,7 @@ def bound_of(baseline: Distribution, direction: Literal["above", "below"]) -> fl
     return min(1.0 - _EDGE, max(_EDGE, found))
 
 
-def _digest(*parts: str) -> str:
+def _hash_of(*parts: str) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")

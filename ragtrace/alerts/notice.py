@@ -59,7 +59,7 @@ class Example:
     """Address of the trace in the backend's user interface; empty without `configure(trace_url=...)`."""
 
     @classmethod
-    def of(
+    def from_call(
         cls, call: RagCall, evaluation: Evaluation, score: Score, at: float, *, show_texts: bool, url: str
     ) -> Example:
         """Create the example for a notification from a badly scored call.
@@ -70,7 +70,7 @@ class Example:
             show_texts: whether the question and statements may be shown.
             url: address of a trace, with `{trace_id}`; empty: there is no link.
         """
-        trace = trace_id(call)
+        trace = trace_id_hex(call)
         link = url.replace("{trace_id}", trace) if trace else ""
         if not show_texts:
             return cls(trace, score.value, at, url=link)
@@ -88,7 +88,7 @@ class Example:
         )
 
 
-def trace_id(call: RagCall) -> str:
+def trace_id_hex(call: RagCall) -> str:
     """Return the trace id of *call* as 32 hexadecimal digits; empty if the call has no span."""
     return "" if call.span is None else f"{call.span.trace_id:032x}"
 
@@ -187,7 +187,7 @@ class Notice:
             interval = f"95 % interval {low:.3f} to {high:.3f}"
             was = "" if self.before is None else f"{self.before:.3f} before, "
             now = "now " if firing else ""
-            yield f"{self._what}: {was}{now}{estimate.value:.3f} ({interval}, {self.calls} scored calls)"
+            yield f"{self._measured_value}: {was}{now}{estimate.value:.3f} ({interval}, {self.calls} scored calls)"
         known = self.baseline
         if known is not None and self.problem == "spiking":
             of = f" of release {', '.join(known.versions)}" if known.versions else ""
@@ -215,7 +215,7 @@ class Notice:
             yield f"false alarms: at most one in {calls} scored calls in the mean, {over}"
 
     @property
-    def _what(self) -> str:
+    def _measured_value(self) -> str:
         who = "judge" if self.judged else "screen"
         return f"share of the {who}'s verdicts" if self.metric in _VERDICTS else f"mean score by the {who}"
 

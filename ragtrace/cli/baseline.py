@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _learn(history: str, options: argparse.Namespace) -> int:
     from ragtrace.estimates import Baseline
-    from ragtrace.estimates.baseline import exclusive
+    from ragtrace.estimates.baseline import exclusive_lock
     from ragtrace.history.reading import Reader
     from ragtrace.report.model import parse_period
 
@@ -104,7 +104,7 @@ def _learn(history: str, options: argparse.Namespace) -> int:
         most = max(map(len, found.learning.values()), default=0)
         complain(f"no baseline: {history} has at most {most} scored calls{of} of a workflow in that time, not {LEAST}")
         return FAILURE
-    with exclusive(path):
+    with exclusive_lock(path):
         before = Baseline.load(path) if os.path.exists(path) else Baseline()
         learning = {key: calls for key, calls in before.learning.items() if key not in found.distributions}
         Baseline({**before.distributions, **found.distributions}, learning).write(path)

@@ -31,7 +31,7 @@ class Cost:
     """None: the price, or the number of tokens, is not known."""
 
     @classmethod
-    def of(cls, report: Judgement | JudgeError | Evaluation) -> Cost:
+    def from_report(cls, report: Judgement | JudgeError | Evaluation) -> Cost:
         """Return the `Cost` that *report* states: the labels or error of a judge, or an evaluation.
 
         A value that is no number counts as nothing. A judge of the user's may report anything.
@@ -50,10 +50,10 @@ class Cost:
         """
         if Cost() in (self, other):
             return self if other == Cost() else other
-        total = self.plus_known(other)
+        total = self.add_known(other)
         return replace(total, cost_usd=None) if None in (self.cost_usd, other.cost_usd) else total
 
-    def plus_known(self, other: Cost) -> Cost:
+    def add_known(self, other: Cost) -> Cost:
         """Return the sum of this cost and another; a price in dollars that is not known is left out.
 
         The price of the sum is None if neither price is known.
@@ -66,11 +66,11 @@ class Cost:
             sum(amounts) if amounts else None,
         )
 
-    def on_judgement(self, judgement: Judgement) -> Judgement:
+    def set_on_judgement(self, judgement: Judgement) -> Judgement:
         """Return a copy of *judgement*, the labels of a judge, that states this cost instead of its own."""
         return replace(judgement, **self._fields())
 
-    def on_error(self, error: JudgeError) -> JudgeError:
+    def set_on_error(self, error: JudgeError) -> JudgeError:
         """Return a copy of the judge's *error* that states this cost instead of its own."""
         return JudgeError(
             error.reason, error.detail, retry_after=error.retry_after, retryable=error.retryable, **self._fields()
@@ -94,7 +94,7 @@ _meter: ContextVar[CostMeter | None] = ContextVar("ragtrace_cost_meter", default
 
 
 @contextmanager
-def metered() -> Generator[CostMeter, None, None]:
+def measure_cost() -> Generator[CostMeter, None, None]:
     """Measure the cost of all model requests made inside a `with` block, also in tasks started there.
 
     Yields the `CostMeter` that sums them; `record_cost` adds to it.
@@ -111,7 +111,7 @@ def record_cost(cost: Cost) -> None:
     """Add the *cost* of a model request to the cost meter of the current context, if there is one."""
     meter = _meter.get()
     if meter is not None:
-        meter.total = meter.total.plus_known(cost)
+        meter.total = meter.total.add_known(cost)
 
 
 def _count(value: object) -> int:

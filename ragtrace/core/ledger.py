@@ -1,7 +1,7 @@
 """Ledger of calls: exact counts of what became of every call that was offered to an evaluator.
 
 `offered = sampled_out + scored + partial + failed{reason} + dropped{reason} + pending` holds at every moment, for each
-evaluator on its own: a call enters with `offer_all` and leaves with one `settle`, both under one lock.
+evaluator on its own: a call enters with `count_offered` and leaves with one `count_finished`, both under one lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEAD_DROPPED = "head_dropped"
 _MOST_LEFT_OUT = 10_000
 
 
-class Row(NamedTuple):
+class LedgerRow(NamedTuple):
     """Number of calls of one workflow that had one outcome, for one reason, at one evaluator."""
 
     evaluator: str
@@ -52,7 +52,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class DeliveryCounts:
     """Counts of the scores or alerts handed over for delivery to a receiver, by outcome.
 
     `offered` is the sum of all others.
@@ -86,7 +86,7 @@ class Stats:
     """By evaluator id."""
     faults: Mapping[str, int]
     """Failures of ragtrace itself by place, since the process started; empty when all is well."""
-    sinks: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
+    sinks: Mapping[str, DeliveryCounts] = field(default_factory=dict[str, DeliveryCounts])
     """Of the backends that get scores by their own API, by name."""
 
     @property
@@ -137,7 +137,7 @@ class Stats:
 
 
 @dataclass(slots=True)
-class _Account:
+class _CallCounts:
     """Counts of the calls of one workflow at one evaluator: offered, pending, and finished by outcome."""
 
     offered: int = 0
@@ -158,10 +158,10 @@ class Ledger:
         """
         # Re-entrant: a stream collected as garbage ends its call wherever this thread happens to be, here included.
         self._lock = threading.RLock()
-        self._accounts: dict[tuple[str, str], _Account] = {}
+        self._accounts: dict[tuple[str, str], _CallCounts] = {}
         self._left_out: deque[tuple[tuple[str, ...], str, tuple[Outcome, str]]] = deque()
 
-    def leave_out(
+    def count_not_evaluated(
         self, evaluators: tuple[str, ...], workflow: str, outcome: Outcome = "sampled_out", reason: str = HEAD_DROPPED
     ) -> None:
         """Count a call that is left out at all of *evaluators* for the same reason, by sampling for instance.
@@ -171,25 +171,27 @@ class Ledger:
         self._left_out.append((evaluators, workflow, (outcome, reason)))
         if len(self._left_out) >= _MOST_LEFT_OUT:
             with self._lock:
-                self._enter_left_out()
+                self._add_not_evaluated()
 
-    def _enter_left_out(self) -> None:
+    def _add_not_evaluated(self) -> None:
         while self._left_out:
             evaluators, workflow, end = self._left_out.popleft()
             for evaluator in evaluators:
-                account = self._account(evaluator, workflow)
+                account = self._counts_of(evaluator, workflow)
                 account.offered += 1
                 account.settled[end] += 1
 
-    def offer_all(self, evaluators: Iterable[str], workflow: str) -> None:
+    def count_offered(self, evaluators: Iterable[str], workflow: str) -> None:
         """Count one call as offered to each of *evaluators* and pending there."""
         with self._lock:
             for evaluator in evaluators:
-                account = self._account(evaluator, workflow)
+                account = self._counts_of(evaluator, workflow)
                 account.offered += 1
                 account.pending += 1
 
-    def settle(self, evaluator: str, workflow: str, outcome: Outcome, reason: str = "", *, calls: int = 1) -> None:
+    def count_finished(
+        self, evaluator: str, workflow: str, outcome: Outcome, reason: str = "", *, calls: int = 1
+    ) -> None:
         """Count a pending call of *evaluator*, or as many as *calls* says, as finished with *outcome*.
 
         Raises:
@@ -204,7 +206,9 @@ class Ledger:
             account.pending -= calls
             account.settled[outcome, reason] += calls
 
-    def settle_once(self, pending: set[str], evaluator: str, workflow: str, outcome: Outcome, reason: str = "") -> bool:
+    def count_finished_once(
+        self, pending: set[str], evaluator: str, workflow: str, outcome: Outcome, reason: str = ""
+    ) -> bool:
         """Count a pending call as finished at *evaluator*, unless another thread has counted it already.
 
         Returns whether this thread counted it. *evaluator* is removed from *pending*, the evaluators that have not
@@ -217,38 +221,38 @@ class Ledger:
                 pending.remove(evaluator)
             except KeyError:
                 return False
-            self.settle(evaluator, workflow, outcome, reason)
+            self.count_finished(evaluator, workflow, outcome, reason)
             return True
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[LedgerRow]:
         """Return all counts as rows, one for each evaluator, workflow, outcome and reason.
 
         All are of the same moment; counts of zero are left out.
         """
-        rows: list[Row] = []
+        rows: list[LedgerRow] = []
         with self._lock:
-            self._enter_left_out()
+            self._add_not_evaluated()
             for (evaluator, workflow), account in self._accounts.items():
-                rows.append(Row(evaluator, workflow, OFFERED, "", account.offered))
-                rows += [Row(evaluator, workflow, *key, count) for key, count in account.settled.items()]
+                rows.append(LedgerRow(evaluator, workflow, OFFERED, "", account.offered))
+                rows += [LedgerRow(evaluator, workflow, *key, count) for key, count in account.settled.items()]
         return rows
 
     def stats(self, faults: Mapping[str, int]) -> Stats:
         """Return a consistent snapshot of all counts, together with *faults*, the failures of ragtrace itself."""
         with self._lock:
-            self._enter_left_out()
+            self._add_not_evaluated()
             names = sorted({evaluator for evaluator, _ in self._accounts})
             books = {name: [book for (owner, _), book in self._accounts.items() if owner == name] for name in names}
             return Stats({name: _tally(accounts) for name, accounts in books.items()}, dict(faults))
 
-    def _account(self, evaluator: str, workflow: str) -> _Account:
+    def _counts_of(self, evaluator: str, workflow: str) -> _CallCounts:
         account = self._accounts.get((evaluator, workflow))
         if account is None:
-            account = self._accounts[evaluator, workflow] = _Account()
+            account = self._accounts[evaluator, workflow] = _CallCounts()
         return account
 
 
-def _tally(accounts: Sequence[_Account]) -> Tally:
+def _tally(accounts: Sequence[_CallCounts]) -> Tally:
     settled: Counter[tuple[str, str]] = Counter()
     for account in accounts:
         settled.update(account.settled)

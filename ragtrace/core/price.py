@@ -95,7 +95,7 @@ _PRICED_APART: Final = frozenset({"gpt-4o-2024-05-13"})
 _PRICED_HOSTS: Final = ("api.openai.com", "eu.api.openai.com", "us.api.openai.com")
 
 
-def price_of(model: str, base_url: str) -> Price | None:
+def list_price(model: str, base_url: str) -> Price | None:
     """Return the list price of *model* on the server at *base_url*, or None if it is not known."""
     if urlsplit(base_url).hostname not in _PRICED_HOSTS or model in _PRICED_APART:
         return None
@@ -132,7 +132,7 @@ def cost_of_reply(usage: TokenUsage | None, price: Price | None) -> Cost:
     return Cost(1, usage.input_tokens, usage.output_tokens, None if price is None else price.of(usage))
 
 
-def cost_of_refusal(price: Price | None) -> Cost:
+def cost_of_rejection(price: Price | None) -> Cost:
     """Return the cost of one request that the model server rejected: a request without tokens and charge.
 
     Providers charge nothing for rejected requests.

@@ -36,7 +36,7 @@ def score_id(
     return digest.hexdigest()
 
 
-def id_of(target: SpanContext, metric: str, result: Result, evaluation: Evaluation) -> str:
+def score_id_of_result(target: SpanContext, metric: str, result: Result, evaluation: Evaluation) -> str:
     """Return the score id of *result*, the score for *metric* in *evaluation*."""
     return score_id(
         target,

@@ -91,7 +91,7 @@ class Settings:
     """Where each setting came from, by its name: `service=` (the keyword), a variable, or `default`."""
 
 
-class _Value(NamedTuple):
+class _RawValue(NamedTuple):
     """Raw value of one setting, and its origin: a keyword argument, an environment variable or the default."""
 
     raw: object
@@ -101,29 +101,29 @@ class _Value(NamedTuple):
         return SettingsError(f"{wanted}, got {self.raw!r} (from {self.origin}); {advice}")
 
 
-class _Source:
+class _SettingsReader:
     """Look-up of raw settings: in the keyword arguments, then the environment variables, then the default."""
 
     def __init__(self, keywords: Mapping[str, object], environ: Mapping[str, str]) -> None:
         self._keywords, self._environ = keywords, environ
         self.origins: dict[str, str] = {}
 
-    def value(self, name: str, default: object, *variables: str) -> _Value:
+    def value(self, name: str, default: object, *variables: str) -> _RawValue:
         own = (f"RAGTRACE_{name.upper()}",) if name else ()
         variable = next((each for each in (*own, *variables) if self._environ.get(each, "") != ""), "")
-        value = _Value(default, f"the default of {name}=")
+        value = _RawValue(default, f"the default of {name}=")
         if self._keywords.get(name) is not None:
-            value = _Value(self._keywords[name], f"{name}=")
+            value = _RawValue(self._keywords[name], f"{name}=")
         elif variable:
-            value = _Value(self._environ[variable], variable)
+            value = _RawValue(self._environ[variable], variable)
         self.origins[name] = DEFAULT if value.raw is default else value.origin
         return value
 
-    def read(self, name: str, default: object, parse: Callable[[_Value], T], *variables: str) -> T:
+    def read(self, name: str, default: object, parse: Callable[[_RawValue], T], *variables: str) -> T:
         return parse(self.value(name, default, *variables))
 
 
-def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
+def resolve_settings(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Settings:
     """Return all settings of ragtrace, read from *keywords* and *environ* and validated.
 
     Args:
@@ -133,14 +133,14 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
     Raises:
         SettingsError: for the first wrong value, naming it, its origin and what to write instead.
     """
-    source = _Source(keywords, environ)
+    source = _SettingsReader(keywords, environ)
     _warn_of_unknown_variables(environ)
     store = source.read("store", "", _path)
     return Settings(
         service=source.read("service", "", _text, "OTEL_SERVICE_NAME"),
         enabled=_enabled(source),
         exporter=source.read("exporter", "otlp", _text),
-        metrics=source.read("metrics", None, lambda value: None if value.raw is None else _words(value)),
+        metrics=source.read("metrics", None, lambda value: None if value.raw is None else _names_in_list(value)),
         dialects=source.read("dialects", ("otel",), _dialects),
         capture_content=source.read("capture_content", "SPAN_ONLY", _content_mode, CONTENT_VARIABLE),
         evidence=source.read("evidence", False, _flag),
@@ -167,7 +167,7 @@ def resolve(keywords: Mapping[str, object], environ: Mapping[str, str]) -> Setti
     )
 
 
-def _baseline(source: _Source, store: str) -> str:
+def _baseline(source: _SettingsReader, store: str) -> str:
     """Return the path of the file with the baseline of the application's scores.
 
     By default it is beside the file of the history, if there is one.
@@ -181,7 +181,7 @@ def _baseline(source: _Source, store: str) -> str:
     return f"{store}.baseline.json"
 
 
-def _enabled(source: _Source) -> bool:
+def _enabled(source: _SettingsReader) -> bool:
     if _flag(source.value("enabled", True)) is False:
         return False
     # The SDK's own switch turns every signal into a no-op: then there is nothing to score either.
@@ -192,14 +192,14 @@ def _enabled(source: _Source) -> bool:
     return not disabled
 
 
-def _genai_metrics(source: _Source) -> GenAIMetrics:
+def _genai_metrics(source: _SettingsReader) -> GenAIMetrics:
     """Return the version of the GenAI metric names that OTEL_SEMCONV_STABILITY_OPT_IN asks for.
 
     The variable is a comma-separated list in which each convention looks for its own values; the other values belong to
     HTTP, databases and others. `/dup` asks for both versions, as it does for HTTP, and takes precedence.
     Source: github.com/open-telemetry/semantic-conventions, docs/gen-ai/gen-ai-metrics.md and docs/http/README.md.
     """
-    words = set(_words(source.value("", "", _STABILITY)))
+    words = set(_names_in_list(source.value("", "", _STABILITY)))
     source.origins["genai_metrics"] = _STABILITY if {_LATEST, _LATEST_AND_RELEASED} & words else DEFAULT
     del source.origins[""]
     if _LATEST_AND_RELEASED in words:
@@ -207,20 +207,20 @@ def _genai_metrics(source: _Source) -> GenAIMetrics:
     return "latest" if _LATEST in words else "released"
 
 
-def _text(value: _Value) -> str:
+def _text(value: _RawValue) -> str:
     if not isinstance(value.raw, str):
         raise value.error("expected a string", "write a name in quotes")
     return value.raw.strip()
 
 
-def _path(value: _Value) -> str:
+def _path(value: _RawValue) -> str:
     raw = cast("object", os.fspath(cast("str", value.raw))) if hasattr(value.raw, "__fspath__") else value.raw
     if not isinstance(raw, str) or "\0" in raw:
         raise value.error("expected the path of a file", "write for instance '/var/lib/my-app/ragtrace.db'")
     return raw.strip()
 
 
-def _trace_url(value: _Value) -> str:
+def _trace_url(value: _RawValue) -> str:
     url = value.raw
     if isinstance(url, str) and (not url or (url.startswith(("http://", "https://")) and "{trace_id}" in url)):
         return url
@@ -230,7 +230,7 @@ def _trace_url(value: _Value) -> str:
     )
 
 
-def _flag(value: _Value) -> bool:
+def _flag(value: _RawValue) -> bool:
     if isinstance(value.raw, bool):
         return value.raw
     word = str(value.raw).strip().lower()
@@ -239,7 +239,7 @@ def _flag(value: _Value) -> bool:
     raise value.error("expected true or false", "write true or false")
 
 
-def _number(value: _Value) -> float:
+def _number(value: _RawValue) -> float:
     try:
         number = float(value.raw)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -250,7 +250,7 @@ def _number(value: _Value) -> float:
 
 
 def _above_zero(
-    value: _Value, wanted: str = "expected seconds above 0", advice: str = "write for instance 10"
+    value: _RawValue, wanted: str = "expected seconds above 0", advice: str = "write for instance 10"
 ) -> float:
     number = _number(value)
     if number <= 0:
@@ -259,7 +259,7 @@ def _above_zero(
 
 
 def _count(
-    value: _Value, wanted: str = "expected a whole number of at least 1", advice: str = "write for instance 2048"
+    value: _RawValue, wanted: str = "expected a whole number of at least 1", advice: str = "write for instance 2048"
 ) -> int:
     number = _number(value)
     if number < 1 or number != int(number):
@@ -267,25 +267,25 @@ def _count(
     return int(number)
 
 
-def flag(value: object, name: str) -> bool:
+def parse_flag(value: object, name: str) -> bool:
     """Return the *value* that a user gave for the setting *name*, as True or False.
 
     Raises:
         SettingsError: if it is neither true nor false.
     """
-    return _flag(_Value(value, f"{name}="))
+    return _flag(_RawValue(value, f"{name}="))
 
 
-def rate(value: object, name: str) -> float:
+def parse_rate(value: object, name: str) -> float:
     """Return the *value* that a user gave for the setting *name*, as a probability from 0 to 1.
 
     Raises:
         SettingsError: if it is not a number in [0, 1].
     """
-    return _rate(_Value(value, f"{name}="), name)
+    return _rate(_RawValue(value, f"{name}="), name)
 
 
-def _rate(seen: _Value, name: str) -> float:
+def _rate(seen: _RawValue, name: str) -> float:
     number = _number(seen)
     if not 0 <= number <= 1:
         advice = f"for {number:g}% write {number / 100:g}" if 1 < number <= 100 else "write for instance 0.05"
@@ -293,26 +293,26 @@ def _rate(seen: _Value, name: str) -> float:
     return number
 
 
-def amount(value: object, name: str) -> float:
+def parse_amount(value: object, name: str) -> float:
     """Return the *value* that a user gave for the setting *name*, as a number above 0.
 
     Raises:
         SettingsError: if it is not a number above 0.
     """
-    return _above_zero(_Value(value, f"{name}="), f"{name} must be above 0", "leave it out for no limit")
+    return _above_zero(_RawValue(value, f"{name}="), f"{name} must be above 0", "leave it out for no limit")
 
 
-def replicas(value: object, environ: Mapping[str, str]) -> int:
+def resolve_replicas(value: object, environ: Mapping[str, str]) -> int:
     """Return the number of processes that share a budget: *value*, else an environment variable, else 1.
 
     Raises:
         SettingsError: if it is not a whole number of at least 1.
     """
-    seen = _Source({"replicas": value}, environ).value("replicas", 1)
+    seen = _SettingsReader({"replicas": value}, environ).value("replicas", 1)
     return _count(seen, "replicas must be a whole number of at least 1", "write how many processes share the budget")
 
 
-def _words(value: _Value) -> tuple[str, ...]:
+def _names_in_list(value: _RawValue) -> tuple[str, ...]:
     raw = value.raw
     if isinstance(raw, str):
         return tuple(word.strip() for word in raw.split(",") if word.strip())
@@ -321,7 +321,7 @@ def _words(value: _Value) -> tuple[str, ...]:
     raise value.error("expected a list of names", "write for instance ['consistency', 'answered'], or 'all'")
 
 
-def choose(value: str, known: Sequence[str], what: str, origin: str) -> str:
+def check_known(value: str, known: Sequence[str], what: str, origin: str) -> str:
     """Return *value* if it is one of the *known* names; otherwise raise an error that suggests the nearest.
 
     Raises:
@@ -336,18 +336,18 @@ def choose(value: str, known: Sequence[str], what: str, origin: str) -> str:
     raise SettingsError(f"no {what} named {value!r} (from {origin}); {hint}known: {', '.join(known)}")
 
 
-def _dialects(value: _Value) -> tuple[str, ...]:
-    words = _words(value)
+def _dialects(value: _RawValue) -> tuple[str, ...]:
+    words = _names_in_list(value)
     if not words:
         raise value.error("expected at least one dialect", f"known: {', '.join(DIALECTS)}")
-    return tuple(choose(word, DIALECTS, "dialect", value.origin) for word in words)
+    return tuple(check_known(word, DIALECTS, "dialect", value.origin) for word in words)
 
 
-def _content_mode(value: _Value) -> str:
+def _content_mode(value: _RawValue) -> str:
     word = _text(value).upper()
     # Older instrumentations read the same variable as a switch.
     legacy = {"TRUE": "SPAN_ONLY", "FALSE": "NO_CONTENT"}
-    return choose(legacy.get(word, word), CONTENT_MODES, "content-capture mode", value.origin)
+    return check_known(legacy.get(word, word), CONTENT_MODES, "content-capture mode", value.origin)
 
 
 def _warn_of_unknown_variables(environ: Mapping[str, str]) -> None:

@@ -117,7 +117,7 @@ class RagCall:
 
     def __repr__(self) -> str:
         contexts = "None" if self.contexts is None else f"<{len(self.contexts)}>"
-        return f"RagCall(query={_start(self.query)}, contexts={contexts}, answer={_start(self.answer)})"
+        return f"RagCall(query={_shortened(self.query)}, contexts={contexts}, answer={_shortened(self.answer)})"
 
     def _repr_html_(self) -> str:
         """Return the texts of the call as an HTML table, for notebooks."""
@@ -184,7 +184,7 @@ _LINE_CHARS: Final = 40
 """Of a text in one line."""
 
 
-def _start(text: str | None) -> str:
+def _shortened(text: str | None) -> str:
     """Return the first 40 characters of *text*, quoted."""
     return repr(text if text is None or len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]}...")
 
@@ -200,7 +200,7 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return f"<table>{cells('th', header)}{''.join(cells('td', row) for row in rows)}</table>"
 
 
-def _line(result: Result) -> tuple[str, str, str]:
+def _table_cells(result: Result) -> tuple[str, str, str]:
     """Return the cells of *result* in a table: metric name, value or reason, and explanation or label."""
     value = f"{result.value:.4g}" if isinstance(result, Score) else result.reason
     label = result.label if isinstance(result, Score) else "unscored"
@@ -211,7 +211,7 @@ class Results(dict[str, "Result"]):
     """Results of an evaluation by metric name, shown as a table in a notebook."""
 
     def _repr_html_(self) -> str:
-        return html_table(("metric", "score", ""), [(name, *_line(each)[1:]) for name, each in self.items()])
+        return html_table(("metric", "score", ""), [(name, *_table_cells(each)[1:]) for name, each in self.items()])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -243,7 +243,7 @@ class Score:
         return f"Score({self.value:.6g}, metric={self.metric!r}{label})"
 
     def _repr_html_(self) -> str:
-        return html_table(("metric", "score", ""), [_line(self)])
+        return html_table(("metric", "score", ""), [_table_cells(self)])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -269,7 +269,7 @@ class Unscored:
         return f"Unscored({self.reason!r}, metric={self.metric!r})"
 
     def _repr_html_(self) -> str:
-        return html_table(("metric", "score", ""), [_line(self)])
+        return html_table(("metric", "score", ""), [_table_cells(self)])
 
     @property
     def status(self) -> Status:

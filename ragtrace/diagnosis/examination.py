@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ragtrace.core.endpoints import Page
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.ledger import Posted, Stats
-from ragtrace.core.settings import DEFAULT, Settings, resolve
+from ragtrace.core.ledger import DeliveryCounts, Stats
+from ragtrace.core.settings import DEFAULT, Settings, resolve_settings
 from ragtrace.diagnosis.probes import Probes, probe_files, probe_judges, probe_notifiers, probe_sinks
 from ragtrace.diagnosis.report import (
     AlertStatus,
@@ -35,7 +35,7 @@ from ragtrace.telemetry.spans.hold import held_span_count, hold_processors
 
 if TYPE_CHECKING:
     from ragtrace.alerts import Alerting
-    from ragtrace.estimates import Learner
+    from ragtrace.estimates import BaselineLearner
 
 _IN_CODE: Final = (
     "judges, alerts and a backend's own API for scores are configured in code, or with the exporter: --app MODULE, or "
@@ -80,7 +80,7 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
 def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> Diagnosis:
     """Diagnose what `ragtrace.configure()` would set up from the variables in *environ* alone; probe its endpoints."""
     try:
-        settings = resolve({}, environ)
+        settings = resolve_settings({}, environ)
     except SettingsError as error:
         return _diagnosis("environment", problems=(str(error),))
     if not settings.enabled:
@@ -116,7 +116,7 @@ def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
         probe_files(runtime.settings, probes)
         probe_notifiers(() if alerting is None else alerting.alerts, probes)
     checks, evaluators = probes.wait(), _evaluators(runtime)
-    notices: Mapping[str, Posted] = {} if alerting is None else alerting.delivery_counts()
+    notices: Mapping[str, DeliveryCounts] = {} if alerting is None else alerting.delivery_counts()
     seen = tuple(replace(each) for each in list(runtime.health.captured.values()))
     return _diagnosis(
         "running",
@@ -248,7 +248,7 @@ def _alerts(alerting: Alerting | None) -> tuple[AlertStatus, ...]:
     )
 
 
-def _baselines(learner: Learner) -> tuple[BaselineStatus, ...]:
+def _baselines(learner: BaselineLearner) -> tuple[BaselineStatus, ...]:
     now, needed = time(), learner.calls
     return tuple(
         BaselineStatus(
@@ -330,7 +330,7 @@ def _lost(stats: Stats) -> Iterator[str]:
     yield from _undelivered("scores for", stats.sinks)
 
 
-def _undelivered(what: str, posted: Mapping[str, Posted]) -> Iterator[str]:
+def _undelivered(what: str, posted: Mapping[str, DeliveryCounts]) -> Iterator[str]:
     for name, each in posted.items():
         lost = dict(each.failed)
         for reason, count in each.dropped.items():

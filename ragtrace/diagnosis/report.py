@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Final, Literal, TypeAlias
 
-from ragtrace.core.ledger import Posted, Stats, Tally
+from ragtrace.core.ledger import DeliveryCounts, Stats, Tally
 from ragtrace.history.spool_codec import SpoolContents
 from ragtrace.pipeline.health import LATELY_SECONDS, CaptureCounts, RecentOutcome
 from ragtrace.system.faults import printable
@@ -130,7 +130,7 @@ class Diagnosis:
     scored_lately: int = 0
     """Calls with contexts and an answer that got a score in the last five minutes; at most 1,000 are counted."""
     stats: Stats | None = None
-    notices: Mapping[str, Posted] = field(default_factory=dict[str, Posted])
+    notices: Mapping[str, DeliveryCounts] = field(default_factory=dict[str, DeliveryCounts])
     """Delivered, lost and waiting notifications of alerts, by notifier."""
     spool: SpoolContents | None = None
     fates: tuple[RecentOutcome, ...] = ()

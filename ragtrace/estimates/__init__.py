@@ -1,31 +1,47 @@
 """Estimates of mean scores from a sample of the calls, with 95 % intervals; baselines of score distributions."""
 
-from ragtrace.estimates.baseline import CALLS, NOT_LEARNED, Baseline, Calls, Key, Learner, MetricBaseline
+from ragtrace.estimates.baseline import (
+    CALLS,
+    NOT_LEARNED,
+    Baseline,
+    BaselineKey,
+    BaselineLearner,
+    CollectedScores,
+    MetricBaseline,
+)
 from ragtrace.estimates.distribution import Distribution
-from ragtrace.estimates.estimate import Estimate, difference, from_moments, no_estimate
+from ragtrace.estimates.estimate import Estimate, difference, estimate_mean, missing_estimate
 from ragtrace.estimates.formulas import Method, Target
-from ragtrace.estimates.moments import NAMES, Moments, Plan, RunningMoments, Series, of_judged, of_seen
+from ragtrace.estimates.moments import (
+    NAMES,
+    MetricAssignment,
+    Moments,
+    RunningMoments,
+    SeriesKey,
+    judged_moments,
+    unjudged_moments,
+)
 
 __all__ = [
-    "CALLS",
-    "NAMES",
-    "NOT_LEARNED",
     "Baseline",
-    "Calls",
+    "BaselineKey",
+    "BaselineLearner",
+    "CALLS",
+    "CollectedScores",
     "Distribution",
     "Estimate",
-    "Key",
-    "Learner",
     "Method",
+    "MetricAssignment",
     "MetricBaseline",
     "Moments",
-    "Plan",
+    "NAMES",
+    "NOT_LEARNED",
     "RunningMoments",
-    "Series",
+    "SeriesKey",
     "Target",
     "difference",
-    "from_moments",
-    "no_estimate",
-    "of_judged",
-    "of_seen",
+    "estimate_mean",
+    "judged_moments",
+    "missing_estimate",
+    "unjudged_moments",
 ]

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, cast
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates.distribution import Distribution
-from ragtrace.estimates.moments import Plan
+from ragtrace.estimates.moments import MetricAssignment
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.faults import faults, say
 from ragtrace.system.threads import run_bounded
@@ -48,7 +48,7 @@ _RANGES: Final = {
 }
 
 
-class Key(NamedTuple):
+class BaselineKey(NamedTuple):
     """Key of a baseline: the workflow, metric and evaluator whose scores it describes.
 
     Scores of another evaluator, or of another version of it, cannot be compared with them.
@@ -61,7 +61,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CollectedScores:
     """Scored calls collected so far for one baseline that is still being learned."""
 
     scores: tuple[float, ...] = ()
@@ -72,7 +72,7 @@ class Calls:
     versions: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, score: float, probability: float, question: str | None, at: float, version: str) -> Calls:
+    def single(cls, score: float, probability: float, question: str | None, at: float, version: str) -> CollectedScores:
         """Create a collection that consists of one scored call.
 
         Args:
@@ -92,7 +92,7 @@ class Calls:
         return cls((score,), (1.0 / probability,), (int.from_bytes(digest, "big"),), at, at, versions)
 
     @classmethod
-    def sum(cls, parts: Iterable[Calls]) -> Calls:
+    def concat(cls, parts: Iterable[CollectedScores]) -> CollectedScores:
         """Concatenate several collections of scored calls into one, in their order."""
         parts = list(parts)
         return cls(
@@ -104,20 +104,20 @@ class Calls:
             tuple(sorted({version for part in parts for version in part.versions})),
         )
 
-    def __add__(self, other: Calls) -> Calls:
-        return Calls.sum((self, other))
+    def __add__(self, other: CollectedScores) -> CollectedScores:
+        return CollectedScores.concat((self, other))
 
     def __len__(self) -> int:
         return len(self.scores)
 
-    def first(self, count: int) -> Distribution:
+    def distribution_of_first(self, count: int) -> Distribution:
         """Return the score distribution of the first *count* calls of the collection."""
         scores, weights, questions = (each[:count] for each in (self.scores, self.weights, self.questions))
         times = {"since": self.since, "until": self.until}
         return Distribution.of(scores, weights=weights, questions=questions, versions=self.versions, **times)
 
 
-def _none() -> Mapping[Key, Any]:
+def _no_entries() -> Mapping[BaselineKey, Any]:
     return MappingProxyType({})
 
 
@@ -129,8 +129,8 @@ class Baseline:
     `ragtrace baseline` learns one from a history. A distribution never changes once it was learned.
     """
 
-    distributions: Mapping[Key, Distribution] = field(default_factory=_none)
-    learning: Mapping[Key, Calls] = field(default_factory=_none, repr=False)
+    distributions: Mapping[BaselineKey, Distribution] = field(default_factory=_no_entries)
+    learning: Mapping[BaselineKey, CollectedScores] = field(default_factory=_no_entries, repr=False)
     """Scored calls collected so far, by key, for baselines that need more of them."""
 
     @classmethod
@@ -158,7 +158,7 @@ class Baseline:
             ValueError: a score is not in [0, 1], there is none, or the lengths differ.
         """
         found = Distribution.of(scores, questions=questions, versions=versions)
-        return cls({Key(workflow, metric, evaluator): found})
+        return cls({BaselineKey(workflow, metric, evaluator): found})
 
     def find(self, workflow: str, metric: str, evaluator: str) -> Distribution | None:
         """Return the score distribution of a metric in a workflow; None: there is no baseline of it (yet).
@@ -168,7 +168,7 @@ class Baseline:
             metric: name of the metric.
             evaluator: id and version of the evaluator that gives the scores: "id@version".
         """
-        return self.distributions.get(Key(workflow, metric, evaluator))
+        return self.distributions.get(BaselineKey(workflow, metric, evaluator))
 
     def encode(self) -> str:
         """Encode the baseline as JSON text, with one line for each workflow, metric and evaluator."""
@@ -194,7 +194,7 @@ class Baseline:
             raise ValueError(f"it is of version {version!r}, this ragtrace knows version {_VERSION}")
         try:
             known = {_key(each): _distribution(each) for each in record["distributions"]}
-            begun = {_key(each): _calls(each) for each in record["learning"]}
+            begun = {_key(each): _collected_scores(each) for each in record["learning"]}
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"it is damaged ({type(error).__name__}: {error})") from error
         return cls(known, begun)
@@ -220,16 +220,16 @@ class Baseline:
         Raises:
             OSError: the file cannot be written and is unchanged.
         """
-        with exclusive(path):
+        with exclusive_lock(path):
             self.write(path)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the baseline to the file at *path*, for a caller that already holds the file lock `exclusive(path)`."""
+        """Write the baseline to the file at *path*, for a caller that already holds `exclusive_lock(path)`."""
         write_atomically(Path(path), [self.encode().encode()], mode=0o600)
 
 
 @contextmanager
-def exclusive(path: str | os.PathLike[str]) -> Generator[None, None, None]:
+def exclusive_lock(path: str | os.PathLike[str]) -> Generator[None, None, None]:
     """Hold an exclusive file lock on the baseline at *path* while the `with` block runs.
 
     Every process takes it before it writes the file. Without fcntl (Windows) there is no lock: of two processes that
@@ -261,11 +261,11 @@ def exclusive(path: str | os.PathLike[str]) -> Generator[None, None, None]:
             os.close(handle)
 
 
-def _key(record: Mapping[str, Any]) -> Key:
+def _key(record: Mapping[str, Any]) -> BaselineKey:
     names = record["workflow"], record["metric"], record["evaluator"]
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"workflow, metric and evaluator must be strings, got {names!r}")
-    return Key(*names)
+    return BaselineKey(*names)
 
 
 def _distribution(record: Mapping[str, Any]) -> Distribution:
@@ -276,8 +276,8 @@ def _distribution(record: Mapping[str, Any]) -> Distribution:
     return found
 
 
-def _calls(record: Mapping[str, Any]) -> Calls:
-    found = Calls(
+def _collected_scores(record: Mapping[str, Any]) -> CollectedScores:
+    found = CollectedScores(
         tuple(_number(score, 0.0, 1.0) for score in record["scores"]),
         tuple(_number(weight, 1.0, math.inf) for weight in record["weights"]),
         tuple(int(_number(question, 0.0, 2.0**24)) for question in record["questions"]),
@@ -306,20 +306,20 @@ def _number(value: object, least: float, most: float) -> float:
 class MetricBaseline(NamedTuple):
     """Read access to the baselines of one metric and one evaluator, by workflow."""
 
-    learner: Learner
+    learner: BaselineLearner
     metric: str
     evaluator: str
 
     def find(self, workflow: str) -> Distribution | None:
         """Return the distribution of the metric's scores in *workflow*; None: its baseline is not learned yet."""
-        return self.learner.find(Key(workflow, self.metric, self.evaluator))
+        return self.learner.find(BaselineKey(workflow, self.metric, self.evaluator))
 
     def missing(self, workflow: str) -> int:
         """Return how many more scored calls of *workflow* its baseline needs until it is learned."""
-        return self.learner.missing(Key(workflow, self.metric, self.evaluator))
+        return self.learner.missing(BaselineKey(workflow, self.metric, self.evaluator))
 
 
-class Learner:
+class BaselineLearner:
     """Learner of baselines: computes the score distribution of a metric in a workflow from its first scored calls.
 
     There is one for each workflow, metric and evaluator. Processes that share a file share their calls: every 30
@@ -339,7 +339,7 @@ class Learner:
     def __init__(self, known: Baseline | None = None, *, calls: int = CALLS, clock: Callable[[], float] = time) -> None:
         self._known, self.calls, self._clock = known or Baseline(), calls, clock
         self._path = self._version = ""
-        self._plan = Plan()
+        self._plan = MetricAssignment()
         self._said: set[tuple[str, str]] = set()
         self.reset()
 
@@ -350,11 +350,11 @@ class Learner:
         """
         self._lock = threading.RLock()
         self._exchanging = threading.Lock()
-        self._pending: defaultdict[Key, list[Calls]] = defaultdict(list)
+        self._pending: defaultdict[BaselineKey, list[CollectedScores]] = defaultdict(list)
         self._due = 0.0
         self._closed = self._unsaved = False
 
-    def open(self, path: str, origin: str) -> None:
+    def open_file(self, path: str, origin: str) -> None:
         """Load the baseline file at *path*, and from now on share scored calls with other processes through it.
 
         Raises:
@@ -362,7 +362,7 @@ class Learner:
         """
         if os.path.exists(path):
             try:
-                self._known = merged(self._known, Baseline.load(path))
+                self._known = merge_baselines(self._known, Baseline.load(path))
             except SettingsError as error:
                 raise SettingsError(f"{error} (from {origin})") from error
         elif not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK | os.X_OK):
@@ -372,7 +372,7 @@ class Learner:
             )
         self._path = path
 
-    def set_plan(self, plan: Plan, version: str) -> None:
+    def set_assignment(self, plan: MetricAssignment, version: str) -> None:
         """Set the metrics to learn baselines of from now on, and the current release of the application.
 
         Args:
@@ -391,14 +391,16 @@ class Learner:
             identity = f"{evaluation.evaluator}@{evaluation.version}"
             for metric in wanted.get(evaluation.evaluator, frozenset()) - NOT_LEARNED:
                 result = evaluation.results.get(metric)
-                key = Key(call.workflow, metric, identity)
+                key = BaselineKey(call.workflow, metric, identity)
                 if isinstance(result, Score) and key not in self._known.distributions:
                     self.add(key, result.value, evaluation.probability, call.query)
 
-    def add(self, key: Key, score: float, probability: float, question: str | None) -> None:
+    def add(self, key: BaselineKey, score: float, probability: float, question: str | None) -> None:
         """Add one score to the calls collected for the baseline of *key*, which is not learned yet."""
         is_new = False
-        one = Calls.of(min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version)
+        one = CollectedScores.single(
+            min(1.0, max(0.0, score)), probability, question or None, self._clock(), self._version
+        )
         with self._lock:
             if key not in self._pending and key not in self._known.learning:
                 if len({*self._pending, *self._known.learning, *self._known.distributions}) >= MOST_KEYS:
@@ -417,20 +419,20 @@ class Learner:
         if is_new:  # without the lock: a log handler of the application may take its time
             self._warn_of_other_evaluator(key)
         if self._path:
-            self._start_exchange(at_once=enough)
+            self._start_file_update(at_once=enough)
         elif enough:
             self._learn_locally()
 
-    def find(self, key: Key) -> Distribution | None:
+    def find(self, key: BaselineKey) -> Distribution | None:
         """Return the score distribution of *key*; None: its baseline is not learned yet."""
         return self._known.distributions.get(key)
 
-    def missing(self, key: Key) -> int:
+    def missing(self, key: BaselineKey) -> int:
         """Return how many more scored calls the baseline of *key* needs, as far as this process knows."""
         with self._lock:
             return max(0, self.calls - len(self._known.learning.get(key, ())) - len(self._pending.get(key, ())))
 
-    def progress(self) -> list[tuple[Key, Distribution | None, int]]:
+    def progress(self) -> list[tuple[BaselineKey, Distribution | None, int]]:
         """Return the progress of each baseline as its key, its distribution and its number of calls, sorted by key.
 
         The distribution is None while the baseline is being learned.
@@ -448,7 +450,7 @@ class Learner:
         for _ in range(2):  # one exchange may be under way, for calls before the last
             if not self._path or not (self._pending or self._unsaved):
                 return True
-            self._start_exchange(at_once=True)
+            self._start_file_update(at_once=True)
             if not self._exchanging.acquire(timeout=max(0.0, deadline - monotonic())):
                 return False
             self._exchanging.release()
@@ -464,7 +466,7 @@ class Learner:
         self._closed = True
         return well
 
-    def _warn_of_other_evaluator(self, key: Key) -> None:
+    def _warn_of_other_evaluator(self, key: BaselineKey) -> None:
         """Log a warning, once, that the known baseline was learned from scores of another version of the evaluator."""
         known = [other.evaluator for other in self._known.distributions if other[:2] == key[:2]]
         if not known or key[:2] in self._said:
@@ -481,28 +483,28 @@ class Learner:
             self.calls,
         )
 
-    def _start_exchange(self, *, at_once: bool) -> None:
+    def _start_file_update(self, *, at_once: bool) -> None:
         now = monotonic()
         with self._lock:
             if self._closed or (now < self._due and not at_once) or not self._exchanging.acquire(blocking=False):
                 return
             self._due = now + EXCHANGE_SECONDS
         run = contextvars.Context().run
-        thread = threading.Thread(target=run, args=(self._exchange,), name="ragtrace-baseline", daemon=True)
+        thread = threading.Thread(target=run, args=(self._update_file,), name="ragtrace-baseline", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # the interpreter is shutting down, and starts no more threads
-            run_bounded(self._exchange, now + _AT_EXIT_SECONDS)
+            run_bounded(self._update_file, now + _AT_EXIT_SECONDS)
 
-    def _exchange(self) -> None:
+    def _update_file(self) -> None:
         """Add the calls of this process to the baseline file, and learn the baselines that have enough calls in it."""
         try:
             while True:
                 with self._lock:
-                    seen = {key: Calls.sum(parts) for key, parts in self._pending.items()}
-                with exclusive(self._path):
+                    seen = {key: CollectedScores.concat(parts) for key, parts in self._pending.items()}
+                with exclusive_lock(self._path):
                     theirs = Baseline.load(self._path) if os.path.exists(self._path) else Baseline()
-                    both = with_calls(merged(theirs, self._known, complete=True), seen, self.calls)
+                    both = add_collected_scores(merge_baselines(theirs, self._known, complete=True), seen, self.calls)
                     if both != theirs:
                         both.write(self._path)
                 self._adopt(both, seen)
@@ -515,7 +517,7 @@ class Learner:
         finally:
             self._exchanging.release()
 
-    def _adopt(self, known: Baseline, written: Mapping[Key, Calls]) -> None:
+    def _adopt(self, known: Baseline, written: Mapping[BaselineKey, CollectedScores]) -> None:
         """Use the baseline *known* from now on, and drop the collected calls in *written*, which it includes."""
         with self._lock:
             self._known = known
@@ -527,12 +529,14 @@ class Learner:
     def _learn_locally(self) -> None:
         """Compute baselines without writing the file: from the calls of this process and those last read from it."""
         with self._lock:
-            enough = {key: Calls.sum(parts) for key, parts in self._pending.items() if not self.missing(key)}
-            self._adopt(with_calls(self._known, enough, self.calls), enough)
+            enough = {
+                key: CollectedScores.concat(parts) for key, parts in self._pending.items() if not self.missing(key)
+            }
+            self._adopt(add_collected_scores(self._known, enough, self.calls), enough)
             self._unsaved = bool(enough) or self._unsaved
 
 
-def merged(first: Baseline, second: Baseline, *, complete: bool = False) -> Baseline:
+def merge_baselines(first: Baseline, second: Baseline, *, complete: bool = False) -> Baseline:
     """Return the union of two baselines; where both have an entry, that of *first* is used.
 
     Args:
@@ -543,7 +547,7 @@ def merged(first: Baseline, second: Baseline, *, complete: bool = False) -> Base
     return Baseline(known, {key: calls for key, calls in begun.items() if key not in known})
 
 
-def with_calls(baseline: Baseline, seen: Mapping[Key, Calls], calls: int) -> Baseline:
+def add_collected_scores(baseline: Baseline, seen: Mapping[BaselineKey, CollectedScores], calls: int) -> Baseline:
     """Return *baseline* with the newly scored calls in *seen* added to the entries that are still being learned.
 
     Args:
@@ -553,7 +557,7 @@ def with_calls(baseline: Baseline, seen: Mapping[Key, Calls], calls: int) -> Bas
     for key, more in seen.items():
         if key in known:
             continue
-        begun[key] = begun.get(key, Calls()) + more
+        begun[key] = begun.get(key, CollectedScores()) + more
         if len(begun[key]) >= calls:
-            known[key] = begun.pop(key).first(calls)
+            known[key] = begun.pop(key).distribution_of_first(calls)
     return Baseline(known, begun)

@@ -86,7 +86,7 @@ class Distribution:
         quantile, tied = _quantile(scores, weights)
         return cls(
             n=len(scores),
-            effective_n=_effective_n(scores, weights, questions, mean, variance),
+            effective_n=_effective_sample_size(scores, weights, questions, mean, variance),
             mean=mean,
             variance=variance,
             quantile=quantile,
@@ -159,7 +159,7 @@ def _quantile(scores: Sequence[float], weights: Sequence[float]) -> tuple[float,
         below += tied
 
 
-def _effective_n(
+def _effective_sample_size(
     scores: Sequence[float], weights: Sequence[float], questions: Sequence[object], mean: float, variance: float
 ) -> float:
     sums: defaultdict[object, float] = defaultdict(float)

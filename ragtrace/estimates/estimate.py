@@ -8,7 +8,7 @@ from typing import Final, get_args
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import html_table
-from ragtrace.estimates.formulas import Floats, Method, Target, bounds
+from ragtrace.estimates.formulas import Floats, Method, Target, interval_bounds
 from ragtrace.estimates.moments import NAMES, Moments
 
 CONFIDENCE: Final = 0.95
@@ -57,12 +57,14 @@ class Estimate:
         )
 
 
-def no_estimate(reason: str, method: Method, of: Target, *, metric: str = "", workflow: str | None = None) -> Estimate:
+def missing_estimate(
+    reason: str, method: Method, of: Target, *, metric: str = "", workflow: str | None = None
+) -> Estimate:
     """Create an estimate that has no value, with the *reason* why there is none."""
     return Estimate(None, None, None, 0, 0.0, method, of, metric=metric, workflow=workflow, reason=reason)
 
 
-def from_moments(
+def estimate_mean(
     moments: Moments,
     *,
     method: Method = "tuned",
@@ -92,10 +94,10 @@ def from_moments(
     if not all(math.isfinite(value) and value >= 0.0 for value in moments.values()):
         raise SettingsError(f"moments must be finite and not negative, got {moments!r}; pass sums, not rates")
     if moments.w <= 0.0 or moments.ww <= 0.0:
-        none = no_estimate(NOTHING_JUDGED, method, of, metric=metric, workflow=workflow)
+        none = missing_estimate(NOTHING_JUDGED, method, of, metric=metric, workflow=workflow)
         return replace(none, n=round(moments.n), evaluator=evaluator)
     sums = dict(zip(NAMES, moments.values(), strict=True))
-    found = bounds(sums, _FLOATS, method, of)
+    found = interval_bounds(sums, _FLOATS, method, of)
     return Estimate(
         found.value, found.low, found.high, round(moments.n), moments.w * moments.w / moments.ww, method, of,
         found.weight, metric, workflow, evaluator,

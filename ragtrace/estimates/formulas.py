@@ -154,7 +154,7 @@ class Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds(Generic[Q]):
+class IntervalBounds(Generic[Q]):
     """Estimated mean with the ends of its 95 % interval, all of them floats or all of them PromQL expressions."""
 
     value: Q
@@ -165,7 +165,7 @@ class Bounds(Generic[Q]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample(Generic[Q]):
+class _SampleStatistics(Generic[Q]):
     """Statistics of the judged calls from which the interval of the mean is computed."""
 
     mean: Q
@@ -188,7 +188,7 @@ class _Sample(Generic[Q]):
     """Spread: sum over judged and imagined calls of (weight * deviation from m)^2 (S2)."""
 
 
-def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Target) -> Bounds[Q]:
+def interval_bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Target) -> IntervalBounds[Q]:
     """Return an estimated mean score and its 95 % interval, computed from sums over the calls.
 
     Args:
@@ -198,7 +198,7 @@ def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Targ
         target: what the mean is of: `rate` or `traffic`.
     """
     ruled, rest = _strata(sums, a)
-    sample = _sample(rest, a)
+    sample = _sample_statistics(rest, a)
     low, high = _wilson(sample.mean, sample.effective, "plain", a)
     if method == "weighted":
         weight, saved = rest["w"] * 0.0, rest["w"] * 0.0
@@ -214,7 +214,7 @@ def bounds(sums: Mapping[str, Q], a: Arithmetic[Q], method: Method, target: Targ
     below = a.let("rest_below", value - _clamped(value - scale * below, a))
     above = a.let("rest_above", _clamped(value + scale * above, a) - value)
     return _combine_strata(
-        sums, ruled, rest, sample.mean, Bounds(value, below, above, weight), a, rate=target == "rate"
+        sums, ruled, rest, sample.mean, IntervalBounds(value, below, above, weight), a, rate=target == "rate"
     )
 
 
@@ -237,11 +237,11 @@ def _combine_strata(
     ruled: Mapping[str, Q],
     rest: Mapping[str, Q],
     plain: Q,
-    other: Bounds[Q],
+    other: IntervalBounds[Q],
     a: Arithmetic[Q],
     *,
     rate: bool,
-) -> Bounds[Q]:
+) -> IntervalBounds[Q]:
     """Combine the estimates of two strata into one: calls that an `always` rule had judged, and sampled calls.
 
     Args:
@@ -270,7 +270,7 @@ def _combine_strata(
     value = a.let("value", share * mean + rest_share * other.value)
     below = a.sqrt(below * below + rest_share * rest_share * other.low * other.low + between)
     above = a.sqrt(above * above + rest_share * rest_share * other.high * other.high + between)
-    return Bounds(
+    return IntervalBounds(
         value, a.let("low", _clamped(value - below, a)), a.let("high", _clamped(value + above, a)), other.weight
     )
 
@@ -279,11 +279,11 @@ def _clamped(value: Q, a: Arithmetic[Q]) -> Q:
     return a.minimum(a.maximum(value, 0.0), 1.0)
 
 
-def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
+def _sample_statistics(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _SampleStatistics[Q]:
     """Return the statistics of the judged calls from which the interval of the mean is computed."""
     w = sums["w"]
     mean, screen = a.let("mean", sums["wy"] / w), a.let("screen", sums["wf"] / w)
-    unit, known = a.let("unit", sums["ww"] / w), _known(sums, a)
+    unit, known = a.let("unit", sums["ww"] / w), _sums_are_complete(sums, a)
     pseudo, unseen = _pseudo_counts(known, _sums_of_oversampled(sums, unit, known, a), a)
     imagined = pseudo * unit
     all_weight = w + 2.0 * imagined
@@ -295,10 +295,10 @@ def _sample(sums: Mapping[str, Q], a: Arithmetic[Q]) -> _Sample[Q]:
     sampled = _effective_sampled(sums, unit, known, a)
     even = a.minimum(a.ratio(sampled, sums["c"], w * 0.0, 1.0), 1.0)
     rarer = a.let("rarer", a.minimum(effective, sampled) * variance * a.sqrt(even))
-    return _Sample(mean, screen, unit, pseudo, unseen, centre, effective, rarer, spread)
+    return _SampleStatistics(mean, screen, unit, pseudo, unseen, centre, effective, rarer, spread)
 
 
-def _known(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
+def _sums_are_complete(sums: Mapping[str, Q], a: Arithmetic[Q]) -> Q:
     """Return whether the number of judged calls (c) and the sum of their cubed weights (www) are complete: 1 or 0.
 
     Versions of ragtrace that did not record these sums yet leave them too small.
@@ -399,7 +399,9 @@ def _wilson(mean: Q, e: Q, name: str, a: Arithmetic[Q]) -> tuple[Q, Q]:
     return a.minimum(ends[0], mean), a.maximum(ends[1], mean)
 
 
-def _screen_weight(sums: Mapping[str, Q], sample: _Sample[Q], a: Arithmetic[Q], *, tuned: bool) -> tuple[Q, Q]:
+def _screen_weight(
+    sums: Mapping[str, Q], sample: _SampleStatistics[Q], a: Arithmetic[Q], *, tuned: bool
+) -> tuple[Q, Q]:
     """Return the weight of the screen (evaluator of all calls) in the estimate (L), and the variance it removes."""
     t, f = sample.mean, sample.screen
     second = sums["wwyf"] - t * sums["wwf"] - f * sums["wwy"] + t * f * sums["ww"]
@@ -420,7 +422,7 @@ def _least_share(sums: Mapping[str, Q], unit: Q, a: Arithmetic[Q]) -> Q:
 
 
 def _interval_scale(
-    sums: Mapping[str, Q], sample: _Sample[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool
+    sums: Mapping[str, Q], sample: _SampleStatistics[Q], saved: Q, a: Arithmetic[Q], *, tuned: bool, rate: bool
 ) -> Q:
     """Return the factor by which the half-widths of the Wilson interval are multiplied for the final interval."""
     m, unit = sample.centre, sample.unit

@@ -80,7 +80,7 @@ class Moments:
         return Moments(*map(add, self.values(), other.values()))
 
     @classmethod
-    def of(cls, sums: Mapping[str, float]) -> Moments:
+    def from_sums(cls, sums: Mapping[str, float]) -> Moments:
         """Create `Moments` from the sums that a metrics backend returned by name; a missing sum is 0.
 
         Raises:
@@ -104,7 +104,7 @@ OLDEST: Final = NAMES[: NAMES.index("c")]
 _values: Final = attrgetter(*NAMES)
 
 
-def of_seen(f: float = 0.0) -> Moments:
+def unjudged_moments(f: float = 0.0) -> Moments:
     """Return the `Moments` (sums) of one call that was not judged, from the score that the cheap evaluator gave it.
 
     Args:
@@ -113,14 +113,14 @@ def of_seen(f: float = 0.0) -> Moments:
     return Moments(1.0, f, f * f)
 
 
-def of_judged(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0, ruled: bool = False) -> Moments:
+def judged_moments(y: float, probability: float, f: float = 0.0, *, seen: float = 0.0, ruled: bool = False) -> Moments:
     """Return the `Moments` (sums) of one judged call, from the judge's score and the call's sampling probability.
 
     Args:
         y: the judge's score of the call, in [0, 1].
         probability: probability with which the call was chosen for the judge, in (0, 1].
         f: the screen's score of the call, in [0, 1].
-        seen: 1.0 to add the moments of `of_seen`, too; 0.0 where they are added elsewhere, or not at all.
+        seen: 1.0 to add the `unjudged_moments`, too; 0.0 where they are added elsewhere, or not at all.
         ruled: whether an `always` rule had the call judged; used only with probability 1 and seen = 1.
 
     Raises:
@@ -151,7 +151,7 @@ class Scorer(Protocol):
     def metrics(self) -> tuple[Metric, ...]: ...
 
 
-class Plan(NamedTuple):
+class MetricAssignment(NamedTuple):
     """Assignment of metrics to evaluators: from whose scores the mean of each metric is estimated.
 
     The screen scores every call, the judge a sample of the calls. Only metrics with range [0, 1] are assigned.
@@ -167,7 +167,7 @@ class Plan(NamedTuple):
     """Metrics of the judge."""
 
     @classmethod
-    def of(cls, screen: Scorer | None, judge: Scorer | None) -> Plan:
+    def from_evaluators(cls, screen: Scorer | None, judge: Scorer | None) -> MetricAssignment:
         """Create the assignment of metrics to the two evaluators of a process: the screen and the judge.
 
         Args:
@@ -182,14 +182,14 @@ class Plan(NamedTuple):
         screen_id, judge_id = (None if evaluator is None else evaluator.id for evaluator in (screen, judge))
         return cls(screen_id, metrics(screen), judge_id, metrics(judge))
 
-    def evaluator(self, metric: str) -> str | None:
+    def evaluator_of(self, metric: str) -> str | None:
         """Return the id of the evaluator from whose scores the mean of *metric* is estimated; None: there is none."""
         if metric in self.judged:
             return self.judge
         return self.screen if metric in self.screened else None
 
 
-class Series(NamedTuple):
+class SeriesKey(NamedTuple):
     """Key under which a process keeps sums of scores: metric, evaluator, workflow and model."""
 
     metric: str
@@ -241,8 +241,8 @@ class RunningMoments:
         clock: monotonic seconds.
     """
 
-    def __init__(self, plan: Plan | None = None, clock: Callable[[], float] = monotonic) -> None:
-        self.plan, self._clock = plan or Plan(), clock
+    def __init__(self, plan: MetricAssignment | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self.plan, self._clock = plan or MetricAssignment(), clock
         self.reset()
         # A fork copies our lock, perhaps held, and the parent's sums, which the parent exports itself.
         in_child(self.reset)
@@ -250,7 +250,7 @@ class RunningMoments:
     def reset(self) -> None:
         """Set all sums of this process to 0."""
         self._lock = threading.RLock()
-        self._sums: dict[Series, _SeriesSums] = {}
+        self._sums: dict[SeriesKey, _SeriesSums] = {}
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: SamplingDecision | None) -> None:
         """Add the scores of a finished *call* to the sums of their metrics.
@@ -267,27 +267,29 @@ class RunningMoments:
         for metric in plan.screened - plan.judged:
             y = _score(screen, metric)
             if y is not None:
-                self.add(Series(metric, plan.screen or "", call.workflow, model), of_judged(y, 1.0, seen=1.0))
+                self.add(SeriesKey(metric, plan.screen or "", call.workflow, model), judged_moments(y, 1.0, seen=1.0))
         if reason == NEVER_RULE or (reason is None and judge is None):
             return
         for metric in plan.judged:
-            series = Series(metric, plan.judge or "", call.workflow, model)
+            series = SeriesKey(metric, plan.judge or "", call.workflow, model)
             f = _score(screen, metric) if metric in plan.screened else 0.0
             y = _score(judge, metric)
             if judge is not None and y is not None:
                 known, ruled = f is not None, reason == ALWAYS_RULE
                 stand_in = self._mean_screen(series) if f is None else f
-                self.add(series, of_judged(y, judge.probability, stand_in, seen=float(known), ruled=ruled and known))
+                self.add(
+                    series, judged_moments(y, judge.probability, stand_in, seen=float(known), ruled=ruled and known)
+                )
             elif f is not None:
-                self.add(series, of_seen(f))
+                self.add(series, unjudged_moments(f))
 
-    def add(self, series: Series, moments: Moments) -> None:
+    def add(self, series: SeriesKey, moments: Moments) -> None:
         """Add the `Moments` (sums) of one call to those under the key *series*; readers see all of them or none."""
         with self._lock:
             sums = self._sums.get(series)
             if sums is None:
                 if len(self._sums) >= MOST_SERIES:
-                    series = Series(series.metric, series.evaluator, OTHER)
+                    series = SeriesKey(series.metric, series.evaluator, OTHER)
                     faults.warn_once(
                         "too many combinations to estimate",
                         "more than %d combinations of metric, workflow and label are estimated: calls of further ones "
@@ -297,9 +299,9 @@ class RunningMoments:
                         OTHER,
                     )
                 sums = self._sums.setdefault(series, _SeriesSums())
-            sums.add(moments, self._slice_at(0.0))
+            sums.add(moments, self._time_slice_at(0.0))
 
-    def _mean_screen(self, series: Series) -> float:
+    def _mean_screen(self, series: SeriesKey) -> float:
         """Return the mean score so far by the screen (evaluator of all calls) under the key *series*; 0: no scores."""
         with self._lock:
             sums = self._sums.get(series)
@@ -336,7 +338,7 @@ class RunningMoments:
             )
         total = Moments()
         with self._lock:
-            first = self._slice_at(-(window or 0.0))
+            first = self._time_slice_at(-(window or 0.0))
             for series, sums in self._sums.items():
                 if series.metric == metric and workflow in (None, series.workflow) and model in (None, series.model):
                     slices = [recent for at, recent in sums.slices if at >= first]
@@ -344,7 +346,7 @@ class RunningMoments:
                         total += Moments(*recent)
         return total
 
-    def _slice_at(self, offset: float) -> int:
+    def _time_slice_at(self, offset: float) -> int:
         return int((self._clock() + offset) // SLICE_SECONDS)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates.formulas import Method, Target, bounds
+from ragtrace.estimates.formulas import Method, Target, interval_bounds
 from ragtrace.estimates.moments import NAMES, OLDEST
 
 RECORD: Final = "ragtrace:{}:{}"
@@ -20,14 +20,14 @@ RECORD: Final = "ragtrace:{}:{}"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RecordingRule:
     """Recording rule of Prometheus: its name and its PromQL expression."""
 
     record: str
     expr: str
 
 
-def _operators(
+def _operator_methods(
     sign: str,
 ) -> tuple[Callable[[Expression, Expression | float], Expression], Callable[[Expression, float], Expression]]:
     """Return the two methods of `Expression` for an operator such as `+`: `__add__` and `__radd__`."""
@@ -53,43 +53,43 @@ class Expression:
 
     text: str
 
-    __add__, __radd__ = _operators("+")
-    __sub__, __rsub__ = _operators("-")
-    __mul__, __rmul__ = _operators("*")
-    __truediv__, __rtruediv__ = _operators("/")
+    __add__, __radd__ = _operator_methods("+")
+    __sub__, __rsub__ = _operator_methods("-")
+    __mul__, __rmul__ = _operator_methods("*")
+    __truediv__, __rtruediv__ = _operator_methods("/")
 
 
-class Rules:
+class RecordingRules:
     """Arithmetic on PromQL expressions in which every named step becomes a recording rule."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.rules: list[Rule] = []
+        self.rules: list[RecordingRule] = []
 
     def let(self, name: str, value: Expression) -> Expression:
         record = RECORD.format(self._name, name)
-        self.rules.append(Rule(record, _bare(value.text)))
+        self.rules.append(RecordingRule(record, _strip_parentheses(value.text)))
         return Expression(record)
 
     def sqrt(self, value: Expression) -> Expression:
-        return Expression(f"sqrt({_bare(value.text)})")
+        return Expression(f"sqrt({_strip_parentheses(value.text)})")
 
     def minimum(self, a: Expression, b: Expression | float) -> Expression:
         if isinstance(b, Expression):
             return Expression(f"({a.text} <= {b.text} or {b.text})")
-        return Expression(f"clamp_max({_bare(a.text)}, {b!r})")
+        return Expression(f"clamp_max({_strip_parentheses(a.text)}, {b!r})")
 
     def maximum(self, a: Expression, b: Expression | float) -> Expression:
         if isinstance(b, Expression):
             return Expression(f"({a.text} >= {b.text} or {b.text})")
-        return Expression(f"clamp_min({_bare(a.text)}, {b!r})")
+        return Expression(f"clamp_min({_strip_parentheses(a.text)}, {b!r})")
 
     def ratio(self, a: Expression, b: Expression, least: Expression, otherwise: float) -> Expression:
         # A comparison drops the series for which it does not hold; those get the other value back.
         return Expression(f"({a.text} / ({b.text} > {least.text}) or ({b.text} * 0.0 + {otherwise!r}))")
 
 
-def _bare(text: str) -> str:
+def _strip_parentheses(text: str) -> str:
     """Remove the pair of parentheses that encloses all of *text*, if there is one."""
     if not text.startswith("("):
         return text
@@ -120,7 +120,7 @@ def recording_rules(
     selector: str = "",
     method: Method = "tuned",
     of: Target = "rate",
-) -> list[Rule]:
+) -> list[RecordingRule]:
     """Return the Prometheus recording rules that compute an estimated mean and its 95 % interval over all replicas.
 
     The rules are in the order in which they must be evaluated. The results are `ragtrace:NAME:value`, `:low` and
@@ -132,8 +132,8 @@ def recording_rules(
         labels: what to estimate separately, as label names of Prometheus; the metric's name and the evaluator must be
             among them, as scores of two metrics or two evaluators have no common mean.
         selector: label matchers that the moments are selected with: `service_name="bot"`.
-        method: method of `from_moments`.
-        of: target of `from_moments`.
+        method: method of `estimate_mean`.
+        of: target of `estimate_mean`.
 
     Raises:
         SettingsError: the name would not do in a rule, or the labels mix metrics or evaluators.
@@ -148,7 +148,7 @@ def recording_rules(
         )
     moment, by = prometheus_name(semconv.MOMENT), ", ".join(labels)
     metric = prometheus_name(semconv.METRIC_MOMENT) + "_total"
-    steps = Rules(name)
+    steps = RecordingRules(name)
     sums: dict[str, Expression] = {}
     for each in NAMES:
         matchers = ", ".join(filter(None, [f'{moment}="{each}"', selector]))
@@ -159,5 +159,5 @@ def recording_rules(
     # Where nothing was judged in the window there is no estimate: no series, rather than NaN.
     judged = dict(sums)
     judged["w"] = steps.let("judged", Expression(f"{sums['w'].text} > 0"))
-    bounds(judged, steps, method, of)
+    interval_bounds(judged, steps, method, of)
     return steps.rules

@@ -19,7 +19,7 @@ from dataclasses import fields, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from ragtrace.core.cost import Cost, metered
+from ragtrace.core.cost import Cost, measure_cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import BreakerState, Judge, Judgement, Plain, RagCall
 from ragtrace.core.unscored_reasons import JUDGE_ERROR
@@ -200,17 +200,17 @@ class JudgeClient:
         while True:
             try:
                 judgement = await self._try(call, deadline)
-                return spent.plus_known(Cost.of(judgement)).on_judgement(judgement) if spent else judgement
+                return spent.add_known(Cost.from_report(judgement)).set_on_judgement(judgement) if spent else judgement
             except JudgeError as error:
                 tries += 1
-                spent = (spent or Cost()).plus_known(Cost.of(error))
+                spent = (spent or Cost()).add_known(Cost.from_report(error))
                 # A judge that sends a Retry-After is not failing: the deadline alone bounds how often it is asked.
                 failed += error.retry_after is None or deadline == math.inf
                 # The Retry-After itself delays the next try: the pause only prevents a busy loop where it is 0.
                 pause = back_off(tries if error.retry_after is None else min(tries, 3), self._chance)
                 too_late = self._clock() + pause >= deadline or not self._gate.opens_before(deadline)
                 if not error.retryable or failed >= _MOST_TRIES or too_late or self._breaker.refuses:
-                    raise spent.on_error(error) from error
+                    raise spent.set_on_error(error) from error
             await self._sleep(pause)
 
     async def _try(self, call: RagCall, deadline: float) -> Judgement:
@@ -242,7 +242,7 @@ class JudgeClient:
         well: bool | None = None
         left = self._left(deadline)
         self._asked += 1
-        with metered() as meter:
+        with measure_cost() as meter:
             try:
                 judgement = await run_within(left, self._answer(call))
                 well = True
@@ -251,14 +251,14 @@ class JudgeClient:
                 # If most of the call's time had passed before the judge was asked, the judge is not the slow part.
                 hurried = left is not None and self._timeout is not None and left < self._timeout / 2
                 well = None if hurried else False
-                raise meter.total.on_error(self._late(f"no judgement: {error}")) from error
+                raise meter.total.set_on_error(self._late(f"no judgement: {error}")) from error
             except JudgeError as error:
                 if error.retry_after is None:
                     well = error.reason not in _FAILURES
                 else:
                     self._gate.shut(error.retry_after)
                 if meter.total and not error.n_calls:  # the judge did not report it
-                    raise meter.total.on_error(error) from error
+                    raise meter.total.set_on_error(error) from error
                 raise
             finally:
                 self._breaker.settle(ticket, well)
@@ -284,7 +284,7 @@ class JudgeClient:
             reason = error.reason if error.reason in JUDGE_ERROR else "unavailable"
             detail = _without_content(error, self._judge) if faults.hides_messages else error.detail
             known = JudgeError(reason, detail, retry_after=error.retry_after, retryable=error.retryable)
-            raise Cost.of(error).on_error(known) from error
+            raise Cost.from_report(error).set_on_error(known) from error
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # a judge that calls sys.exit() must not end the background
@@ -500,7 +500,7 @@ def as_cached(judgement: Judgement) -> Judgement:
     """Return a copy of *judgement* for an identical call: without a cost, and marked as cached."""
     attributes: object = judgement.attributes  # a user's judge may have put anything there
     kept = cast("Mapping[str, Plain]", attributes if isinstance(attributes, Mapping) else {})
-    return replace(Cost(cost_usd=0.0).on_judgement(judgement), attributes={**kept, CACHED: True})
+    return replace(Cost(cost_usd=0.0).set_on_judgement(judgement), attributes={**kept, CACHED: True})
 
 
 def was_cached(judgement: Judgement) -> bool:

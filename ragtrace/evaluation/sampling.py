@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Final, TypeAlias, cast
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.settings import amount, choose, flag, rate, replicas
+from ragtrace.core.settings import check_known, parse_amount, parse_flag, parse_rate, resolve_replicas
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
 from ragtrace.system.faults import faults, say
 
@@ -95,15 +95,15 @@ class Sampling:
     score_head_dropped: bool = False
 
     def __post_init__(self) -> None:
-        self._set("rate", rate(self.rate, "rate"))
+        self._set("rate", parse_rate(self.rate, "rate"))
         for name in ("per_minute", "usd_per_day"):
-            self._set(name, None if getattr(self, name) is None else amount(getattr(self, name), name))
-        self._set("replicas", replicas(self.replicas, os.environ))
-        self._set("score_head_dropped", flag(self.score_head_dropped, "score_head_dropped"))
+            self._set(name, None if getattr(self, name) is None else parse_amount(getattr(self, name), name))
+        self._set("replicas", resolve_replicas(self.replicas, os.environ))
+        self._set("score_head_dropped", parse_flag(self.score_head_dropped, "score_head_dropped"))
         self._set("always", _rules(self.always, "always"))
         self._set("never", _rules(self.never, "never"))
         if self.suspicious_rate is not None:
-            self._set("suspicious_rate", rate(self.suspicious_rate, "suspicious_rate"))
+            self._set("suspicious_rate", parse_rate(self.suspicious_rate, "suspicious_rate"))
             if self.suspicious_rate < self.rate:
                 raise SettingsError(
                     f"suspicious_rate must be at least rate, got {self.suspicious_rate!r} and {self.rate!r}; "
@@ -161,7 +161,7 @@ def _rules(value: object, name: str) -> tuple[Rule, ...]:
     found: list[Rule] = []
     for item in cast("Sequence[object]", value):
         if isinstance(item, str):
-            found.append(choose(item, tuple(CONDITIONS), "condition", f"{name}="))
+            found.append(check_known(item, tuple(CONDITIONS), "condition", f"{name}="))
         elif not callable(item):
             raise SettingsError(f"{name} got {item!r}, which is neither a condition nor a function; {advice}")
         elif inspect.iscoroutinefunction(item) or inspect.isgeneratorfunction(item):

@@ -140,7 +140,7 @@ async def evaluate(
         try:
             judgement = await client.ask(call)
         except JudgeError as error:
-            judgement, failed = Cost.of(error).on_judgement(Judgement()), error
+            judgement, failed = Cost.from_report(error).set_on_judgement(Judgement()), error
         took = perf_counter() - began
         if not client.computes:
             # Judgements arrive in bursts, and computing scores blocks the event loop: first send the next requests.

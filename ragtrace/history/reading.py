@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from ragtrace.estimates import NOT_LEARNED, Baseline, Calls, Key
+from ragtrace.estimates import NOT_LEARNED, Baseline, BaselineKey, CollectedScores
 from ragtrace.history.schema import history_file
 from ragtrace.history.source import Source
 
@@ -209,7 +209,7 @@ class Reader:
             )
         }
         rows = zip(columns.scored_call.tolist(), columns.scored_series.tolist(), columns.score.tolist(), strict=True)
-        found: dict[Key, list[tuple[int, float, float]]] = {}
+        found: dict[BaselineKey, list[tuple[int, float, float]]] = {}
         for call, number, score in sorted(rows):
             series, source = columns.series[number], columns.sources[int(columns.source[call])]
             evaluator = columns.evaluators[series.evaluator]
@@ -219,14 +219,14 @@ class Reader:
                 continue
             if series.metric in NOT_LEARNED or not 0.0 <= score <= 1.0:
                 continue
-            key = Key(columns.workflows[int(columns.workflow[call])], series.metric, evaluator)
+            key = BaselineKey(columns.workflows[int(columns.workflow[call])], series.metric, evaluator)
             mine = found.setdefault(key, [])
             if len(mine) < calls:
                 mine.append((call, score, probability.get((call, evaluator), 1.0)))
         questions = self._questions({int(columns.number[call]) for mine in found.values() for call, *_ in mine})
         begun = {
-            key: Calls.sum(
-                Calls.of(
+            key: CollectedScores.concat(
+                CollectedScores.single(
                     score,
                     chance,
                     questions.get(int(columns.number[call])),
@@ -238,7 +238,7 @@ class Reader:
             for key, mine in found.items()
         }
         return Baseline(
-            {key: mine.first(len(mine)) for key, mine in begun.items() if len(mine) >= least},
+            {key: mine.distribution_of_first(len(mine)) for key, mine in begun.items() if len(mine) >= least},
             {key: mine for key, mine in begun.items() if len(mine) < least},
         )
 

@@ -83,7 +83,7 @@ class SummaryBuilder:
                 self._scored[name] += 1
                 self._sums[name] += value
         self._failed += failed
-        self._cost = self._cost.plus_known(cost)
+        self._cost = self._cost.add_known(cost)
         self._unpriced += cost.cost_usd is None and cost.n_calls > 0
 
     def summary(self) -> Summary:
@@ -201,14 +201,14 @@ def evaluate(
                 async def handle(item: tuple[int, RagCall]) -> None:
                     number, call = item
                     evaluations[number] = await evaluator.evaluate_patiently(call)
-                    bar.add(Cost.of(evaluations[number]))
+                    bar.add(Cost.from_report(evaluations[number]))
 
                 await evaluator.for_each(enumerate(found), handle)
 
         apart(evaluate_all)
     paired = tuple(Evaluated(call, evaluations[number]) for number, call in enumerate(found))
     for each in paired:
-        builder.add(_values(each.evaluation), Cost.of(each.evaluation))
+        builder.add(_values(each.evaluation), Cost.from_report(each.evaluation))
     return Evaluations(paired, builder.summary(), monotonic() - began)
 
 
@@ -234,4 +234,4 @@ def _row(each: Evaluated) -> dict[str, Plain | None]:
     for name, value in _values(each.evaluation).items():
         row[name] = None if isinstance(value, str) else value
         row[f"{name}.reason"] = value if isinstance(value, str) else None
-    return row | asdict(Cost.of(each.evaluation))
+    return row | asdict(Cost.from_report(each.evaluation))

@@ -37,7 +37,7 @@ class Progress:
     def add(self, cost: Cost) -> None:
         """Count one evaluated call and its cost, and redraw the progress display if that is due."""
         self._done += 1
-        self._cost = self._cost.plus_known(cost)
+        self._cost = self._cost.add_known(cost)
         if monotonic() - self._drawn >= self._every_s:
             self._drawn = monotonic()
             self.draw()

@@ -216,7 +216,7 @@ class CallProcessor:
         """Count the outcome of a call at one evaluator; return False if one has been counted before."""
         step = work.step
         # A shutdown may enter outcomes of calls that the worker is still scoring.
-        if not self._ledger.settle_once(work.open, evaluator, step.workflow, outcome, reason):
+        if not self._ledger.count_finished_once(work.open, evaluator, step.workflow, outcome, reason):
             return False
         self._outcomes.add(step.span_context, step.workflow, evaluator, outcome, reason, probability, detail)
         return True
@@ -479,7 +479,7 @@ class CallProcessor:
             counts.update((name, work.step.workflow, outcome, reason) for name in names)
         # One entry for all calls with the same workflow and outcome: there may be thousands, and little time.
         for (name, workflow, outcome, reason), calls in counts.items():
-            self._ledger.settle(name, workflow, outcome, reason, calls=calls)
+            self._ledger.count_finished(name, workflow, outcome, reason, calls=calls)
         for work, names in list(claimed.items())[-MOST:]:
             outcome, reason = ends.get(work, ("dropped", work.dropped))
             for name in names:

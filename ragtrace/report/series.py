@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ragtrace.estimates import Estimate, Moments, from_moments
+from ragtrace.estimates import Estimate, Moments, estimate_mean
 from ragtrace.estimates.moments import ALWAYS_RULE, NEVER_RULE
 from ragtrace.history.reading import Columns
 from ragtrace.report.model import ScoreSpread
@@ -79,7 +79,7 @@ class ScoreSeries:
         terms += [r, r * y, r * f, r * y * y, r * y * f, r * f * f]
         rows = np.array([np.bincount(group, weights=term, minlength=count) for term in terms])
         return [
-            from_moments(Moments(*column), metric=self.metric, evaluator=self.evaluator) for column in rows.T.tolist()
+            estimate_mean(Moments(*column), metric=self.metric, evaluator=self.evaluator) for column in rows.T.tolist()
         ]
 
     def estimate(self, chosen: Mask) -> Estimate:

@@ -15,9 +15,9 @@ from ragtrace.capture.redact import Redact
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.ledger import Stats
-from ragtrace.core.settings import Settings, resolve
+from ragtrace.core.settings import Settings, resolve_settings
 from ragtrace.core.types import Askable, Judge, Metric, Signals
-from ragtrace.estimates import Baseline, Learner, MetricBaseline, Plan
+from ragtrace.estimates import Baseline, BaselineLearner, MetricAssignment, MetricBaseline
 from ragtrace.evaluation.metric_selection import (
     ALL,
     check_type,
@@ -174,7 +174,7 @@ def configure(
         "trace_url": trace_url,
     }  # fmt: skip
     before = Counter(faults.counts_here())
-    settings = resolve(scalars, os.environ)
+    settings = resolve_settings(scalars, os.environ)
     for name, value, kind in (("judge", judge, Judge), ("sampling", sampling, Sampling), ("redact", redact, Redact)):
         check_type(name, value, kind)
     settings = _with_objects(settings, exporter, sampling)
@@ -185,7 +185,7 @@ def configure(
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
     wanted_by_sampling = () if judge is None else sampling_metrics(sampling)
     watched = _alerts(alerts)
-    learner = Learner(baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls)
+    learner = BaselineLearner(baseline if isinstance(baseline, Baseline) else None, calls=settings.baseline_calls)
     evaluators = _evaluators(
         settings, screen, judge, extra, wanted_by_sampling, [alert.metric for alert in watched], learner
     )
@@ -194,7 +194,7 @@ def configure(
     if watched:
         from ragtrace.alerts import check_alerts
 
-        check_alerts(watched, Plan.of(evaluators.screen, evaluators.judge))
+        check_alerts(watched, MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
     if not settings.enabled:
         install(None, _RECONFIGURE_SECONDS, off=True)
         return
@@ -217,7 +217,7 @@ def _runtime(
     sampling: Sampling,
     redact: Redact,
     alerts: Sequence[Alert],
-    learner: Learner,
+    learner: BaselineLearner,
 ) -> Runtime:
     """Build the runtime from the settings: open its files, build its telemetry and its alerts.
 
@@ -228,7 +228,7 @@ def _runtime(
     if settings.store:  # checked before anything is started
         _history(settings).prepare(settings.origins["store"])
     if settings.baseline:
-        learner.open(settings.baseline, settings.origins["baseline"])
+        learner.open_file(settings.baseline, settings.origins["baseline"])
     spool = _spool(settings) if settings.spool else None
     tracers, meters, loggers = providers
     telemetry = build(settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
@@ -238,8 +238,8 @@ def _runtime(
 
         service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
         telemetry.histories.append(_history(settings, Source.of(evaluators, service=service, release=version)))
-    plan = Plan.of(evaluators.screen, evaluators.judge)
-    learner.set_plan(plan, version)
+    plan = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
+    learner.set_assignment(plan, version)
     alerting = None
     if alerts:
         from ragtrace.alerts import Alerting
@@ -379,7 +379,7 @@ def _evaluators(
     extra: Sequence[Metric],
     for_sampling: Sequence[str],
     watched: Sequence[str],
-    learner: Learner,
+    learner: BaselineLearner,
 ) -> Evaluators:
     """Build the evaluators: assign every requested metric to the stopwatch, the screen or the judge that offers it.
 
@@ -423,7 +423,7 @@ def _evaluators(
     return Evaluators(*chosen)
 
 
-def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], learner: Learner) -> Evaluator:
+def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], learner: BaselineLearner) -> Evaluator:
     asked = judge.asking(metrics) if isinstance(judge, Askable) else judge
     known = MetricBaseline(learner, consistency.name, f"{asked.id}@{asked.version}")
     metrics = tuple(suspicious_against(known) if metric.name == suspicious.name else metric for metric in metrics)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ragtrace.core.errors import UnknownMetricError
-from ragtrace.estimates import Estimate, Method, Target, from_moments, no_estimate
+from ragtrace.estimates import Estimate, Method, Target, estimate_mean, missing_estimate
 from ragtrace.runtime.current_runtime import current
 
 
@@ -41,13 +41,13 @@ def estimate(
     """
     runtime = current()
     if runtime is None:
-        return no_estimate("not_configured", method, of, metric=metric, workflow=workflow)
+        return missing_estimate("not_configured", method, of, metric=metric, workflow=workflow)
     plan = runtime.moments.plan
-    evaluator = plan.evaluator(metric)
+    evaluator = plan.evaluator_of(metric)
     if evaluator is None:
         known = ", ".join(sorted(plan.screened | plan.judged)) or "none"
         raise UnknownMetricError(
             f"no estimate of {metric!r}: neither screen nor judge gives such a metric in [0, 1]; estimated now: {known}"
         )
     moments = runtime.moments.sum(metric, workflow=workflow, window=window, model=model)
-    return from_moments(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)
+    return estimate_mean(moments, method=method, of=of, metric=metric, workflow=workflow, evaluator=evaluator)

@@ -11,10 +11,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.capture.redact import Redact
-from ragtrace.core.ledger import Ledger, Posted, Stats
+from ragtrace.core.ledger import DeliveryCounts, Ledger, Stats
 from ragtrace.core.settings import Settings
 from ragtrace.core.step import CallBuilder, OrphanRetrievals, Step
-from ragtrace.estimates import Learner, Plan, RunningMoments
+from ragtrace.estimates import BaselineLearner, MetricAssignment, RunningMoments
 from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.sampling import Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
@@ -162,7 +162,7 @@ class Runtime:
         redact: Redact,
         spool: Spool | None = None,
         alerts: Alerting | None = None,
-        learner: Learner | None = None,
+        learner: BaselineLearner | None = None,
     ) -> None:
         self.settings, self.telemetry = settings, telemetry
         self.sampling, self._sampler = sampling, Sampler(sampling, monotonic)
@@ -171,8 +171,8 @@ class Runtime:
         self.evaluators = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
         self._evaluator_ids = tuple(evaluator.id for evaluator in self._evaluators)
-        self.ledger, self.learner, self.alerts = Ledger(), learner or Learner(), alerts
-        self.moments = RunningMoments(Plan.of(evaluators.screen, evaluators.judge))
+        self.ledger, self.learner, self.alerts = Ledger(), learner or BaselineLearner(), alerts
+        self.moments = RunningMoments(MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge))
         self.orphans = OrphanRetrievals()
         self._deferred, self._dropped = DeferredSteps(), DroppedSpans()
         self.worker: Worker[WorkItem] = Worker(
@@ -257,14 +257,14 @@ class Runtime:
         self._deferred.root_ended(builder)
         workflow = builder.root.workflow
         if self.worker.full and self._may_defer:
-            self.ledger.leave_out(self._evaluator_ids, workflow, "dropped", "queue_full")
+            self.ledger.count_not_evaluated(self._evaluator_ids, workflow, "dropped", "queue_full")
             evaluators = ", ".join(self._evaluator_ids)
             self.outcomes.add(builder.root.span_context, workflow, evaluators, "dropped", "queue_full")
             self._dropped.drop_call(builder)
             return
         work = WorkItem(builder.root, builder, True, set(self._evaluator_ids))
         if work.open:
-            self.ledger.offer_all(self._evaluator_ids, workflow)
+            self.ledger.count_offered(self._evaluator_ids, workflow)
         self._submit(work)
 
     @property
@@ -274,7 +274,7 @@ class Runtime:
 
     def head_dropped(self, workflow: str) -> None:
         """Count a call that was not recorded, as sampled out, because the head sampler dropped its trace."""
-        self.ledger.leave_out(self._evaluator_ids, workflow)
+        self.ledger.count_not_evaluated(self._evaluator_ids, workflow)
 
     def _submit(self, work: WorkItem) -> None:
         if not self._may_defer:
@@ -357,7 +357,7 @@ class Runtime:
         with spooling.claim(self.settings.capacity // 2 - self.worker.size, timeout) as calls:
             for claimed in calls:
                 work = WorkItem.of_spooled(claimed)
-                self.ledger.offer_all(work.open, work.step.workflow)
+                self.ledger.count_offered(work.open, work.step.workflow)
                 for evaluator in work.open - set(self._evaluator_ids):
                     self._processor.settle(work, evaluator, "dropped", "not_configured")
                 if self.worker.offer(work):
@@ -374,7 +374,7 @@ class Runtime:
         self._dropped.count()
         return replace(self.ledger.stats(faults.counts()), sinks=self._posted())
 
-    def _posted(self) -> dict[str, Posted]:
+    def _posted(self) -> dict[str, DeliveryCounts]:
         return {poster.outbox.name: poster.outbox.counts() for poster in self.telemetry.posters}
 
     def standings(self) -> dict[str, JudgeStatus]:

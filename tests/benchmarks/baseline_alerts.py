@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from ragtrace.alerts import Alert
-from ragtrace.alerts.evaluator import bound_of
+from ragtrace.alerts.evaluator import baseline_bound
 from ragtrace.estimates import Distribution
 from tests.benchmarks.accuracy import judge_all
 from tests.support.alarms import Draw, Floats, run_lengths
@@ -52,7 +52,7 @@ def lengths(learned: Draw, seen: Draw, *, calls: int, runs: int, most: int, seed
     """Calls until the alert tells, of *runs* runs that each learn a baseline from so many *calls*."""
     rng = np.random.default_rng(seed)
     scores = 1.0 - learned(rng, (calls, runs))[0]
-    bounds = np.array([1.0 - bound_of(Distribution.of(list(column)), ALERT.direction) for column in scores.T])
+    bounds = np.array([1.0 - baseline_bound(Distribution.of(list(column)), ALERT.direction) for column in scores.T])
     return run_lengths(
         bounds, ALERT.mean_calls_between_false_alarms, seen,
         streams=runs, seed=seed + 1, most=most, batch=ALERT.calls_in_batch, head_start=0.0,

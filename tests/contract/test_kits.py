@@ -16,7 +16,7 @@ from opentelemetry.metrics import NoOpMeter
 
 from ragtrace.alerts import State
 from ragtrace.core import semconv
-from ragtrace.core.settings import resolve
+from ragtrace.core.settings import resolve_settings
 from ragtrace.metrics import registry
 from ragtrace.telemetry.scores.instruments import Instruments
 from ragtrace_exporters.openmetrics.snapshot import Kind, label_name, sample_names
@@ -313,7 +313,7 @@ def test_the_collector_carries_all_three_signals() -> None:
 def test_the_collector_waits_for_scores() -> None:
     """Traces are decided later than ragtrace holds a root span back."""
     wait = collector()["processors"]["tail_sampling"]["decision_wait"]
-    assert float(wait.removesuffix("s")) >= resolve({}, {}).hold_seconds + 5
+    assert float(wait.removesuffix("s")) >= resolve_settings({}, {}).hold_seconds + 5
 
 
 def test_the_collector_asks_for_attributes_that_exist() -> None:

@@ -9,7 +9,7 @@ import pytest
 import ragtrace
 from ragtrace.core.types import Document, RagCall, Score, Unscored
 from ragtrace.diagnosis import Diagnosis
-from ragtrace.estimates.estimate import no_estimate
+from ragtrace.estimates.estimate import missing_estimate
 
 EVIL = "<script>alert(1)</script>"
 CALL = RagCall(EVIL, (Document(EVIL),), EVIL)
@@ -45,7 +45,7 @@ def test_a_diagnosis_is_its_report() -> None:
         Score(0.5, metric="m", explanation=EVIL),
         Unscored("abstained", explanation=EVIL),
         CALL,
-        no_estimate("nothing_judged", "tuned", "rate", workflow=EVIL),
+        missing_estimate("nothing_judged", "tuned", "rate", workflow=EVIL),
     ],
     ids=["score", "unscored", "call", "estimate"],
 )

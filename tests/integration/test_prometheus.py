@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from exporters.make_kits.rules import Timing, files
-from ragtrace.estimates import NAMES, Moments, from_moments
+from ragtrace.estimates import NAMES, Moments, estimate_mean
 from tests.support.kits import filled_in, queries
 from tests.support.monitoring import Application, Prometheus, alertmanager, application, prometheus, wait_until, webhook
 from tests.support.otlp import HttpReceiver
@@ -127,7 +127,7 @@ def _agree(server: Prometheus, labels: str) -> None:
     asked = " or ".join(f'label_replace(ragtrace:10m:{name}{labels}, "r", "{name}", "", "")'
                         for name in (*NAMES, "value", "low", "high"))  # fmt: skip
     found = {of["r"]: value for of, value in server.query(asked)}
-    estimate = from_moments(Moments.of({name: found[name] for name in NAMES}))
+    estimate = estimate_mean(Moments.from_sums({name: found[name] for name in NAMES}))
     assert found["value"] == pytest.approx(estimate.value, rel=1e-6)
     assert found["low"] == pytest.approx(estimate.low, rel=1e-6)
     assert found["high"] == pytest.approx(estimate.high, rel=1e-6)

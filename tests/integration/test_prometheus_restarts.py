@@ -38,7 +38,7 @@ from typing import Final
 import pytest
 
 from exporters.make_kits.rules import Timing, files
-from ragtrace.estimates import NAMES, Estimate, Moments, from_moments, of_judged, of_seen
+from ragtrace.estimates import NAMES, Estimate, Moments, estimate_mean, judged_moments, unjudged_moments
 from ragtrace_exporters.openmetrics.snapshot import from_json
 from tests.support.journaled import METRIC
 from tests.support.monitoring import Prometheus, prometheus, wait_until
@@ -132,9 +132,9 @@ class Life:
 def _moments(of: dict[str, tuple[float, float]]) -> Moments:
     screened, _ = of["screen"]
     if "judge" not in of:
-        return of_seen(screened)
+        return unjudged_moments(screened)
     score, probability = of["judge"]
-    return of_judged(score, probability, screened, seen=1.0)
+    return judged_moments(score, probability, screened, seen=1.0)
 
 
 class Slots:
@@ -273,8 +273,8 @@ def test_processes_killed_at_random_on_one_page_lose_and_invent_nothing(tmp_path
         assert not server.at(f"resets({COUNTER}[{WINDOW}]) > 0", when)
         assert {each[0][1] for each in series.values()} == {0.0}, "without a 0 the first calls are in no increase"
         by = factor(series["n"], when - 600, when)
-        agrees(found, from_moments(times(truth, by)), within=1e-6)
-        agrees(found, from_moments(truth), within=by - 1)
+        agrees(found, estimate_mean(times(truth, by)), within=1e-6)
+        agrees(found, estimate_mean(truth), within=by - 1)
 
 
 def test_processes_killed_at_random_with_a_page_each_count_from_0_again(tmp_path: Path) -> None:
@@ -294,8 +294,8 @@ def test_processes_killed_at_random_with_a_page_each_count_from_0_again(tmp_path
             assert shown == pytest.approx(dict(zip(NAMES, heard.values(), strict=True)), rel=1e-9)
             factors.append(factor(series["n"], when - 600, when))
             pooled, weighted = pooled + heard, weighted + times(heard, factors[-1])
-        agrees(found, from_moments(weighted), within=1e-6)
-        agrees(found, from_moments(pooled), within=max(factors) - 1)
+        agrees(found, estimate_mean(weighted), within=1e-6)
+        agrees(found, estimate_mean(pooled), within=max(factors) - 1)
 
 
 def _heard_of(series: dict[str, list[tuple[float, float]]], life: Life) -> Moments:

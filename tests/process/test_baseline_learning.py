@@ -20,15 +20,15 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Judgement, RagCall
-from ragtrace.estimates import Baseline, Calls, Distribution, Key, Learner
-from ragtrace.estimates.baseline import MOST_KEYS, exclusive
+from ragtrace.estimates import Baseline, BaselineKey, BaselineLearner, CollectedScores, Distribution
+from ragtrace.estimates.baseline import MOST_KEYS, exclusive_lock
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeJudge
 from tests.support.watched import GOOD, HALF, ask, watch
 
 ROOT: Final = Path(__file__).parents[2]
-KEY: Final = Key("guide", "consistency", "screen@1")
+KEY: Final = BaselineKey("guide", "consistency", "screen@1")
 SUSPICIOUS: Final = "ragtrace.eval.suspicious"
 
 
@@ -68,12 +68,12 @@ def asked(captured: Captured, number: int = 1) -> dict[str, Any]:
     return dict(captured.root().attributes or {}) if number == 1 else {}
 
 
-def learn(learner: Learner, scores: Sequence[float], key: Key = KEY) -> None:
+def learn(learner: BaselineLearner, scores: Sequence[float], key: BaselineKey = KEY) -> None:
     for n, score in enumerate(scores):
         learner.add(key, score, 1.0, f"question {n}")
 
 
-def known(learner: Learner, key: Key = KEY) -> Distribution:
+def known(learner: BaselineLearner, key: BaselineKey = KEY) -> Distribution:
     found = learner.find(key)
     assert found is not None
     return found
@@ -175,8 +175,8 @@ def test_a_bad_release_does_not_become_the_new_normal(path: str) -> None:
 def test_a_restart_goes_on_learning_where_the_last_process_stopped(path: str) -> None:
     """Also with few calls a process there is a baseline some day."""
     for _ in range(3):
-        learner = Learner(calls=6)
-        learner.open(path, "baseline=")
+        learner = BaselineLearner(calls=6)
+        learner.open_file(path, "baseline=")
         learn(learner, [0.5, 0.7])
         assert learner.close(10)
     assert Baseline.load(path).distributions[KEY].mean == pytest.approx(0.6)
@@ -214,13 +214,13 @@ def test_a_file_that_is_no_baseline_stops_at_start_up(path: str, content: str) -
 def test_a_directory_that_is_missing_stops_at_start_up(tmp_path: Path) -> None:
     """Else nothing would be kept."""
     with pytest.raises(SettingsError, match=r"directory is missing.*RAGTRACE_BASELINE"):
-        Learner().open(str(tmp_path / "nowhere" / "baseline.json"), "RAGTRACE_BASELINE")
+        BaselineLearner().open_file(str(tmp_path / "nowhere" / "baseline.json"), "RAGTRACE_BASELINE")
 
 
 def test_a_file_that_breaks_later_costs_nothing_but_a_fault(path: str) -> None:
     """The process learns alone, and does not overwrite what it cannot read."""
-    learner = Learner(calls=4)
-    learner.open(path, "baseline=")
+    learner = BaselineLearner(calls=4)
+    learner.open_file(path, "baseline=")
     Path(path).write_text("broken")
     learn(learner, [0.5] * 4)
     assert not learner.flush(10)
@@ -257,13 +257,13 @@ def test_another_version_of_the_evaluator_is_not_compared_and_that_is_said_once(
 
 LEARNING = """
 import sys
-from ragtrace.estimates import Key, Learner
+from ragtrace.estimates import BaselineKey, BaselineLearner
 path, number, score = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-learner = Learner(calls=1000)
-learner.open(path, "baseline=")
+learner = BaselineLearner(calls=1000)
+learner.open_file(path, "baseline=")
 sys.stdin.readline()
 for n in range(number):
-    learner.add(Key("guide", "consistency", "screen@1"), score, 1.0, f"{score} {n}")
+    learner.add(BaselineKey("guide", "consistency", "screen@1"), score, 1.0, f"{score} {n}")
     if n % 50 == 49:
         learner.flush(20)
 assert learner.close(20)
@@ -292,9 +292,9 @@ def test_processes_that_learn_at_the_same_time_share_their_calls(path: str) -> N
 
 def test_what_another_process_has_learned_is_taken_over(path: str) -> None:
     """The first process with enough calls decides; no process learns another baseline."""
-    one, other = Learner(calls=5), Learner(calls=5)
+    one, other = BaselineLearner(calls=5), BaselineLearner(calls=5)
     for learner in (one, other):
-        learner.open(path, "baseline=")
+        learner.open_file(path, "baseline=")
     learn(one, [0.8] * 5)
     assert one.flush(10)
     learn(other, [0.1] * 2)
@@ -306,8 +306,8 @@ def test_a_process_killed_while_it_wrote_blocks_no_other(path: str) -> None:
     """What it left is cleared away."""
     for name in (f"{path}.new", f"{path}.lock"):
         Path(name).write_text("half")
-    learner = Learner(calls=3)
-    learner.open(path, "baseline=")
+    learner = BaselineLearner(calls=3)
+    learner.open_file(path, "baseline=")
     learn(learner, [0.5] * 3)
     assert learner.close(10)
     assert os.listdir(Path(path).parent) == ["baseline.json"]
@@ -316,8 +316,8 @@ def test_a_process_killed_while_it_wrote_blocks_no_other(path: str) -> None:
 def test_the_lock_keeps_other_processes_waiting(path: str) -> None:
     """Two that read, add and write at the same time would else lose calls."""
     program = (
-        "import sys; from ragtrace.estimates.baseline import exclusive\n"
-        "with exclusive(sys.argv[1]): print('in', flush=True); sys.stdin.readline(); print('out', flush=True)"
+        "import sys; from ragtrace.estimates.baseline import exclusive_lock\n"
+        "with exclusive_lock(sys.argv[1]): print('in', flush=True); sys.stdin.readline(); print('out', flush=True)"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True
@@ -328,7 +328,7 @@ def test_the_lock_keeps_other_processes_waiting(path: str) -> None:
     entered = threading.Event()
 
     def enter() -> None:
-        with exclusive(path):
+        with exclusive_lock(path):
             entered.set()
 
     thread = threading.Thread(target=enter, daemon=True)
@@ -373,14 +373,14 @@ def test_a_forked_child_learns_its_own_calls_and_none_of_its_parents(path: str) 
 
 def test_without_a_file_it_learns_in_memory() -> None:
     """Of the first calls alone, and never again."""
-    learner = Learner(calls=4)
+    learner = BaselineLearner(calls=4)
     learn(learner, [0.1, 0.2, 0.3, 0.4, 0.9, 0.9])
     assert (known(learner).n, known(learner).mean) == (4, pytest.approx(0.25))
 
 
 def test_the_number_of_baselines_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     """A workflow name that is unique to a call must not fill the memory; that is said once."""
-    learner = Learner()
+    learner = BaselineLearner()
     with caplog.at_level(logging.WARNING, "ragtrace"):
         for n in range(MOST_KEYS + 50):
             learn(learner, [0.5], KEY._replace(workflow=f"call {n}"))
@@ -390,8 +390,8 @@ def test_the_number_of_baselines_is_bounded(caplog: pytest.LogCaptureFixture) ->
 
 def test_a_disk_that_hangs_blocks_no_caller(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Learning goes on in memory of a bounded size, and a flush comes back in time."""
-    learner = Learner(calls=50)
-    learner.open(path, "baseline=")
+    learner = BaselineLearner(calls=50)
+    learner.open_file(path, "baseline=")
     with _held(path):
         began = time.perf_counter()
         learn(learner, [0.5] * 500)
@@ -409,8 +409,8 @@ def _held(path: str) -> Any:
     @contextmanager
     def held() -> Any:
         program = (
-            "import sys; from ragtrace.estimates.baseline import exclusive\n"
-            "with exclusive(sys.argv[1]): print('in', flush=True); sys.stdin.readline()"
+            "import sys; from ragtrace.estimates.baseline import exclusive_lock\n"
+            "with exclusive_lock(sys.argv[1]): print('in', flush=True); sys.stdin.readline()"
         )
         holder = subprocess.Popen(
             [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True
@@ -430,7 +430,7 @@ def _held(path: str) -> Any:
 
 def test_judged_calls_count_by_the_inverse_of_their_probability() -> None:
     """The baseline is that of the traffic, not of the sample."""
-    learner = Learner(calls=2)
+    learner = BaselineLearner(calls=2)
     learner.add(KEY, 1.0, 0.1, "a")
     learner.add(KEY, 0.0, 1.0, "b")
     assert known(learner).mean == pytest.approx(10 / 11)
@@ -453,13 +453,13 @@ def test_a_configured_process_marks_five_percent_of_unchanged_traffic(draw: Call
 
 def test_calls_add_up() -> None:
     """Times and versions of both."""
-    both = Calls.of(0.5, 1.0, "a", 10.0, "1") + Calls.of(0.6, 0.5, "b", 5.0, "2")
+    both = CollectedScores.single(0.5, 1.0, "a", 10.0, "1") + CollectedScores.single(0.6, 0.5, "b", 5.0, "2")
     assert (both.since, both.until, both.versions, both.weights) == (5.0, 10.0, ("1", "2"), (1.0, 2.0))
 
 
 def test_a_log_handler_that_takes_its_time_does_not_hold_up_those_who_read_the_baseline() -> None:
     """The warning that the evaluator has changed is logged without the learner's lock."""
-    learner = Learner(Baseline({KEY: Distribution.of([0.5, 0.6])}), calls=10)
+    learner = BaselineLearner(Baseline({KEY: Distribution.of([0.5, 0.6])}), calls=10)
     seen: list[int] = []
 
     class Asking(logging.Handler):

@@ -192,9 +192,9 @@ def test_the_doctor_knows_the_last_of_them() -> None:
 def test_more_than_are_pending_cannot_be_settled_at_once() -> None:
     """The books balance, or say so."""
     ledger = Ledger()
-    ledger.offer_all(["x"] * 2, "w")
+    ledger.count_offered(["x"] * 2, "w")
     with pytest.raises(ValueError, match="no pending call"):
-        ledger.settle("x", "w", "dropped", "shutdown", calls=3)
+        ledger.count_finished("x", "w", "dropped", "shutdown", calls=3)
     assert ledger.stats({}).pending == 2
 
 

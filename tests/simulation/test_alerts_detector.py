@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from opentelemetry.trace import SpanContext
 
-from ragtrace.alerts.detector import HEAD_START, Detector, alternatives, bet, weights
+from ragtrace.alerts.detector import HEAD_START, Detector, mean_weights, optimal_bet, raised_means
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.evaluation.sampling import Sampler, Sampling
 from ragtrace.testing import FakeClock
@@ -27,30 +27,30 @@ SEED = 424
 @pytest.mark.parametrize("bound", [0.0005, 0.02, 0.05, 0.3, 0.5, 0.8, 0.99])
 def test_no_bet_can_be_ruined(bound: float, batch: int) -> None:
     """For any bound there are bets, all of them leave something after a batch of good scores, and weigh 1 in all."""
-    grid = [bet(each, bound) for each in alternatives(bound, batch)]
+    grid = [optimal_bet(each, bound) for each in raised_means(bound, batch)]
     assert grid
     assert all(0 < each < 1 / bound for each in grid)
-    assert sum(weights(batch)) == pytest.approx(1)
+    assert sum(mean_weights(batch)) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("expected", [0.02, 0.3, 0.69, 0.9, 1.0])
 def test_nothing_is_won_at_what_is_expected(expected: float) -> None:
     """The mean factor of every bet is 1 where the rate is as expected: evidence after n calls is n in the mean."""
-    for each in alternatives(0.02):
-        up, down = 1 + bet(each, expected) * (1 - expected), 1 - bet(each, expected) * expected
+    for each in raised_means(0.02):
+        up, down = 1 + optimal_bet(each, expected) * (1 - expected), 1 - optimal_bet(each, expected) * expected
         assert expected * up + (1 - expected) * down == pytest.approx(1)
 
 
 def evidence_of(means: list[float], bound: float, batch: int, *, asked: float, expected: list[float]) -> float:
     """Of batches with these means: what those have who began at each of them or had the head start, over the bets."""
     factors = [
-        [1 + bet(each, usual) * (mean - usual) for mean, usual in zip(means, expected, strict=True)]
-        for each in alternatives(bound, batch)
+        [1 + optimal_bet(each, usual) * (mean - usual) for mean, usual in zip(means, expected, strict=True)]
+        for each in raised_means(bound, batch)
     ]
     return sum(
         weight
         * (HEAD_START * asked / batch * math.prod(row) + sum(math.prod(row[start:]) for start in range(len(row))))
-        for row, weight in zip(factors, weights(batch), strict=True)
+        for row, weight in zip(factors, mean_weights(batch), strict=True)
     )
 
 

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ragtrace.estimates import Method, Moments, Target, from_moments, of_judged, of_seen
+from ragtrace.estimates import Method, Moments, Target, estimate_mean, judged_moments, unjudged_moments
 from tests.support.populations import Cell, Replicates, interval, simulate, tried
 
 REPLICATES = 2000
@@ -123,10 +123,10 @@ def test_intervals_cover_where_a_third_of_the_calls_are_always_judged() -> None:
             bad, 0.7 * suspicious, p, ruled, chance.random(1000) < p, strict=True
         ):
             if is_judged:
-                moments += of_judged(float(y), float(probability), float(f), seen=1.0, ruled=bool(rule))
+                moments += judged_moments(float(y), float(probability), float(f), seen=1.0, ruled=bool(rule))
             else:
-                moments += of_seen(float(f))
-        estimate = from_moments(moments)
+                moments += unjudged_moments(float(f))
+        estimate = estimate_mean(moments)
         assert estimate.low is not None
         assert estimate.high is not None
         covered += estimate.low <= 0.05 <= estimate.high
@@ -163,7 +163,7 @@ def test_one_estimate_is_as_simulated(method: Method, target: Target) -> None:
     drawn = simulate(Cell(0.1, 0.1, 0.4, 100, 10.0), 1, 20)
     value, low, high = interval(drawn, method, target)
     for number in range(20):
-        moments = Moments.of({name: float(sums[number]) for name, sums in drawn.sums.items()})
-        estimate = from_moments(moments, method=method, of=target)
+        moments = Moments.from_sums({name: float(sums[number]) for name, sums in drawn.sums.items()})
+        estimate = estimate_mean(moments, method=method, of=target)
         expected = np.array([value[number], low[number], high[number]])
         assert (estimate.value, estimate.low, estimate.high) == pytest.approx(tuple(expected), abs=1e-12)

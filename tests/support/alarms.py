@@ -15,9 +15,9 @@ from ragtrace.alerts.detector import (
     MOST_EXPECTED,
     REACH,
     SOON_AFTER,
-    alternatives,
-    threshold,
-    weights,
+    alarm_threshold,
+    mean_weights,
+    raised_means,
 )
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
@@ -91,11 +91,11 @@ class _Streams:
     def __init__(self, bounds: Floats, mean_calls: float, batch: int, *, expecting: bool, head_start: float) -> None:
         self.batch, self._threshold, self._expecting = (
             batch,
-            threshold(mean_calls, batch, head_start),
+            alarm_threshold(mean_calls, batch, head_start),
             expecting and batch == 1,
         )
-        self._bounds, self._weights = bounds, np.array(weights(batch))
-        self._alternatives = np.array([alternatives(float(each), batch) for each in bounds]).T
+        self._bounds, self._weights = bounds, np.array(mean_weights(batch))
+        self._alternatives = np.array([raised_means(float(each), batch) for each in bounds]).T
         self._sums = np.full((len(self._weights), bounds.size), head_start * mean_calls / batch)
         self._place, self._total, self._counted = 0, np.zeros(bounds.size), np.zeros(bounds.size)
         self._after_bad = np.full(bounds.size, REACH + 1)

@@ -9,14 +9,14 @@ from typing import Any, Final
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.alerts import Alert, Alerting, Example, Notice
-from ragtrace.core.settings import resolve
+from ragtrace.core.settings import resolve_settings
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score, Unscored
-from ragtrace.estimates import Distribution, Key, Plan
+from ragtrace.estimates import BaselineKey, Distribution, MetricAssignment
 from ragtrace.testing import FakeClock
 from tests.support.watched import ANSWER, CLAIMS
 
 METRIC: Final = "hallucination"
-PLAN: Final = Plan("screen", frozenset({METRIC, "consistency"}), "judge", frozenset({"faithfulness"}))
+PLAN: Final = MetricAssignment("screen", frozenset({METRIC, "consistency"}), "judge", frozenset({"faithfulness"}))
 _numbers = count(1)
 _open: list[Alerting] = []
 
@@ -27,7 +27,7 @@ class Board:
     def __init__(
         self,
         *alerts: Alert,
-        baseline: Callable[[Key], Distribution | None] = lambda key: None,
+        baseline: Callable[[BaselineKey], Distribution | None] = lambda key: None,
         release: str = "",
         capture_content: str = "SPAN_ONLY",
         **settings: Any,
@@ -40,7 +40,7 @@ class Board:
         self.alerting = Alerting(
             chosen,
             PLAN,
-            resolve(given, {}),
+            resolve_settings(given, {}),
             baseline=baseline,
             release=release,
             clock=self.clock,

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ragtrace.estimates.formulas import Bounds, Method, Target, bounds
+from ragtrace.estimates.formulas import IntervalBounds, Method, Target, interval_bounds
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Kind: TypeAlias = Literal["shifted", "graded", "logistic"]
@@ -227,7 +227,7 @@ class Result:
 def interval(replicates: Replicates, method: Method, target: Target) -> tuple[Array, Array, Array]:
     """Value, low and high of every replicate; without a judged call [0, 1]."""
     with np.errstate(all="ignore"):
-        found: Bounds[Any] = bounds(dict(replicates.sums), Arrays(), method, target)
+        found: IntervalBounds[Any] = interval_bounds(dict(replicates.sums), Arrays(), method, target)
     none = replicates.sums["w"] == 0.0
     return np.where(none, 0.5, found.value), np.where(none, 0.0, found.low), np.where(none, 1.0, found.high)
 

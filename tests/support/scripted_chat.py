@@ -88,11 +88,11 @@ def labelled(
 
     async def run() -> Judgement:
         session = JudgeSession(spoken, embedder)
-        session.cost = Cost.of(judgement) if judgement.n_calls else Cost()
+        session.cost = Cost.from_report(judgement) if judgement.n_calls else Cost()
         try:
             return session.charge(await add_extra_labels(session, call, judgement, found))
         except JudgeError as error:
-            raise session.cost.on_error(error) from error
+            raise session.cost.set_on_error(error) from error
 
     return asyncio.run(run())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ragtrace.alerts.notifiers.http import HttpNotifier, encoded, post
+from ragtrace.alerts.notifiers.http import HttpNotifier, encode_json, post
 from ragtrace.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Alertmanager(HttpNotifier):
 
     def send(self, notice: Notice, timeout: float) -> None:
         """POST *notice* as an alert to the Alertmanager."""
-        post(self.url.rstrip("/") + _PATH, encoded([alert_body(notice, self.labels)]), self.headers, timeout)
+        post(self.url.rstrip("/") + _PATH, encode_json([alert_body(notice, self.labels)]), self.headers, timeout)
 
 
 def alert_body(notice: Notice, labels: Mapping[str, str]) -> dict[str, object]:

@@ -61,7 +61,7 @@ def _is_http_url(url: object) -> bool:
         return False
 
 
-def encoded(body: object) -> bytes:
+def encode_json(body: object) -> bytes:
     """Encode the request *body* as JSON in ASCII, in which lone surrogates are escaped."""
     return json.dumps(body, allow_nan=False).encode()
 
@@ -83,7 +83,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> N
             response.read(_DETAIL_BYTES)
     except HTTPError as error:
         with error:
-            raise _refusal(error) from None  # the text of the error holds the URL
+            raise _error_for_status(error) from None  # the text of the error holds the URL
     except TimeoutError:
         raise UndeliveredError("timeout", f"no answer within {timeout:g} s", again=True) from None
     except (URLError, OSError) as error:
@@ -108,7 +108,7 @@ def _opener() -> OpenerDirector:
     return build_opener(NoRedirects())
 
 
-def _refusal(error: HTTPError) -> UndeliveredError:
+def _error_for_status(error: HTTPError) -> UndeliveredError:
     try:
         body = error.read(_DETAIL_BYTES).decode("utf-8", "replace")
     except OSError:

@@ -116,7 +116,7 @@ async def _awaited(result: Awaitable[object]) -> None:
     await result
 
 
-def is_same(one: object, other: object) -> bool:
+def have_same_receiver(one: object, other: object) -> bool:
     """Return whether two notifiers deliver to the same receiver.
 
     Two notifiers of the application's own classes count as different, unless they are one object.
@@ -158,11 +158,11 @@ class EventNotifier:
             severity_number=SeverityNumber.WARN if firing else SeverityNumber.INFO,
             event_name=semconv.EVENT_ALERT,
             body=notice.text,
-            attributes=attributes(notice),
+            attributes=event_attributes(notice),
         )
 
 
-def attributes(notice: Notice) -> Attributes:
+def event_attributes(notice: Notice) -> Attributes:
     """Return the attributes of the OpenTelemetry log event for the notification *notice*."""
     found: Attributes = {
         semconv.ALERT_NAME: notice.alert,

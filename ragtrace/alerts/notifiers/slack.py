@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ragtrace.alerts.notifiers.http import HttpNotifier, encoded, post
+from ragtrace.alerts.notifiers.http import HttpNotifier, encode_json, post
 
 if TYPE_CHECKING:
     from ragtrace.alerts.notice import Notice
@@ -31,10 +31,10 @@ class Slack(HttpNotifier):
 
     def send(self, notice: Notice, timeout: float) -> None:
         """POST *notice* as a message to the Slack webhook."""
-        post(self.url, encoded(message(notice)), {}, timeout)
+        post(self.url, encode_json(slack_message(notice)), {}, timeout)
 
 
-def message(notice: Notice) -> dict[str, object]:
+def slack_message(notice: Notice) -> dict[str, object]:
     """Return the notification *notice* as the JSON payload of a Slack incoming webhook.
 
     Slack shows its `blocks`, other services its `text`.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from ragtrace.alerts.notifiers.http import HttpNotifier, encoded, post
+from ragtrace.alerts.notifiers.http import HttpNotifier, encode_json, post
 from ragtrace.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -47,26 +47,26 @@ class Webhook(HttpNotifier):
     def __post_init__(self) -> None:
         HttpNotifier.__post_init__(self)
         if self.secret is not None:
-            _key(self.secret)
+            _decode_secret(self.secret)
 
     def send(self, notice: Notice, timeout: float) -> None:
         """POST *notice* as JSON to the webhook."""
-        body = encoded(notice.as_dict())
+        body = encode_json(notice.as_dict())
         headers = {"webhook-id": notice.id, **self.headers}
         if self.secret is not None:
             stamp = str(int(time.time()))
             headers["webhook-timestamp"] = stamp
-            headers["webhook-signature"] = signature(self.secret, notice.id, stamp, body)
+            headers["webhook-signature"] = webhook_signature(self.secret, notice.id, stamp, body)
         post(self.url, body, headers, timeout)
 
 
-def signature(secret: str, id_: str, timestamp: str, body: bytes) -> str:
+def webhook_signature(secret: str, id_: str, timestamp: str, body: bytes) -> str:
     """Return the value of the `webhook-signature` header, an HMAC which proves that the sender knows *secret*."""
     signed = f"{id_}.{timestamp}.".encode() + body
-    return "v1," + base64.b64encode(hmac.new(_key(secret), signed, hashlib.sha256).digest()).decode()
+    return "v1," + base64.b64encode(hmac.new(_decode_secret(secret), signed, hashlib.sha256).digest()).decode()
 
 
-def _key(secret: object) -> bytes:
+def _decode_secret(secret: object) -> bytes:
     if not isinstance(secret, str) or not secret:
         raise SettingsError(f"secret must be a text, got {type(secret).__name__}; leave it out for no signature")
     if not secret.startswith(_PREFIX):

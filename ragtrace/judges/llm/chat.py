@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError, SettingsError
-from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of
+from ragtrace.core.price import Price, check_price, cost_of_rejection, cost_of_reply, list_price
 from ragtrace.core.types import Judgement, Plain
 from ragtrace.judges.llm.completions import Choice, Completion, TokenChoice, read_completion
 from ragtrace.judges.llm.embedder import Embedder, embed
@@ -129,7 +129,7 @@ class Chat:
     @property
     def price(self) -> Price | None:
         """Price of the model in US dollars per million tokens; None if it is not known."""
-        return self._price or price_of(self.model, self.server)
+        return self._price or list_price(self.model, self.server)
 
     @property
     def habits(self) -> ServerHabits:
@@ -146,7 +146,7 @@ class Chat:
         try:
             return await exchange.answer()
         except JudgeError as error:
-            raise exchange.cost.on_error(error) from error.__cause__
+            raise exchange.cost.set_on_error(error) from error.__cause__
 
     async def text(self, system: str, user: str) -> tuple[str, Cost]:
         """Send a request that does not ask for JSON; return the text of the model's reply and the cost.
@@ -160,7 +160,7 @@ class Chat:
             if problem := choice.problem():
                 raise problem
         except JudgeError as error:
-            raise exchange.cost.on_error(error) from error.__cause__
+            raise exchange.cost.set_on_error(error) from error.__cause__
         return choice.text, exchange.cost
 
     async def probe(self) -> str:
@@ -239,13 +239,13 @@ class JudgeSession:
         try:
             return await work
         except JudgeError as error:
-            self.cost += Cost.of(error)
+            self.cost += Cost.from_report(error)
             raise
 
     def charge(self, judgement: Judgement) -> Judgement:
         """Return a copy of *judgement* that carries the cost and the attributes of all requests in this session."""
         cost = self.cost if self.cost.n_calls else Cost(cost_usd=0.0)
-        return cost.on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
+        return cost.set_on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
 
 
 async def ask_in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Sequence[S]) -> list[T]:
@@ -449,7 +449,7 @@ class _Exchange(Generic[R]):
             completion = read_completion(await chat.connection.post("/chat/completions", body))
         except JudgeError as error:
             # A reply that was read in part, or came too late, may have been charged for all the same.
-            self.cost += cost_of_refusal(self._price) if isinstance(error, ServerError) else Cost(1)
+            self.cost += cost_of_rejection(self._price) if isinstance(error, ServerError) else Cost(1)
             raise
         cost = cost_of_reply(completion.usage, self._price)
         record_cost(replace(cost, n_calls=0))

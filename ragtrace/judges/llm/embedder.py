@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast, runtime
 
 from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import Price, check_price, cost_of_refusal, cost_of_reply, price_of, read_usage
+from ragtrace.core.price import Price, check_price, cost_of_rejection, cost_of_reply, list_price, read_usage
 from ragtrace.judges.llm.completions import check_error, read_json
 from ragtrace.judges.llm.response_format import TEXT, habits_of
 from ragtrace.judges.llm.server_connection import ServerConnection
@@ -97,7 +97,7 @@ class OpenAIEmbedder:
                 vectors += read_vectors(reply, len(some))
             _check_widths(vectors)
         except JudgeError as error:
-            raise (cost + Cost.of(error)).on_error(error) from error.__cause__
+            raise (cost + Cost.from_report(error)).set_on_error(error) from error.__cause__
         return vectors, cost
 
     async def aclose(self) -> None:
@@ -107,7 +107,7 @@ class OpenAIEmbedder:
     async def _request(self, texts: list[str]) -> tuple[dict[str, Any], Cost]:
         """Request the vectors of *texts* from the server; return its reply and the cost, rejected requests included."""
         server = self._connection.server
-        price = self._price or price_of(self.model, server)
+        price = self._price or list_price(self.model, server)
         habits, rejected = habits_of(server, self.model), Cost()
         for _ in range(_MOST_ATTEMPTS):
             # base64 is a third of the digits, and read in a tenth of the time
@@ -122,10 +122,10 @@ class OpenAIEmbedder:
                 return reply, rejected + paid
             except JudgeError as error:
                 learned = isinstance(error, ServerError) and habits.learn(error, body, TEXT)
-                rejected += cost_of_refusal(price) if isinstance(error, ServerError) else Cost(1)
+                rejected += cost_of_rejection(price) if isinstance(error, ServerError) else Cost(1)
                 if not learned:
-                    raise rejected.on_error(error) from error.__cause__
-        raise rejected.on_error(JudgeError("unavailable", f"{server} rejects every request"))
+                    raise rejected.set_on_error(error) from error.__cause__
+        raise rejected.set_on_error(JudgeError("unavailable", f"{server} rejects every request"))
 
 
 def read_vectors(reply: dict[str, Any], count: int) -> list[list[float]]:

@@ -174,7 +174,7 @@ class OpenAIJudge:
         try:
             judgement = await self._judgement(call, session)
         except JudgeError as error:
-            raise session.cost.on_error(error) from error
+            raise session.cost.set_on_error(error) from error
         return session.charge(judgement)
 
     async def _judgement(self, call: RagCall, session: JudgeSession) -> Judgement:

@@ -16,7 +16,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from opentelemetry.context import attach, detach, set_value
 
-from ragtrace.core.ledger import Posted
+from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
 from ragtrace.system.faults import say
 from ragtrace.system.threads import prepare_bounded_calls, run_bounded
@@ -142,10 +142,10 @@ class Outbox(Generic[T]):
         """Name of the receiver."""
         return self._receiver.name
 
-    def counts(self) -> Posted:
+    def counts(self) -> DeliveryCounts:
         """Return how many items were offered, delivered, lost and are pending."""
         with self._changed:
-            return Posted(
+            return DeliveryCounts(
                 offered=self._offered,
                 posted=self._posted,
                 repeated=self._repeated,

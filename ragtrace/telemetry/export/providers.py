@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
-from ragtrace.core.settings import DEFAULT, Settings, choose
+from ragtrace.core.settings import DEFAULT, Settings, check_known
 from ragtrace.core.types import Signals
 from ragtrace.system.faults import say
 from ragtrace.telemetry.export.after_fork import (
@@ -159,7 +159,7 @@ def _signals_maker(exporter: object, settings: Settings, environ: Mapping[str, s
         found = {point.name: point for point in distribution("ragtrace-otel").entry_points.select(group=ENTRY_POINTS)}
         if name not in found:
             found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-        choose(name, [*sorted(found), "none"], "exporter", "exporter= or RAGTRACE_EXPORTER")
+        check_known(name, [*sorted(found), "none"], "exporter", "exporter= or RAGTRACE_EXPORTER")
         return partial(cast("Callable[[Mapping[str, str]], Signals]", found[name].load()), environ)
     if isinstance(exporter, Signals):
         return lambda: exporter

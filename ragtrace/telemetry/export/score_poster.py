@@ -8,7 +8,7 @@ from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.ledger import HEAD_DROPPED
-from ragtrace.core.score_id import id_of
+from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.system.faults import faults
@@ -87,7 +87,7 @@ class ScorePoster:
             if not isinstance(result, Score):
                 continue
             yield ScoreRecord(
-                id=id_of(span, name, result, evaluation),
+                id=score_id_of_result(span, name, result, evaluation),
                 trace_id=span.trace_id,
                 span_id=span.span_id,
                 name=name,

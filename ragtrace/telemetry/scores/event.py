@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from opentelemetry._logs import SeverityNumber
 
 from ragtrace.core import semconv
-from ragtrace.core.score_id import id_of
+from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Evaluation, RagCall, Score
 
@@ -68,7 +68,7 @@ def emit_events(
             semconv.EVAL_HIGHER_IS_BETTER: result.higher_is_better,
         }
         if call.span is not None:
-            attributes[semconv.EVAL_SCORE_ID] = id_of(call.span, name, result, evaluation)
+            attributes[semconv.EVAL_SCORE_ID] = score_id_of_result(call.span, name, result, evaluation)
         if result.explanation:
             attributes[semconv.EVALUATION_EXPLANATION] = result.explanation[:_EXPLANATION_CHARS]
         if isinstance(result, Score):

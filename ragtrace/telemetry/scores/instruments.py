@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from opentelemetry.metrics import CallbackOptions, NoOpMeter, Observation
 
 from ragtrace.core import semconv
-from ragtrace.core.ledger import Posted, Row
+from ragtrace.core.ledger import DeliveryCounts, LedgerRow
 from ragtrace.core.settings import GenAIMetrics
 from ragtrace.core.step import NO_USAGE, Step, StepKind
 from ragtrace.core.types import BREAKER_STATES, BreakerState, Evaluation, RagCall, Score
@@ -85,11 +85,11 @@ class Instruments:
         self,
         meter: Meter | FastMeter,
         *,
-        rows: Callable[[], list[Row]],
+        rows: Callable[[], list[LedgerRow]],
         moments: Callable[[], Mapping[tuple[str, str, str], Moments]],
         queued: Callable[[], int],
         held: Callable[[], int],
-        posted: Callable[[], Mapping[str, Posted]],
+        posted: Callable[[], Mapping[str, DeliveryCounts]],
         states: Callable[[], Mapping[str, BreakerState]],
         faults: Callable[[], Mapping[str, int]] = dict,
         lost: Callable[[], Mapping[tuple[str, str], int]] = dict,
@@ -255,7 +255,7 @@ def _single(value: int) -> Observations:
     yield Observation(value)
 
 
-def _calls(rows: Iterable[Row]) -> Observations:
+def _calls(rows: Iterable[LedgerRow]) -> Observations:
     for row in rows:
         of = {semconv.EVALUATOR_ID: row.evaluator, semconv.WORKFLOW_NAME: row.workflow, semconv.OUTCOME: row.outcome}
         yield Observation(row.calls, {**of, semconv.REASON: row.reason} if row.reason else of)
@@ -269,7 +269,7 @@ def _sums(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
             yield Observation(value, {**of, semconv.MOMENT: name})
 
 
-def _scores(sinks: Mapping[str, Posted]) -> Observations:
+def _scores(sinks: Mapping[str, DeliveryCounts]) -> Observations:
     for sink, posted in sinks.items():
         for outcome, reason, count in posted.rows():
             yield Observation(count, {semconv.SINK: sink, semconv.OUTCOME: outcome, semconv.REASON: reason})

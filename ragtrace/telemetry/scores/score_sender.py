@@ -14,7 +14,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, set_span_in_context
 
 from ragtrace.core import semconv
-from ragtrace.core.score_id import id_of
+from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Evaluation, RagCall, Result, Score, Unscored
 from ragtrace.system.faults import faults, guarded
@@ -234,7 +234,7 @@ def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]
             "label": result.label,
             "explanation": result.explanation,
             "annotator_kind": ANNOTATORS.get(evaluation.type, "CODE"),
-            "identifier": id_of(target, name, result, evaluation),
+            "identifier": score_id_of_result(target, name, result, evaluation),
             "metadata": json.dumps(metadata),
         }
         attributes |= {semconv.oi_evaluation(index, part): value for part, value in parts.items() if value is not None}

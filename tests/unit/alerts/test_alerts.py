@@ -15,7 +15,7 @@ from ragtrace.alerts import Alert, Notice, Slack, Webhook, check_alerts
 from ragtrace.alerts.alerting import MOST_GROUPS
 from ragtrace.core.errors import SettingsError, UnknownMetricError
 from ragtrace.core.types import SamplingDecision, Score
-from ragtrace.estimates import Distribution, Key
+from ragtrace.estimates import BaselineKey, Distribution
 from tests.support.alerted import METRIC, PLAN, Board, call_of, close_all, notice
 
 
@@ -368,7 +368,7 @@ def usual(mean: float = 0.8, calls: int = 500) -> Distribution:
 def board_with(baselines: dict[str, Distribution], **settings: Any) -> Board:
     """An alert on consistency against these baselines, by workflow."""
     notices: list[Notice] = []
-    wanted = Key("guide", "consistency", "screen@1")
+    wanted = BaselineKey("guide", "consistency", "screen@1")
     board = Board(
         Alert("consistency", below="baseline", notify=notices.append, **settings),
         baseline=lambda key: baselines.get(key.workflow) if key[1:] == wanted[1:] else None,

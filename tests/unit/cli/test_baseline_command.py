@@ -15,7 +15,7 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
 from ragtrace.diagnosis import of_environment
-from ragtrace.estimates import Baseline, Calls, Key
+from ragtrace.estimates import Baseline, BaselineKey, CollectedScores
 from ragtrace.history.source import Source
 from ragtrace.history.writing import Offered, Writer
 from ragtrace.system.terminal import FAILURE, OK, USAGE
@@ -24,7 +24,7 @@ from tests.support.history import GIB, call_of
 from tests.support.watched import HALF, ask, watch
 
 DAY = 86_400.0
-KEY = Key("support", "consistency", "screen@1")
+KEY = BaselineKey("support", "consistency", "screen@1")
 
 
 def fill(path: Path, scores: list[float], *, release: str, days_ago: float, query: str | None = None) -> None:
@@ -89,7 +89,9 @@ def test_other_entries_of_the_file_are_kept(history: Path) -> None:
     path = Path(f"{history}.baseline.json")
     other = KEY._replace(workflow="other")
     old = Baseline.of([0.1] * 9, evaluator="screen@1", workflow="support").distributions[KEY]
-    Baseline({KEY: old, other: old}, {KEY._replace(metric="answered"): Calls.of(1.0, 1.0, "q", 0.0, "")}).save(path)
+    Baseline(
+        {KEY: old, other: old}, {KEY._replace(metric="answered"): CollectedScores.single(1.0, 1.0, "q", 0.0, "")}
+    ).save(path)
     assert main(["baseline", str(history), "--service-version", "1.4.0"]) == OK
     kept = Baseline.load(path)
     assert (kept.distributions[KEY].n, kept.distributions[other], len(kept.learning)) == (300, old, 1)
@@ -140,7 +142,7 @@ def test_baseline_is_shown_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixt
     path = tmp_path / "baseline.json"
     bad = KEY._replace(workflow="sup\x1b[31mport")
     found = Baseline.of([0.5, 0.9], evaluator="screen@1").distributions[KEY._replace(workflow="")]
-    Baseline({bad: found}, {KEY: Calls.of(0.5, 1.0, "q", 0.0, "")}).save(path)
+    Baseline({bad: found}, {KEY: CollectedScores.single(0.5, 1.0, "q", 0.0, "")}).save(path)
     assert main(["baseline", "show", str(path)]) == OK
     out = capsys.readouterr().out
     assert "\x1b" not in out
@@ -154,7 +156,7 @@ def test_baseline_is_shown_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_doctor_shows_the_progress_of_baselines() -> None:
     """The doctor shows what a baseline was learned from, or how many calls there are so far."""
     known = Baseline({KEY._replace(workflow="guide"): Baseline.of([0.5] * 200, evaluator="e@1", versions=["1.4.0"])
-                      .distributions[Key("", "consistency", "e@1")]})  # fmt: skip
+                      .distributions[BaselineKey("", "consistency", "e@1")]})  # fmt: skip
     watch(screen=FakeJudge(HALF, name="screen", metrics=["consistency", "answered"]), baseline=known)
     ask("where?")
     assert ragtrace.flush()

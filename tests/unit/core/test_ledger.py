@@ -31,8 +31,8 @@ def test_the_identity_holds_at_every_moment_under_threads() -> None:
 
     def write(number: int) -> None:
         for call in range(CALLS):
-            ledger.offer_all(("screen",), f"workflow {number % 2}")
-            ledger.settle("screen", f"workflow {number % 2}", *ENDINGS[call % len(ENDINGS)])
+            ledger.count_offered(("screen",), f"workflow {number % 2}")
+            ledger.count_finished("screen", f"workflow {number % 2}", *ENDINGS[call % len(ENDINGS)])
 
     def watch() -> None:
         while not done.is_set():
@@ -71,18 +71,18 @@ def test_no_thread_finds_a_call_that_is_neither_open_nor_settled() -> None:
             readers[0].start()
             readers[0].join(0.05)  # as long as this thread may be stopped here
 
-    ledger.offer_all(["screen"], "ask")
-    assert ledger.settle_once(Open({"screen"}), "screen", "ask", "scored")
+    ledger.count_offered(["screen"], "ask")
+    assert ledger.count_finished_once(Open({"screen"}), "screen", "ask", "scored")
     readers[0].join()
     assert seen == [0]
-    assert not ledger.settle_once(set(), "screen", "ask", "dropped")
+    assert not ledger.count_finished_once(set(), "screen", "ask", "dropped")
 
 
 def test_settling_what_was_never_offered_is_an_error_and_opens_no_account() -> None:
     """The books would no longer balance."""
     ledger = Ledger()
     with pytest.raises(ValueError, match=r"'judge' has no pending call to count as 'scored'"):
-        ledger.settle("judge", "w", "scored")
+        ledger.count_finished("judge", "w", "scored")
     assert ledger.stats({}).evaluators == {}
     assert ledger.rows() == []
 
@@ -90,21 +90,21 @@ def test_settling_what_was_never_offered_is_an_error_and_opens_no_account() -> N
 def test_settling_twice_is_an_error() -> None:
     """One offer, one end."""
     ledger = Ledger()
-    ledger.offer_all(("judge",), "w")
-    ledger.settle("judge", "w", "scored")
+    ledger.count_offered(("judge",), "w")
+    ledger.count_finished("judge", "w", "scored")
     with pytest.raises(ValueError, match="no pending call"):
-        ledger.settle("judge", "w", "failed", "timeout")
+        ledger.count_finished("judge", "w", "failed", "timeout")
     assert ledger.stats({}).scored == 1
 
 
 def test_a_pending_call_of_another_evaluator_does_not_settle_this_ones() -> None:
     """Each evaluator, and each workflow, has its own book."""
     ledger = Ledger()
-    ledger.offer_all(("screen",), "w")
+    ledger.count_offered(("screen",), "w")
     with pytest.raises(ValueError, match="no pending call"):
-        ledger.settle("judge", "w", "scored")
+        ledger.count_finished("judge", "w", "scored")
     with pytest.raises(ValueError, match="no pending call"):
-        ledger.settle("screen", "other", "scored")
+        ledger.count_finished("screen", "other", "scored")
 
 
 def test_the_exported_rows_tell_the_same_as_the_stats() -> None:
@@ -112,9 +112,9 @@ def test_the_exported_rows_tell_the_same_as_the_stats() -> None:
     ledger = Ledger()
     for number, ending in enumerate(ENDINGS * 3):
         for evaluator in ("screen", "judge"):
-            ledger.offer_all((evaluator,), f"w{number % 2}")
-            ledger.settle(evaluator, f"w{number % 2}", *ending)
-    ledger.offer_all(("judge",), "w0")
+            ledger.count_offered((evaluator,), f"w{number % 2}")
+            ledger.count_finished(evaluator, f"w{number % 2}", *ending)
+    ledger.count_offered(("judge",), "w0")
     summed: Counter[tuple[str, str]] = Counter()
     for row in ledger.rows():
         summed[row.outcome, row.reason] += row.calls
@@ -135,8 +135,8 @@ def test_the_totals_are_those_of_all_evaluators() -> None:
     """Reasons are summed over evaluators, and faults are passed through."""
     ledger = Ledger()
     for evaluator in ("screen", "judge"):
-        ledger.offer_all((evaluator,), "w")
-        ledger.settle(evaluator, "w", "dropped", "shutdown")
+        ledger.count_offered((evaluator,), "w")
+        ledger.count_finished(evaluator, "w", "dropped", "shutdown")
     stats = ledger.stats({"begin": 2})
     assert (stats.offered, stats.dropped, stats.faults) == (2, {"shutdown": 2}, {"begin": 2})
 
@@ -144,15 +144,15 @@ def test_the_totals_are_those_of_all_evaluators() -> None:
 def test_a_snapshot_does_not_change_afterwards() -> None:
     """Stats are of one moment."""
     ledger = Ledger()
-    ledger.offer_all(("screen",), "w")
+    ledger.count_offered(("screen",), "w")
     before = ledger.stats({})
-    ledger.settle("screen", "w", "failed", "timeout")
+    ledger.count_finished("screen", "w", "failed", "timeout")
     assert (before.pending, before.failed) == (1, {})
 
 
 def test_reset_forgets_everything() -> None:
     """A forked child's books start empty, and its parent's lock is not its own."""
     ledger = Ledger()
-    ledger.offer_all(("screen",), "w")
+    ledger.count_offered(("screen",), "w")
     ledger.reset()
     assert ledger.stats({}).evaluators == {}

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import ragtrace
-from ragtrace.core.settings import CONTENT_MODES, CONTENT_VARIABLE, Settings, resolve
+from ragtrace.core.settings import CONTENT_MODES, CONTENT_VARIABLE, Settings, resolve_settings
 from ragtrace.core.types import Judgement
 from ragtrace.runtime import current
 from ragtrace.testing import Captured, FakeJudge
@@ -23,16 +23,16 @@ from tests.support.watched import ask, watch
 def test_a_keyword_beats_both_variables_and_the_default() -> None:
     """Keyword > RAGTRACE_* > OTEL_* > default."""
     environ = {"RAGTRACE_SERVICE": "ours", "OTEL_SERVICE_NAME": "theirs"}
-    assert resolve({"service": "keyword"}, environ).service == "keyword"
-    assert resolve({}, environ).service == "ours"
-    assert resolve({}, {"OTEL_SERVICE_NAME": "theirs"}).service == "theirs"
-    assert resolve({}, {}).service == ""
+    assert resolve_settings({"service": "keyword"}, environ).service == "keyword"
+    assert resolve_settings({}, environ).service == "ours"
+    assert resolve_settings({}, {"OTEL_SERVICE_NAME": "theirs"}).service == "theirs"
+    assert resolve_settings({}, {}).service == ""
 
 
 def test_settings_know_where_they_came_from() -> None:
     """From a keyword, from the variable that decided, or from nobody."""
     environ = {"RAGTRACE_CAPACITY": "7", "OTEL_SERVICE_NAME": "theirs", "OTEL_SDK_DISABLED": "true"}
-    origins = resolve({"evidence": True}, environ).origins
+    origins = resolve_settings({"evidence": True}, environ).origins
     assert set(origins) == set(Settings.__dataclass_fields__) - {"origins"}
     assert {name: origin for name, origin in origins.items() if origin != "default"} == {
         "evidence": "evidence=",
@@ -45,14 +45,14 @@ def test_settings_know_where_they_came_from() -> None:
 def test_our_variable_of_the_content_mode_beats_the_standard_one() -> None:
     """Both are read, ours first."""
     environ = {"RAGTRACE_CAPTURE_CONTENT": "NO_CONTENT", CONTENT_VARIABLE: "EVENT_ONLY"}
-    assert resolve({}, environ).capture_content == "NO_CONTENT"
-    assert resolve({}, {CONTENT_VARIABLE: "event_only"}).capture_content == "EVENT_ONLY"
+    assert resolve_settings({}, environ).capture_content == "NO_CONTENT"
+    assert resolve_settings({}, {CONTENT_VARIABLE: "event_only"}).capture_content == "EVENT_ONLY"
 
 
 @pytest.mark.parametrize(("word", "mode"), [("true", "SPAN_ONLY"), ("False", "NO_CONTENT")])
 def test_the_content_variable_as_a_switch_is_understood(word: str, mode: str) -> None:
     """Older instrumentations read it as true or false."""
-    assert resolve({}, {CONTENT_VARIABLE: word}).capture_content == mode
+    assert resolve_settings({}, {CONTENT_VARIABLE: word}).capture_content == mode
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_content_variable_as_a_switch_is_understood(word: str, mode: str) ->
 )
 def test_the_names_of_the_genai_metrics_follow_the_stability_variable(value: str, version: str) -> None:
     """It is a list in which other conventions have their values; `/dup` asks for both versions and goes before."""
-    settings = resolve({}, {"OTEL_SEMCONV_STABILITY_OPT_IN": value})
+    settings = resolve_settings({}, {"OTEL_SEMCONV_STABILITY_OPT_IN": value})
     assert settings.genai_metrics == version
     origin = "default" if version == "released" else "OTEL_SEMCONV_STABILITY_OPT_IN"
     assert settings.origins["genai_metrics"] == origin
@@ -78,7 +78,7 @@ def test_the_names_of_the_genai_metrics_follow_the_stability_variable(value: str
 def test_an_empty_variable_is_an_unset_one() -> None:
     """As OpenTelemetry's specification says of all its variables."""
     environ = {"RAGTRACE_SERVICE": "", "RAGTRACE_CAPACITY": "", CONTENT_VARIABLE: "", "OTEL_SDK_DISABLED": ""}
-    assert resolve({}, environ) == resolve({}, {})
+    assert resolve_settings({}, environ) == resolve_settings({}, {})
 
 
 def test_every_setting_has_a_variable_that_is_read() -> None:
@@ -109,7 +109,7 @@ def test_every_setting_has_a_variable_that_is_read() -> None:
         "trace_url": ("https://h/{trace_id}", "https://h/{trace_id}"),
     }
     assert set(values) == set(Settings.__dataclass_fields__) - {"origins", "genai_metrics"}
-    settings = resolve({}, {f"RAGTRACE_{name.upper()}": text for name, (text, _) in values.items()})
+    settings = resolve_settings({}, {f"RAGTRACE_{name.upper()}": text for name, (text, _) in values.items()})
     assert {name: getattr(settings, name) for name in values} == {name: value for name, (_, value) in values.items()}
 
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates import CALLS, Baseline, Calls, Distribution, Key
+from ragtrace.estimates import CALLS, Baseline, BaselineKey, CollectedScores, Distribution
 
 UNIT = st.floats(0.0, 1.0, allow_nan=False)
-KEY = Key("support", "consistency", "embedded@1")
+KEY = BaselineKey("support", "consistency", "embedded@1")
 
 
 def trace_id(rng: random.Random) -> int:
@@ -181,11 +181,11 @@ def test_whether_a_tied_call_is_suspicious_says_nothing_of_whether_it_is_judged(
 
 def kept() -> Baseline:
     rng = random.Random(7)
-    calls = Calls()
+    calls = CollectedScores()
     for n in range(30):
-        calls += Calls.of(rng.random(), 0.5, f"question {n}", 1000.0 + n, "1.4.0")
+        calls += CollectedScores.single(rng.random(), 0.5, f"question {n}", 1000.0 + n, "1.4.0")
     return Baseline(
-        {KEY: calls.first(30), KEY._replace(workflow="b\ud800"): Distribution.of([0.1, 1 / 3])},
+        {KEY: calls.distribution_of_first(30), KEY._replace(workflow="b\ud800"): Distribution.of([0.1, 1 / 3])},
         {KEY._replace(metric="answered"): calls},
     )
 
@@ -213,7 +213,7 @@ def test_scores_of_another_version_are_not_compared() -> None:
 
 def test_no_question_can_be_read_from_the_file() -> None:
     """Questions that are equal are known as equal, by 24 bits of a hash."""
-    one, other = (Calls.of(0.5, 1.0, "What is my balance?", 0.0, "") for _ in range(2))
+    one, other = (CollectedScores.single(0.5, 1.0, "What is my balance?", 0.0, "") for _ in range(2))
     assert one == other
     assert one.questions[0] < 2**24
     assert "balance" not in Baseline({}, {KEY: one + other}).encode()
@@ -221,7 +221,7 @@ def test_no_question_can_be_read_from_the_file() -> None:
 
 def test_calls_without_a_known_question_are_not_taken_for_one_question() -> None:
     """Each such call counts as a question of its own, as where no texts are kept."""
-    assert len({Calls.of(0.5, 1.0, None, 0.0, "").questions for _ in range(20)}) > 15
+    assert len({CollectedScores.single(0.5, 1.0, None, 0.0, "").questions for _ in range(20)}) > 15
 
 
 GOOD = '{"format": "ragtrace baseline", "version": 1, "distributions": [%s], "learning": []}'
@@ -285,7 +285,7 @@ def test_a_file_that_cannot_be_written_stays_what_it_was(tmp_path: Path) -> None
     path = tmp_path / "baseline.json"
     kept().save(path)
     before = path.read_bytes()
-    broken = Baseline({KEY: Distribution.of([0.5])}, {KEY: Calls(scores=(object(),))})  # type: ignore[arg-type]
+    broken = Baseline({KEY: Distribution.of([0.5])}, {KEY: CollectedScores(scores=(object(),))})  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         broken.save(path)
     assert path.read_bytes() == before

@@ -20,15 +20,15 @@ from ragtrace.estimates import (
     NAMES,
     Estimate,
     Method,
+    MetricAssignment,
     Moments,
-    Plan,
     RunningMoments,
-    Series,
+    SeriesKey,
     Target,
     difference,
-    from_moments,
-    of_judged,
-    of_seen,
+    estimate_mean,
+    judged_moments,
+    unjudged_moments,
 )
 from ragtrace.estimates.moments import MOST_SERIES, OLDEST
 from ragtrace.system.faults import faults
@@ -38,12 +38,12 @@ from tests.support.watched import CLAIMS, GOOD, ask, watch
 
 METHODS: tuple[Method, ...] = ("weighted", "fixed", "tuned")
 TARGETS: tuple[Target, ...] = ("rate", "traffic")
-SERIES = Series("hallucination", "judge", "guide")
+SERIES = SeriesKey("hallucination", "judge", "guide")
 
 
 def judged(*ys: float, p: float = 1.0, f: float = 0.0) -> Moments:
     """Calls that were all judged, with these scores."""
-    return sum((of_seen(f) + of_judged(y, p, f) for y in ys), Moments())
+    return sum((unjudged_moments(f) + judged_moments(y, p, f) for y in ys), Moments())
 
 
 def ends(estimate: Estimate) -> tuple[float, float, float]:
@@ -65,9 +65,9 @@ coarse_calls = st.lists(st.tuples(sixteenths, sixteenths, st.floats(1e-2, 1), st
 def moments_of(found: list[tuple[float, float, float, bool]]) -> Moments:
     total = Moments()
     for y, f, p, was_judged in found:
-        total += of_seen(f)
+        total += unjudged_moments(f)
         if was_judged:
-            total += of_judged(y, p, f)
+            total += judged_moments(y, p, f)
     return total
 
 
@@ -76,27 +76,27 @@ def moments_of(found: list[tuple[float, float, float, bool]]) -> Moments:
 
 def test_a_judged_call_stands_for_as_many_as_it_was_drawn_from() -> None:
     """One bad call at p = 1 and one good at p = 0.1: one in eleven."""
-    estimate = from_moments(judged(1.0) + judged(0.0, p=0.1), method="weighted")
+    estimate = estimate_mean(judged(1.0) + judged(0.0, p=0.1), method="weighted")
     assert estimate.value == pytest.approx(1 / 11)
 
 
 def test_alike_weights_give_the_wilson_interval_nearly() -> None:
     """8 of 100: Wilson with continuity correction is [0.0377, 0.1561]; ours is close."""
-    low, value, high = ends(from_moments(judged(*[1.0] * 8, *[0.0] * 92), method="weighted"))
+    low, value, high = ends(estimate_mean(judged(*[1.0] * 8, *[0.0] * 92), method="weighted"))
     assert value == pytest.approx(0.08)
     assert (low, high) == (pytest.approx(0.0377, abs=0.001), pytest.approx(0.1561, abs=0.001))
 
 
 def test_the_effective_number_of_alike_calls_is_their_number() -> None:
     """This holds however small the common probability is."""
-    assert from_moments(judged(*[0.0, 1.0] * 20, p=0.01)).effective_n == pytest.approx(40)
+    assert estimate_mean(judged(*[0.0, 1.0] * 20, p=0.01)).effective_n == pytest.approx(40)
 
 
 def test_the_screen_corrects_for_the_luck_of_the_sample() -> None:
     """A screen that is always right, and a sample with too many bad calls: the estimate is near the screen's mean."""
-    traffic = sum((of_seen(float(i % 10 == 0)) for i in range(1000)), Moments())
-    sample = sum((of_judged(float(i < 20), 0.1, float(i < 20)) for i in range(100)), Moments())
-    plain, powered = from_moments(traffic + sample, method="weighted"), from_moments(traffic + sample)
+    traffic = sum((unjudged_moments(float(i % 10 == 0)) for i in range(1000)), Moments())
+    sample = sum((judged_moments(float(i < 20), 0.1, float(i < 20)) for i in range(100)), Moments())
+    plain, powered = estimate_mean(traffic + sample, method="weighted"), estimate_mean(traffic + sample)
     assert plain.value == pytest.approx(0.2)
     assert powered.value == pytest.approx(0.1, abs=0.01)
     assert powered.weight == pytest.approx(1.0, abs=0.05)
@@ -109,28 +109,28 @@ def test_a_screen_that_knows_nothing_is_not_used() -> None:
     total = Moments()
     for _ in range(4000):
         f = chance.random()
-        total += of_seen(f)
+        total += unjudged_moments(f)
         if chance.random() < 0.1:
-            total += of_judged(float(chance.random() < 0.3), 0.1, f)
-    estimate = from_moments(total)
+            total += judged_moments(float(chance.random() < 0.3), 0.1, f)
+    estimate = estimate_mean(total)
     assert abs(estimate.weight) < 0.2
-    plain = from_moments(total, method="weighted")
+    plain = estimate_mean(total, method="weighted")
     assert ends(estimate)[2] - ends(estimate)[0] == pytest.approx(ends(plain)[2] - ends(plain)[0], rel=0.02)
 
 
 def test_without_a_screen_the_judged_calls_stand_alone() -> None:
     """f = 0 everywhere: all methods agree."""
     total = judged(*[0.0] * 30, 1.0, 0.5, p=0.2)
-    found = [ends(from_moments(total, method=method))[1] for method in METHODS]
+    found = [ends(estimate_mean(total, method=method))[1] for method in METHODS]
     assert found == [pytest.approx(found[0])] * 3
-    assert from_moments(total).weight == 0.0
+    assert estimate_mean(total).weight == 0.0
 
 
 def test_what_was_judged_entirely_is_known() -> None:
     """The traffic that happened has no error left; the rate behind it has."""
-    low, value, high = ends(from_moments(judged(1.0, *[0.0] * 49), of="traffic"))
+    low, value, high = ends(estimate_mean(judged(1.0, *[0.0] * 49), of="traffic"))
     assert (low, high) == (pytest.approx(value, abs=1e-9), pytest.approx(value, abs=1e-9))
-    low, _, high = ends(from_moments(judged(1.0, *[0.0] * 49), of="rate"))
+    low, _, high = ends(estimate_mean(judged(1.0, *[0.0] * 49), of="rate"))
     assert high - low > 0.08
 
 
@@ -140,7 +140,7 @@ def test_what_was_judged_entirely_is_known() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_judged_is_no_estimate(method: Method) -> None:
     """Not 0, not NaN: a reason, and how many calls there were."""
-    estimate = from_moments(of_seen(0.3) + of_seen(0.1), method=method)
+    estimate = estimate_mean(unjudged_moments(0.3) + unjudged_moments(0.1), method=method)
     assert (estimate.value, estimate.low, estimate.high) == (None, None, None)
     assert (estimate.n, estimate.effective_n, estimate.reason) == (2, 0.0, "nothing_judged")
 
@@ -148,7 +148,7 @@ def test_nothing_judged_is_no_estimate(method: Method) -> None:
 @pytest.mark.parametrize("y", [0.0, 0.5, 1.0])
 def test_one_judged_call_says_little(y: float) -> None:
     """The interval of a single judged call covers most of the scale."""
-    low, value, high = ends(from_moments(judged(y)))
+    low, value, high = ends(estimate_mean(judged(y)))
     assert value == y
     assert high - low > 0.6
 
@@ -156,7 +156,7 @@ def test_one_judged_call_says_little(y: float) -> None:
 @pytest.mark.parametrize("count", [10, 100, 10_000])
 def test_no_bad_call_seen_does_not_mean_there_is_none(count: int) -> None:
     """The upper end is at least four fifths of the exact one (Clopper and Pearson), and falls with the count."""
-    low, value, high = ends(from_moments(judged(*[0.0] * count)))
+    low, value, high = ends(estimate_mean(judged(*[0.0] * count)))
     exact = 1 - 0.025 ** (1 / count)
     assert (low, value) == (0.0, 0.0)
     assert 0.8 * exact < high < 2 * exact
@@ -164,7 +164,7 @@ def test_no_bad_call_seen_does_not_mean_there_is_none(count: int) -> None:
 
 def test_a_tiny_p_is_a_wide_interval() -> None:
     """One call judged at one in a million, after a hundred at p = 1: it outweighs them, and the interval knows."""
-    low, value, high = ends(from_moments(judged(*[0.0] * 100) + judged(1.0, p=1e-6), method="weighted"))
+    low, value, high = ends(estimate_mean(judged(*[0.0] * 100) + judged(1.0, p=1e-6), method="weighted"))
     assert value > 0.99
     assert low < 0.2
     assert high == pytest.approx(1.0)
@@ -177,7 +177,7 @@ def test_an_interval_is_within_0_and_1_around_its_value(
     method: Method, target: Target, found: list[tuple[float, float, float, bool]]
 ) -> None:
     """Whatever the calls: finite, ordered, or a reason."""
-    estimate = from_moments(moments_of(found), method=method, of=target)
+    estimate = estimate_mean(moments_of(found), method=method, of=target)
     if estimate.value is None:
         assert estimate.reason
         return
@@ -191,7 +191,7 @@ def test_tuning_never_widens_the_interval(found: list[tuple[float, float, float,
     """This holds for the rate and for the traffic."""
     moments = moments_of(found)
     for target in TARGETS:
-        tuned, plain = from_moments(moments, of=target), from_moments(moments, method="weighted", of=target)
+        tuned, plain = estimate_mean(moments, of=target), estimate_mean(moments, method="weighted", of=target)
         if tuned.value is not None:
             assert ends(tuned)[2] - ends(tuned)[0] <= (ends(plain)[2] - ends(plain)[0]) * (1 + 1e-9) + 1e-12
 
@@ -201,7 +201,10 @@ def test_good_and_bad_are_treated_alike(found: list[tuple[float, float, float, b
     """The interval for 1 - y is the mirror image of that for y: faithfulness and hallucination agree."""
     mirrored = [(1.0 - y, 1.0 - f, p, was_judged) for y, f, p, was_judged in found]
     for method in METHODS:
-        here, there = from_moments(moments_of(found), method=method), from_moments(moments_of(mirrored), method=method)
+        here, there = (
+            estimate_mean(moments_of(found), method=method),
+            estimate_mean(moments_of(mirrored), method=method),
+        )
         if here.value is not None:
             low, value, high = ends(there)
             assert ends(here) == pytest.approx((1.0 - high, 1.0 - value, 1.0 - low), abs=1e-6)
@@ -215,8 +218,8 @@ def older(moments: Moments) -> Moments:
 def test_sums_of_an_older_version_give_the_same_mean() -> None:
     """With an interval around it, which no longer knows where bad calls may hide."""
     total = judged(*[0.0] * 30, p=0.05, f=0.1) + judged(*[1.0] * 10, *[0.0] * 5, p=0.5, f=0.7)
-    low, value, high = ends(from_moments(older(total), method="weighted"))
-    assert value == ends(from_moments(total, method="weighted"))[1]
+    low, value, high = ends(estimate_mean(older(total), method="weighted"))
+    assert value == ends(estimate_mean(total, method="weighted"))[1]
     assert low < value < high
 
 
@@ -225,7 +228,7 @@ def test_a_bad_call_may_hide_where_calls_are_seldom_judged() -> None:
     others = judged(*[0.0] * 30, p=0.05, f=0.1)
     all_bad = others + judged(*[1.0] * 10, p=0.5, f=0.9)
     separated = others + judged(*[1.0] * 10, p=0.5, f=0.9) + judged(*[0.0] * 20, p=0.5, f=0.3)
-    found = [ends(from_moments(moments, method="weighted")) for moments in (all_bad, separated)]
+    found = [ends(estimate_mean(moments, method="weighted")) for moments in (all_bad, separated)]
     upper = [high - value for _, value, high in found]
     assert upper[0] > 1.5 * upper[1]
 
@@ -238,7 +241,7 @@ def test_a_fleet_of_two_versions_has_an_interval(
 ) -> None:
     """Whether all replicas are of the older one or some: finite and ordered."""
     half = len(found) // 2 if mixed else len(found)
-    estimate = from_moments(older(moments_of(found[:half])) + moments_of(found[half:]), method=method, of=target)
+    estimate = estimate_mean(older(moments_of(found[:half])) + moments_of(found[half:]), method=method, of=target)
     if estimate.value is not None:
         low, value, high = ends(estimate)
         assert 0.0 <= low <= value <= high <= 1.0
@@ -248,34 +251,34 @@ def test_numbers_that_no_calls_can_have_are_refused() -> None:
     """A negative sum or a NaN: the caller passed rates or differences."""
     for wrong in (Moments(w=-1.0), Moments(w=math.nan, ww=1.0)):
         with pytest.raises(SettingsError, match="pass sums"):
-            from_moments(wrong)
+            estimate_mean(wrong)
 
 
 def test_an_unknown_method_is_refused() -> None:
     """The message says which there are."""
     with pytest.raises(SettingsError, match="weighted, fixed, tuned"):
-        from_moments(judged(1.0), method="best")  # type: ignore[arg-type]
+        estimate_mean(judged(1.0), method="best")  # type: ignore[arg-type]
 
 
 def test_a_score_outside_its_range_has_no_moments() -> None:
     """A probability of 0 has none, either."""
     for y, p in ((1.5, 1.0), (0.5, 0.0), (math.nan, 1.0)):
         with pytest.raises(ValueError, match="in \\[0, 1\\]"):
-            of_judged(y, p)
+            judged_moments(y, p)
 
 
 def test_sums_by_name_are_moments() -> None:
     """They are read as a backend returns them; an unknown name is refused."""
     total = judged(1.0, 0.25, p=0.5, f=0.75)
-    assert Moments.of(dict(zip(NAMES, total.values(), strict=True))) == total
+    assert Moments.from_sums(dict(zip(NAMES, total.values(), strict=True))) == total
     with pytest.raises(ValueError, match="no moment is called wwww"):
-        Moments.of({"wwww": 1.0})
+        Moments.from_sums({"wwww": 1.0})
 
 
 def test_an_estimate_reads_as_text() -> None:
     """The text is value and interval, or the reason why there is none."""
-    assert str(from_moments(judged(0.0, 1.0), metric="hallucination")).startswith("hallucination 0.5 [")
-    assert str(from_moments(Moments(), metric="hallucination")) == "hallucination unknown (nothing_judged)"
+    assert str(estimate_mean(judged(0.0, 1.0), metric="hallucination")).startswith("hallucination 0.5 [")
+    assert str(estimate_mean(Moments(), metric="hallucination")) == "hallucination unknown (nothing_judged)"
 
 
 # --- the difference --------------------------------------------------------------------------------------------------
@@ -284,7 +287,7 @@ def test_an_estimate_reads_as_text() -> None:
 def test_a_difference_has_an_interval_of_its_own() -> None:
     """5 % against 15 % of 400 calls each: above 0, and narrower than the two intervals together."""
     before, after = judged(*[1.0] * 20, *[0.0] * 380), judged(*[1.0] * 60, *[0.0] * 340)
-    found = difference(from_moments(after), from_moments(before))
+    found = difference(estimate_mean(after), estimate_mean(before))
     assert found is not None
     value, low, high = found
     assert value == pytest.approx(0.1)
@@ -293,7 +296,7 @@ def test_a_difference_has_an_interval_of_its_own() -> None:
 
 def test_what_is_unknown_has_no_difference() -> None:
     """This holds for an unknown estimate on either side."""
-    known, unknown = from_moments(judged(1.0)), from_moments(Moments())
+    known, unknown = estimate_mean(judged(1.0)), estimate_mean(Moments())
     assert difference(known, unknown) is None
     assert difference(unknown, known) is None
 
@@ -307,7 +310,7 @@ def test_sums_of_processes_add_up() -> None:
     pooled = RunningMoments()
     for moments in (first, second):
         pooled.add(SERIES, moments)
-    assert from_moments(pooled.sum("hallucination")) == from_moments(first + second)
+    assert estimate_mean(pooled.sum("hallucination")) == estimate_mean(first + second)
 
 
 def test_nothing_is_lost_between_threads() -> None:
@@ -317,7 +320,7 @@ def test_nothing_is_lost_between_threads() -> None:
     def work(y: float) -> None:
         together.wait()
         for _ in range(2000):
-            running.add(SERIES, of_seen(0.5) + of_judged(y, 0.5, 0.5))
+            running.add(SERIES, unjudged_moments(0.5) + judged_moments(y, 0.5, 0.5))
 
     threads = [threading.Thread(target=work, args=(number / 8,)) for number in range(8)]
     for thread in threads:
@@ -498,7 +501,7 @@ def test_unconfigured_there_is_a_reason_and_no_error() -> None:
 
 # --- what counts as what ---------------------------------------------------------------------------------------------
 
-PLAN = Plan("screen", frozenset({"hallucination"}), "judge", frozenset({"hallucination"}))
+PLAN = MetricAssignment("screen", frozenset({"hallucination"}), "judge", frozenset({"hallucination"}))
 
 
 def evaluation(evaluator: str, value: float | None, probability: float = 1.0) -> Evaluation:
@@ -550,10 +553,10 @@ def test_calls_of_an_always_rule_are_counted_apart() -> None:
 
 def test_calls_of_an_always_rule_say_nothing_of_the_others() -> None:
     """A hundred good ones beside ten sampled calls leave the interval as far open as the ten alone, for their part."""
-    ruled = sum((of_judged(0.0, 1.0, seen=1.0, ruled=True) for _ in range(100)), Moments())
-    others = sum((of_seen() for _ in range(190)), Moments())
-    few = sum((of_judged(0.0, 0.05, seen=1.0) for _ in range(10)), Moments())
-    both, alone = from_moments(ruled + others + few), from_moments(others + few)
+    ruled = sum((judged_moments(0.0, 1.0, seen=1.0, ruled=True) for _ in range(100)), Moments())
+    others = sum((unjudged_moments() for _ in range(190)), Moments())
+    few = sum((judged_moments(0.0, 0.05, seen=1.0) for _ in range(10)), Moments())
+    both, alone = estimate_mean(ruled + others + few), estimate_mean(others + few)
     assert both.high is not None
     assert alone.high is not None
     assert both.high >= alone.high * 200 / 300
@@ -562,7 +565,7 @@ def test_calls_of_an_always_rule_say_nothing_of_the_others() -> None:
 def test_only_calls_of_an_always_rule_are_one_group() -> None:
     """Where nothing was sampled the estimate is of what was judged, as ever."""
     found = [
-        from_moments(sum((of_judged(y, 1.0, seen=1.0, ruled=ruled) for y in (1.0, 0.0, 0.0)), Moments()))
+        estimate_mean(sum((judged_moments(y, 1.0, seen=1.0, ruled=ruled) for y in (1.0, 0.0, 0.0)), Moments()))
         for ruled in (True, False)
     ]
     assert ends(found[0]) == pytest.approx(ends(found[1]))

@@ -1,4 +1,4 @@
-"""The recording rules give what `from_moments` gives, in a real Prometheus's arithmetic."""
+"""The recording rules give what `estimate_mean` gives, in a real Prometheus's arithmetic."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.estimates import NAMES, Estimate, Method, Moments, Target, from_moments, of_judged, of_seen
+from ragtrace.estimates import NAMES, Estimate, Method, Moments, Target, estimate_mean, judged_moments, unjudged_moments
 from ragtrace.estimates.moments import OLDEST
-from ragtrace.estimates.promql import LABELS, Rule, recording_rules
+from ragtrace.estimates.promql import LABELS, RecordingRule, recording_rules
 from tests.support.populations import Cell, simulate
 
 PROMTOOL = shutil.which("promtool")
@@ -26,22 +26,24 @@ METRIC = "ragtrace_eval_moment_total"
 def samples() -> dict[str, Moments]:
     """Moments to try, by the workflow that they are put under."""
     found = {
-        "one_bad": of_seen() + of_judged(1.0, 1.0),
-        "none_bad": sum((of_seen() + of_judged(0.0, 0.5) for _ in range(50)), Moments()),
-        "all_half": sum((of_seen(0.5) + of_judged(0.5, 1.0, 0.5) for _ in range(50)), Moments()),
-        "same_scores": sum((of_seen(y / 9) + of_judged(y / 9, 0.25, y / 9) for y in range(10)), Moments()),
+        "one_bad": unjudged_moments() + judged_moments(1.0, 1.0),
+        "none_bad": sum((unjudged_moments() + judged_moments(0.0, 0.5) for _ in range(50)), Moments()),
+        "all_half": sum((unjudged_moments(0.5) + judged_moments(0.5, 1.0, 0.5) for _ in range(50)), Moments()),
+        "same_scores": sum(
+            (unjudged_moments(y / 9) + judged_moments(y / 9, 0.25, y / 9) for y in range(10)), Moments()
+        ),
     }
-    found["ruled_only"] = sum((of_judged(y, 1.0, 0.2, seen=1.0, ruled=True) for y in (0.0, 0.5, 1.0)), Moments())
+    found["ruled_only"] = sum((judged_moments(y, 1.0, 0.2, seen=1.0, ruled=True) for y in (0.0, 0.5, 1.0)), Moments())
     for number in range(2):
         drawn = simulate(Cell(0.1, 0.1, 0.4, 100, 10.0, always=0.3), number, 1)
-        found[f"ruled_{number}"] = Moments.of({name: float(values[0]) for name, values in drawn.sums.items()})
+        found[f"ruled_{number}"] = Moments.from_sums({name: float(values[0]) for name, values in drawn.sums.items()})
     for cell in (Cell(0.1, 0.1, 0.4, 100, 10.0), Cell(0.5, 0.2, 0.9, 300), Cell(0.02, 0.01, 0.0, 1000, 10.0)):
         for number in range(2):
             drawn = simulate(cell, number, 1)
             sums = {name: float(values[0]) for name, values in drawn.sums.items()}
-            found[f"rate_{cell.rate}_{number}".replace(".", "_")] = Moments.of(sums)
+            found[f"rate_{cell.rate}_{number}".replace(".", "_")] = Moments.from_sums(sums)
             known = {name: value for name, value in sums.items() if name in OLDEST}
-            found[f"older_{cell.rate}_{number}".replace(".", "_")] = Moments.of(known)
+            found[f"older_{cell.rate}_{number}".replace(".", "_")] = Moments.from_sums(known)
     return found
 
 
@@ -73,7 +75,9 @@ def asked(workflow: str, what: str, expected: float) -> dict[str, object]:
     }
 
 
-def promtool(directory: Path, rules: Sequence[Rule], tests: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
+def promtool(
+    directory: Path, rules: Sequence[RecordingRule], tests: Mapping[str, object]
+) -> subprocess.CompletedProcess[str]:
     """Run the rule test; JSON is YAML."""
     assert PROMTOOL is not None
     group = {"name": "estimates", "interval": "1m", "rules": [{"record": r.record, "expr": r.expr} for r in rules]}
@@ -92,7 +96,7 @@ def promtool(directory: Path, rules: Sequence[Rule], tests: Mapping[str, object]
 def test_prometheus_computes_the_same(tmp_path: Path, method: Method, target: Target) -> None:
     """Value and both ends, to a millionth, over two processes, for ordinary moments and for the edges."""
     expected: dict[str, Estimate] = {
-        name: from_moments(moments, method=method, of=target) for name, moments in samples().items()
+        name: estimate_mean(moments, method=method, of=target) for name, moments in samples().items()
     }
     inputs = [line for name, moments in samples().items() for line in series(name, moments, 2)]
     expectations = [
@@ -111,7 +115,7 @@ def test_where_nothing_was_judged_there_is_no_series(tmp_path: Path) -> None:
     """Not 0 and not NaN, although calls were seen."""
     rules = recording_rules("bot", f"{MINUTES}m")
     nothing = {"expr": "ragtrace:bot:value", "eval_time": f"{2 * MINUTES}m", "exp_samples": []}
-    moments = sum((of_seen(0.5) for _ in range(20)), Moments())
+    moments = sum((unjudged_moments(0.5) for _ in range(20)), Moments())
     tests = {"interval": "1m", "input_series": series("idle", moments, 2), "promql_expr_test": [nothing]}
     done = promtool(tmp_path, rules, tests)
     assert done.returncode == 0, done.stdout + done.stderr

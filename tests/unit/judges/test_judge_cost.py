@@ -10,7 +10,7 @@ import pytest
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.core.price import PRICES, Price, TokenUsage, cost_of_refusal, cost_of_reply, price_of, read_usage
+from ragtrace.core.price import PRICES, Price, TokenUsage, cost_of_rejection, cost_of_reply, list_price, read_usage
 from ragtrace.core.types import RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.metrics import registry
@@ -34,7 +34,7 @@ OPENAI = "https://api.openai.com/v1"
 )
 def test_a_price_is_known_or_it_is_not(model: str, server: str, known: str | None) -> None:
     """List prices hold for the models and the server they are listed for; nothing is inferred from a similar name."""
-    assert price_of(model, server) == (PRICES[known] if known else None)
+    assert list_price(model, server) == (PRICES[known] if known else None)
 
 
 def test_cached_tokens_are_cheaper_where_the_price_says_so() -> None:
@@ -52,7 +52,7 @@ def test_tokens_without_a_price_are_counted_all_the_same() -> None:
 
 def test_a_request_that_was_turned_down_is_free() -> None:
     """It is counted as a call."""
-    assert cost_of_refusal(Price(1.0, 1.0)) == Cost(1, 0, 0, 0.0)
+    assert cost_of_rejection(Price(1.0, 1.0)) == Cost(1, 0, 0, 0.0)
 
 
 def test_what_was_spent_adds_up() -> None:

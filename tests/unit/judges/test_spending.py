@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragtrace import OpenAIJudge
-from ragtrace.core.cost import Cost, metered, record_cost
+from ragtrace.core.cost import Cost, measure_cost, record_cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import Price
 from ragtrace.core.types import Document, Evaluation, Judgement, RagCall
@@ -132,9 +132,9 @@ def test_a_meter_counts_its_block_and_the_tasks_started_there() -> None:
         record_cost(Cost(1, 10, 1, 0.5))
 
     async def main() -> None:
-        with metered() as meter:
+        with measure_cost() as meter:
             await asyncio.gather(spend(), spend())
-            with metered() as inner:
+            with measure_cost() as inner:
                 record_cost(Cost(1))
             record_cost(Cost(1))
         record_cost(Cost(7, 7, 7, 7.0))

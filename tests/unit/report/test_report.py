@@ -20,7 +20,7 @@ import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Result, Score
-from ragtrace.estimates import Moments, difference, from_moments, of_judged, of_seen
+from ragtrace.estimates import Moments, difference, estimate_mean, judged_moments, unjudged_moments
 from ragtrace.history.source import Source
 from ragtrace.history.writing import Offered
 from ragtrace.offline.score_rows import FORMULA_STARTS
@@ -76,11 +76,11 @@ def pooled(offered: list[Offered], metric: str = "hallucination") -> Moments:
     for each in offered:
         screen = each.evaluations[0].results[metric]
         assert isinstance(screen, Score)
-        total += of_seen(screen.value)
+        total += unjudged_moments(screen.value)
         for evaluation in each.evaluations[1:]:
             result = evaluation.results[metric]
             assert isinstance(result, Score)
-            total += of_judged(result.value, evaluation.probability, screen.value)
+            total += judged_moments(result.value, evaluation.probability, screen.value)
     return total
 
 
@@ -92,7 +92,7 @@ def test_estimate_equals_that_of_the_pooled_calls(path: Path) -> None:
     offered = calls(500, NOW - DAY, Simulated(0.1, 0.3))
     fill(path, offered)
     found = build_report(str(path), TODAY).headline
-    expected = from_moments(pooled(offered))
+    expected = estimate_mean(pooled(offered))
     assert found is not None
     assert found.overall is not None
     assert (found.metric, found.evaluator, found.overall.n) == ("hallucination", "judge@2", 500)
@@ -486,11 +486,11 @@ def test_calls_judged_by_a_rule_are_a_stratum(path: Path) -> None:
         screen, judged = (evaluation.results["hallucination"] for evaluation in each.evaluations)
         assert isinstance(screen, Score)
         assert isinstance(judged, Score)
-        expected += of_judged(judged.value, 1.0, screen.value, seen=1.0, ruled=True)
+        expected += judged_moments(judged.value, 1.0, screen.value, seen=1.0, ruled=True)
     found = build_report(str(path), TODAY).headline
     assert found is not None
     assert found.overall is not None
-    ours = from_moments(expected)
+    ours = estimate_mean(expected)
     assert (found.overall.low, found.overall.high) == pytest.approx((ours.low, ours.high), rel=1e-9)
 
 

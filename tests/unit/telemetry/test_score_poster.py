@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from ragtrace.core.ledger import Posted
+from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.core.types import Score, Unscored
 from ragtrace.system.faults import faults
@@ -43,7 +43,7 @@ def make(sink: ScriptedSink) -> Iterator[Make]:
     faults.clear()
 
 
-def _balanced(books: Posted) -> bool:
+def _balanced(books: DeliveryCounts) -> bool:
     lost = sum(books.failed.values()) + sum(books.dropped.values())
     return books.offered == books.posted + books.repeated + lost + books.pending
 
@@ -78,7 +78,7 @@ def test_what_is_unscored_is_not_posted(sink: ScriptedSink, make: Make) -> None:
     poster(call_of(), [evaluation_of({"faithfulness": Unscored("no_claims"), "answered": a_score(1.0, "answered")})])
     assert poster.outbox.flush(5.0)
     assert [record.name for record in sink.taken] == ["answered"]
-    assert poster.outbox.counts() == Posted(offered=1, posted=1)
+    assert poster.outbox.counts() == DeliveryCounts(offered=1, posted=1)
 
 
 def test_a_repeat_is_posted_once(sink: ScriptedSink, make: Make) -> None:
@@ -90,7 +90,7 @@ def test_a_repeat_is_posted_once(sink: ScriptedSink, make: Make) -> None:
     poster(call_of(7), [evaluation_of()])
     assert poster.outbox.flush(5.0)
     assert len(sink.taken) == 1
-    assert poster.outbox.counts() == Posted(offered=3, posted=1, repeated=2)
+    assert poster.outbox.counts() == DeliveryCounts(offered=3, posted=1, repeated=2)
 
 
 def test_of_two_evaluators_of_a_metric_the_judge_is_shown(sink: ScriptedSink, make: Make) -> None:
@@ -128,7 +128,7 @@ def test_a_backend_that_was_away_gets_every_score(sink: ScriptedSink, make: Make
         poster(call_of(), [evaluation_of()])
     assert poster.outbox.flush(10.0)
     assert len(sink.taken) == len({record.id for record in sink.taken}) == 5
-    assert poster.outbox.counts() == Posted(offered=5, posted=5)
+    assert poster.outbox.counts() == DeliveryCounts(offered=5, posted=5)
 
 
 def test_a_trace_that_has_not_arrived_holds_nobody_else_up(sink: ScriptedSink, make: Make) -> None:
@@ -158,7 +158,7 @@ def test_patience_ends(sink: ScriptedSink, make: Make) -> None:
     sink.refusals.extend([UNKNOWN] * 100)
     poster(call_of(), [evaluation_of()])
     assert not poster.outbox.flush(5.0)
-    assert poster.outbox.counts() == Posted(offered=1, failed={"unknown_trace": 1})
+    assert poster.outbox.counts() == DeliveryCounts(offered=1, failed={"unknown_trace": 1})
 
 
 def test_what_is_refused_for_good_is_not_tried_again(sink: ScriptedSink, make: Make) -> None:
@@ -168,7 +168,7 @@ def test_what_is_refused_for_good_is_not_tried_again(sink: ScriptedSink, make: M
     poster(call_of(), [evaluation_of()])
     assert not poster.outbox.flush(5.0)
     assert len(sink.posts) == 1
-    assert poster.outbox.counts() == Posted(offered=1, failed={"unauthorized": 1})
+    assert poster.outbox.counts() == DeliveryCounts(offered=1, failed={"unauthorized": 1})
 
 
 def test_a_backend_that_refuses_the_key_is_not_hammered(sink: ScriptedSink, make: Make) -> None:
@@ -213,7 +213,7 @@ def test_one_bad_score_does_not_take_the_others_with_it(sink: ScriptedSink, make
     poster(call_of(), [evaluation_of({name: a_score(1.0, name) for name in names})])
     assert not poster.outbox.flush(5.0)
     assert {record.name for record in sink.taken} == {"good", "fine"}
-    assert poster.outbox.counts() == Posted(offered=3, posted=2, failed={"refused": 1})
+    assert poster.outbox.counts() == DeliveryCounts(offered=3, posted=2, failed={"refused": 1})
 
 
 def test_a_full_queue_drops_and_counts(sink: ScriptedSink, make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -226,7 +226,7 @@ def test_a_full_queue_drops_and_counts(sink: ScriptedSink, make: Make, caplog: p
     sink.gate.set()
     assert not poster.outbox.flush(5.0)
     assert poster.outbox.flush(5.0)
-    assert poster.outbox.counts() == Posted(offered=10, posted=3, dropped={"queue_full": 7})
+    assert poster.outbox.counts() == DeliveryCounts(offered=10, posted=3, dropped={"queue_full": 7})
     assert len([record for record in caplog.records if "could not be posted" in record.message]) == 1
 
 
@@ -260,7 +260,7 @@ def test_a_sink_that_raises_is_counted(sink: ScriptedSink, make: Make) -> None:
     sink.error = RuntimeError("a bug")
     poster(call_of(), [evaluation_of()])
     assert not poster.outbox.flush(5.0)
-    assert poster.outbox.counts() == Posted(offered=1, failed={"internal": 1})
+    assert poster.outbox.counts() == DeliveryCounts(offered=1, failed={"internal": 1})
     sink.error = None
     poster(call_of(), [evaluation_of()])
     assert poster.outbox.flush(5.0)
@@ -272,7 +272,7 @@ def test_what_the_head_sampler_dropped_is_not_posted(sink: ScriptedSink, make: M
     poster(call_of(sampled=False), [evaluation_of()])
     assert poster.outbox.flush(5.0)
     assert not sink.posts
-    assert poster.outbox.counts() == Posted(offered=1, dropped={"head_dropped": 1})
+    assert poster.outbox.counts() == DeliveryCounts(offered=1, dropped={"head_dropped": 1})
 
 
 def test_closing_posts_what_is_left(sink: ScriptedSink, make: Make) -> None:
@@ -281,7 +281,7 @@ def test_closing_posts_what_is_left(sink: ScriptedSink, make: Make) -> None:
     poster(call_of(), [evaluation_of()])
     assert poster.outbox.close(5.0)
     poster(call_of(), [evaluation_of()])
-    assert poster.outbox.counts() == Posted(offered=2, posted=1, dropped={"shutdown": 1})
+    assert poster.outbox.counts() == DeliveryCounts(offered=2, posted=1, dropped={"shutdown": 1})
 
 
 def test_closing_counts_what_it_could_not_post(sink: ScriptedSink, make: Make) -> None:
@@ -295,7 +295,7 @@ def test_closing_counts_what_it_could_not_post(sink: ScriptedSink, make: Make) -
     began = time.monotonic()
     assert not poster.outbox.close(0.2)
     assert time.monotonic() - began < 1.5
-    assert poster.outbox.counts() == Posted(offered=5, dropped={"shutdown": 5})
+    assert poster.outbox.counts() == DeliveryCounts(offered=5, dropped={"shutdown": 5})
     sink.gate.set()
 
 
@@ -336,7 +336,7 @@ def test_a_forked_child_begins_anew(sink: ScriptedSink, make: Make) -> None:
             sink.gate.set()
             sink.posts.clear()
             poster(call_of(99), [evaluation_of()])
-            well = poster.outbox.flush(5.0) and poster.outbox.counts() == Posted(offered=1, posted=1)
+            well = poster.outbox.flush(5.0) and poster.outbox.counts() == DeliveryCounts(offered=1, posted=1)
             code = 0 if well and len(sink.posts) == 1 else 1
         finally:
             os._exit(code)
@@ -344,7 +344,7 @@ def test_a_forked_child_begins_anew(sink: ScriptedSink, make: Make) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
     sink.gate.set()
     assert poster.outbox.flush(5.0)
-    assert poster.outbox.counts() == Posted(offered=1, posted=1)
+    assert poster.outbox.counts() == DeliveryCounts(offered=1, posted=1)
 
 
 class Threadless(Outbox[ScoreRecord]):
@@ -369,7 +369,7 @@ def test_without_a_thread_of_its_own_a_flush_posts(sink: ScriptedSink) -> None:
         poster(call_of(), [evaluation_of()])
     assert poster.outbox.flush(5.0)
     assert poster.outbox.close(5.0)
-    assert poster.outbox.counts() == Posted(offered=3, posted=3)
+    assert poster.outbox.counts() == DeliveryCounts(offered=3, posted=3)
 
 
 def test_without_a_thread_a_hanging_backend_is_given_up_in_time(sink: ScriptedSink) -> None:
@@ -380,5 +380,5 @@ def test_without_a_thread_a_hanging_backend_is_given_up_in_time(sink: ScriptedSi
     began = time.monotonic()
     assert not poster.outbox.close(0.3)
     assert time.monotonic() - began < 2.0
-    assert poster.outbox.counts() == Posted(offered=1, dropped={"shutdown": 1})
+    assert poster.outbox.counts() == DeliveryCounts(offered=1, dropped={"shutdown": 1})
     sink.gate.set()
