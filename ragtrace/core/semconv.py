@@ -109,6 +109,24 @@ OLD_EVENT_CHOICE: Final = "gen_ai.choice"
 OLD_EVENT_PROMPT: Final = "gen_ai.content.prompt"
 OLD_EVENT_COMPLETION: Final = "gen_ai.content.completion"
 
+# --- Pydantic AI, read from its spans ---------------------------------------------------------------------------------
+PYDANTIC_SCOPES: Final = ("pydantic-ai", "logfire.pydantic_ai")
+"""Instrumentation scopes of its spans."""
+PYDANTIC_MESSAGES: Final = "pydantic_ai.all_messages"
+PYDANTIC_MESSAGE_EVENTS: Final = "all_messages_events"
+PYDANTIC_EVENTS: Final = "events"
+PYDANTIC_NEW_MESSAGES: Final = "pydantic_ai.new_message_index"
+PYDANTIC_RESULT: Final = "final_result"
+PYDANTIC_AGENT_NAME: Final = "agent_name"
+PYDANTIC_MODEL_NAME: Final = "model_name"
+PYDANTIC_TOOL_ARGUMENTS: Final = "tool_arguments"
+PYDANTIC_TOOL_RESULT: Final = "tool_response"
+PYDANTIC_TOOL_RETRY: Final = "pydantic_ai.tool.retry.cause"
+PYDANTIC_TOOL_FAILURE: Final = "pydantic_ai.tool.failure_stage"
+PYDANTIC_LOG_MESSAGE: Final = "logfire.msg"
+PYDANTIC_INPUT_TOKENS: Final = "gen_ai.aggregated_usage.input_tokens"
+PYDANTIC_OUTPUT_TOKENS: Final = "gen_ai.aggregated_usage.output_tokens"
+
 # --- OpenInference ---------------------------------------------------------------------------------------------------
 OI_KIND: Final = "openinference.span.kind"
 OI_CHAIN: Final = "CHAIN"

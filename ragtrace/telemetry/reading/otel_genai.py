@@ -147,7 +147,7 @@ def _read_retrieval(reading: SpanReading) -> None:
     step.rerank = span.attributes.get(semconv.RERANK) is True
     found = _content(span, semconv.RETRIEVAL_DOCUMENTS)
     step.documents, reading.documents_without_text = read_documents(found)
-    reading.is_cut = span.is_cut(step.query) or _is_cut(span, found)
+    reading.is_cut = span.is_cut(step.query) or is_cut(span, found)
 
 
 def read_tool(reading: SpanReading, arguments_name: str, result_name: str) -> None:
@@ -161,7 +161,7 @@ def read_tool(reading: SpanReading, arguments_name: str, result_name: str) -> No
     result = _content(span, result_name)
     # The result of a failed call is the message of an error.
     step.documents = None if span.error_type is not None else result_documents(result)
-    reading.is_cut = _is_cut(span, result)
+    reading.is_cut = is_cut(span, result)
 
 
 def _read_contexts(reading: SpanReading) -> None:
@@ -170,7 +170,7 @@ def _read_contexts(reading: SpanReading) -> None:
     # Older releases of ragtrace wrote them under the name that is defined for retrievals.
     found = _content(reading.span, semconv.RETRIEVAL_DOCUMENTS) if found is None else found
     documents, missing = read_documents(found)
-    reading.is_cut = reading.is_cut or _is_cut(reading.span, found)
+    reading.is_cut = reading.is_cut or is_cut(reading.span, found)
     if documents is not None:
         reading.step.documents = documents
     reading.documents_without_text += missing
@@ -184,7 +184,7 @@ class _Contents:
 
     def __init__(self, span: FinishedSpan) -> None:
         given, returned = _content(span, semconv.INPUT_MESSAGES), _content(span, semconv.OUTPUT_MESSAGES)
-        self.is_cut = _is_cut(span, given) or _is_cut(span, returned)
+        self.is_cut = is_cut(span, given) or is_cut(span, returned)
         self.given = read_messages(given)
         self.returned = read_messages(returned, "assistant")
         self.instructions = read_parts(_content(span, semconv.SYSTEM_INSTRUCTIONS))
@@ -353,7 +353,7 @@ def _text(span: FinishedSpan, name: str) -> str | None:
     return None if value is None else unmasked(value)
 
 
-def _is_cut(span: FinishedSpan, value: object) -> bool:
+def is_cut(span: FinishedSpan, value: object) -> bool:
     """Return whether *value* was truncated: at the limit of the provider, or before the end of its JSON text."""
     if not isinstance(value, str):
         return False
