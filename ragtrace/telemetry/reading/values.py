@@ -33,9 +33,9 @@ def parse_json(value: object) -> Any:
         return value
 
 
-def unmasked(text: str) -> str | None:
+def unmasked(text: str | None) -> str | None:
     """Return *text*; None if an instrumentation has put a mask such as `__REDACTED__` in place of the text."""
-    return None if len(text) <= _MOST_MASK_CHARS and _MASK.fullmatch(text) else text
+    return None if text is None or (len(text) <= _MOST_MASK_CHARS and _MASK.fullmatch(text)) else text
 
 
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:

@@ -1,0 +1,122 @@
+"""Flattens messages, documents and answers that frameworks serialised to JSON on spans into plain records.
+
+LangChain writes a message as `{"lc": 1, "kwargs": {...}}` or `{"type": ..., "data": {...}}`. Haystack and LlamaIndex
+have objects without a JSON form, of which `str()` or `repr()` stands in the JSON: those of chat messages and answers
+hold their whole texts and are read, any other such string is no text of the application and is removed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+_MAX_DEPTH: Final = 24
+_STRING: Final = r"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\""
+_OBJECT: Final = re.compile(r"[A-Z]\w*\(\w+[=:].*\)|<[\w.]+ object.*>|<\w+\(\w+=.*\)>", re.DOTALL)
+"""Python's string form of an object, such as `Document(id=...)` or `<generator object ...>`."""
+_CHAT_ROLE: Final = re.compile(r"ChatMessage\(_role=<ChatRole\.(\w+):")
+_CONTENT: Final = re.compile(
+    rf"\b(TextContent\(text|ToolCallResult\(result|ToolCall\(tool_name)=({_STRING})|{_STRING}", re.DOTALL
+)
+"""One content part of a Haystack message; any other string is consumed, so that nothing inside it is taken for one."""
+_ANSWER: Final = re.compile(rf"GeneratedAnswer\(data=({_STRING})", re.DOTALL)
+_ROLES: Final = frozenset(("user", "human", "assistant", "ai", "system", "tool"))
+_MESSAGE_TYPES: Final = {"Human": "human", "AI": "ai", "System": "system", "Tool": "tool", "Function": "function"}
+
+
+def flatten(value: object) -> Any:
+    """Return *value*, parsed JSON, with serialised messages, documents and answers in it as plain records.
+
+    Strings that are only the string form of an object are replaced by None, and a list of nothing else with them.
+    """
+    return _flatten(value, 0)
+
+
+def _flatten(value: object, depth: int) -> Any:
+    if isinstance(value, str):
+        return _flatten_text(value)
+    if depth > _MAX_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return _flatten_record(cast("dict[str, Any]", value), depth)
+    if not isinstance(value, list):
+        return value
+    items = cast("list[object]", value)
+    if depth and len(items) == 2 and isinstance(items[0], str) and items[0] in _ROLES and isinstance(items[1], str):
+        return {"role": items[0], "content": items[1]}  # JSON has no tuples
+    found: list[object] = [_flatten(item, depth + 1) for item in items]
+    return None if found and all(item is None for item in found) else found
+
+
+def _flatten_record(record: dict[str, Any], depth: int) -> Any:
+    inner = record.get("kwargs")
+    if "lc" in record:
+        if not isinstance(inner, dict):
+            return None
+        path = record.get("id")
+        name = str(cast("list[object]", path)[-1]) if isinstance(path, list) and path else ""
+        kind = next((kind for start, kind in _MESSAGE_TYPES.items() if name.startswith(f"{start}Message")), None)
+        record = {**({} if kind is None else {"type": kind}), **cast("dict[str, Any]", inner)}
+    inner = record.get("data")
+    if len(record) == 2 and "type" in record and isinstance(inner, dict) and "content" in inner:
+        record = {**cast("dict[str, Any]", inner), "type": record["type"]}
+    flat = {key: _flatten(each, depth + 1) for key, each in record.items()}
+    blocks = flat.get("blocks")
+    if "role" in flat and isinstance(blocks, list) and flat.get("content") is None:
+        flat["content"] = list(map(_part, cast("list[object]", blocks)))
+    return flat
+
+
+def _part(block: object) -> object:
+    """Return a content block of LlamaIndex as a typed part of a message."""
+    if not isinstance(block, dict):
+        return block
+    part = cast("dict[str, Any]", block)
+    return {"type": part["block_type"], **part} if "block_type" in part else part
+
+
+def _flatten_text(text: str) -> Any:
+    if text[:1] != "<" and not text[:1].isupper():
+        return text
+    if (role := _CHAT_ROLE.match(text)) is not None:
+        return _chat_message(role[1].lower(), text)
+    if (answer := _ANSWER.match(text)) is not None:
+        return {"data": _string(answer[1])}
+    return None if _OBJECT.fullmatch(text) else text
+
+
+def _chat_message(role: str, text: str) -> dict[str, Any]:
+    """Return the message that *text*, the string form of a Haystack chat message, shows."""
+    parts = list(_parts(text))
+    texts = [said for kind, said in parts if kind.startswith("Text" if role != "tool" else "ToolCallResult")]
+    calls = [{"function": {"name": said}} for kind, said in parts if kind == "ToolCall(tool_name"]
+    message: dict[str, Any] = {"role": role, "content": "\n".join(texts) if texts else None}
+    return {**message, "tool_calls": calls} if calls and role == "assistant" else message
+
+
+def _parts(text: str) -> Iterator[tuple[str, str]]:
+    for found in _CONTENT.finditer(text):
+        if found[1] is not None and (said := _string(found[2])) is not None:
+            yield found[1], said
+
+
+def _string(literal: str) -> str | None:
+    """Return the string that a Python literal stands for; None if it stands for none."""
+    try:
+        value: object = ast.literal_eval(literal)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def parse_repr(text: str) -> dict[str, Any] | None:
+    """Return the dictionary that *text*, its `repr()`, shows; None if *text* is none. LangChain shows arguments so."""
+    if text[:1] != "{" or len(text) > 100_000:
+        return None
+    try:
+        value: object = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
