@@ -13,6 +13,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterator
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ def environments() -> dict[str, dict[str, Any]]:
 def applications_of(environment: str) -> list[str]:
     """Return the applications that run in *environment*."""
     described = environments()[environment]
-    return [*described["applications"], *described.get("applications_with_one_instrumentation", ())]
+    return [*described["applications"], *described.get("applications_in_two_modes", ())]
 
 
 def environment_of(application: str, instrumentation: str) -> str:
@@ -60,13 +61,14 @@ def framework_of(application: str) -> str:
 
 def cells() -> Iterator[tuple[str, str, str]]:
     """Yield (application, instrumentation, mode) of every recording that is committed."""
-    for name, described in environments().items():
-        for application in applications_of(name):
-            for instrumentation in described["instrumentations"]:
-                yield from ((application, instrumentation, mode) for mode in described.get("modes", MODES))
-        for application in described["applications"]:
-            for instrumentation in described.get("instrumentations_in_two_modes", ()):
-                yield from ((application, instrumentation, mode) for mode in ("sync", "astream"))
+    for described in environments().values():
+        every_mode = product(described["applications"], described["instrumentations"])
+        yield from ((*pair, mode) for pair in every_mode for mode in described.get("modes", MODES))
+        two_modes = chain(
+            product(described["applications"], described["instrumentations_in_two_modes"]),
+            product(described.get("applications_in_two_modes", ()), described["instrumentations"]),
+        )
+        yield from ((*pair, mode) for pair in two_modes for mode in ("sync", "astream"))
 
 
 def path_of(environment: str, *, newest: bool = False) -> Path:

@@ -62,8 +62,17 @@ class _CallLog:
         self._exchanges = server.exchanges
         self.calls: list[dict[str, Any]] = []
 
-    def __call__(self, *, query: str, contexts: Sequence[str], answer: str, session: str, user: str) -> None:
-        exchanges = self._exchanges_of(answer)
+    def __call__(
+        self,
+        *,
+        query: str,
+        contexts: Sequence[str],
+        answer: str,
+        session: str,
+        user: str,
+        overlapping: bool = False,
+    ) -> None:
+        exchanges = self._exchanges_of(answer, overlapping)
         self.calls.append(
             {
                 "query": query,
@@ -78,14 +87,14 @@ class _CallLog:
             }
         )
 
-    def _exchanges_of(self, answer: str) -> list[Exchange]:
-        """Remove and return the exchanges behind *answer*: all since the last call, or one of a batch of calls."""
-        if self._exchanges and self._exchanges[-1].content != answer:
-            found = next(exchange for exchange in self._exchanges if exchange.content == answer)
-            self._exchanges.remove(found)
-            return [found]
-        taken = self._exchanges.copy()
-        self._exchanges.clear()
+    def _exchanges_of(self, answer: str, overlapping: bool) -> list[Exchange]:
+        """Remove and return the exchanges behind *answer*: all since the last call, or only the one that wrote it."""
+        if overlapping:
+            taken = [next(exchange for exchange in self._exchanges if exchange.content == answer)]
+            self._exchanges.remove(taken[0])
+        else:
+            taken = self._exchanges.copy()
+            self._exchanges.clear()
         return taken
 
 

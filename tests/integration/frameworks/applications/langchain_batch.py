@@ -46,7 +46,8 @@ def run(mode: str, log: Callable[..., None]) -> None:
             results = asyncio.run(_run_async(chain, queries, configs, mode))
     for index, (session, user, query) in enumerate(QUESTIONS):
         texts = [document.page_content for document in results[index]["documents"]]
-        log(query=query, contexts=texts, answer=results[index]["answer"], session=session, user=user)
+        answer = results[index]["answer"]
+        log(query=query, contexts=texts, answer=answer, session=session, user=user, overlapping=True)
 
 
 async def _run_async(

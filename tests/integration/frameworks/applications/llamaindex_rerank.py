@@ -22,20 +22,19 @@ def make_engine(*, streaming: bool) -> RetrieverQueryEngine:
     )
 
 
-def run(mode: str, log: Callable[..., None]) -> None:
+def run(mode: str, log: Callable[..., None], make_engine: Callable[..., RetrieverQueryEngine] = make_engine) -> None:
     """Answer the questions, one after the other."""
+    engine = make_engine(streaming=mode in ("stream", "astream"))
     if mode in ("async", "astream"):
-        asyncio.run(_run_async(mode, log))
+        asyncio.run(_run_async(engine, mode, log))
         return
-    engine = make_engine(streaming=mode == "stream")
     for session, user, query in QUESTIONS:
         response: Any = engine.query(query)
         answer = "".join(response.response_gen) if mode == "stream" else response.response
         log(query=query, contexts=_texts(response), answer=answer, session=session, user=user)
 
 
-async def _run_async(mode: str, log: Callable[..., None]) -> None:
-    engine = make_engine(streaming=mode == "astream")
+async def _run_async(engine: RetrieverQueryEngine, mode: str, log: Callable[..., None]) -> None:
     for session, user, query in QUESTIONS:
         response: Any = await engine.aquery(query)
         if mode == "astream":
