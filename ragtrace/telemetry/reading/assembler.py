@@ -235,6 +235,8 @@ class CallAssembler:
             outer: SpanReading | None = None
             for above in _above(trace, span_id):
                 if above in trace.readings:
+                    if _begins_after(trace.readings.get(top), trace.readings[above]):
+                        break
                     top = above
                     outer = trace.readings[above] if outer is None else outer
                 elif trace.open.get(above, (False, 0.0))[0]:
@@ -358,6 +360,16 @@ class _Group:
 
 def _begin(reading: SpanReading) -> tuple[int, int]:
     return reading.span.start_ns, reading.span.end_ns
+
+
+def _begins_after(inner: SpanReading | None, outer: SpanReading) -> bool:
+    """Return whether a workflow began after the end of the one above it, so that it is no part of it.
+
+    Instrumentations that leave a context attached make the next request of a task a child of the one before.
+    """
+    if inner is None or inner.step.kind != "trace" or outer.step.kind != "trace":
+        return False
+    return inner.span.start_ns > outer.span.end_ns
 
 
 def _above(trace: _Trace, span_id: int) -> Iterator[int]:

@@ -1,0 +1,316 @@
+"""Assembly of RAG calls from finished spans, written in the OpenInference conventions."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from ragtrace.telemetry.reading.assembler import AssembledCall, CallAssembler
+from ragtrace.telemetry.reading.finished_span import FinishedSpan
+from ragtrace.testing import FakeClock
+
+QUERY = "How tall is the Eiffel Tower?"
+ANSWER = "The Eiffel Tower is 330 metres tall."
+PASSAGE = "The Eiffel Tower in Paris is 330 metres tall."
+_MS = 1_000_000
+_ids = itertools.count(1)
+
+
+def span(
+    kind: str,
+    at: tuple[int, int],
+    parent: FinishedSpan | None = None,
+    *,
+    trace: int = 1,
+    scope: str = "openinference.instrumentation.langchain",
+    parent_id: int | None = None,
+    **attributes: Any,
+) -> FinishedSpan:
+    """A finished span of OpenInference: its kind, start and end in milliseconds, and its attributes."""
+    trace_id = trace if parent is None else parent.context.trace_id
+    above = None if parent is None else parent.context
+    if parent_id is not None:
+        above = _context(trace_id, parent_id)
+    given = {name.replace("__", "."): value for name, value in attributes.items()}
+    given |= {"openinference.span.kind": kind} if kind else {}
+    return FinishedSpan(
+        context=_context(trace_id, next(_ids)),
+        parent=above,
+        name=kind.lower() or "http",
+        attributes=given,
+        start_ns=at[0] * _MS,
+        end_ns=at[1] * _MS,
+        scope=scope,
+    )
+
+
+def _context(trace_id: int, span_id: int) -> SpanContext:
+    return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(1))
+
+
+def chain(at: tuple[int, int], parent: FinishedSpan | None = None, **more: Any) -> FinishedSpan:
+    return span("CHAIN", at, parent, **{"input__value": QUERY, "output__value": ANSWER, **more})
+
+
+def retriever(at: tuple[int, int], parent: FinishedSpan | None = None, *texts: str, **more: Any) -> FinishedSpan:
+    found = {f"retrieval__documents__{rank}__document__content": text for rank, text in enumerate(texts or (PASSAGE,))}
+    return span("RETRIEVER", at, parent, **{"input__value": QUERY, **found, **more})
+
+
+def llm(
+    at: tuple[int, int], parent: FinishedSpan | None = None, answer: str = ANSWER, prompt: str = QUERY, **more: Any
+) -> FinishedSpan:
+    messages = {
+        "llm__input_messages__0__message__role": "user",
+        "llm__input_messages__0__message__content": prompt,
+        "llm__output_messages__0__message__role": "assistant",
+        "llm__output_messages__0__message__content": answer,
+    }
+    return span("LLM", at, parent, **messages, **more)
+
+
+def assembled(spans: Sequence[FinishedSpan]) -> list[AssembledCall]:
+    assembler = CallAssembler()
+    for each in spans:
+        assembler.add(each)
+    return assembler.close(everything=True)
+
+
+def texts(call: AssembledCall) -> tuple[str | None, list[str] | None, str | None]:
+    built = call.builder.build()
+    contexts = None if built.contexts is None else [document.text for document in built.contexts]
+    return built.query, contexts, built.answer
+
+
+def whole() -> list[FinishedSpan]:
+    root = chain((0, 100))
+    return [retriever((10, 20), root), llm((30, 90), root), root]
+
+
+WHOLE = (QUERY, [PASSAGE], ANSWER)
+
+
+def test_a_chain_is_one_call() -> None:
+    """Query and answer of the root, documents of the retriever, the scores on the root."""
+    spans = whole()
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+    built = call.builder.build()
+    assert (built.context_source, built.defect, built.span) == ("retriever", "", spans[-1].context)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_order_in_which_spans_come_in_does_not_matter(seed: int) -> None:
+    """Children may end after their parents, or be exported twice."""
+    spans = whole() + whole()[:0]
+    spans += spans[:2]
+    random.Random(seed).shuffle(spans)
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+def test_two_requests_under_one_server_span_are_two_calls() -> None:
+    """The span of a web server or of a batch is the parent of several calls."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    first, second = chain((0, 100), server), chain((150, 250), server, output__value="Another.")
+    spans = [retriever((10, 20), first), llm((30, 90), first), first]
+    spans += [retriever((160, 170), second, "Other."), llm((180, 240), second, "Another."), second, server]
+    calls = assembled(spans)
+    assert [texts(call) for call in calls] == [WHOLE, (QUERY, ["Other."], "Another.")]
+
+
+def test_a_request_that_a_leaked_context_puts_below_the_one_before_is_a_call_of_its_own() -> None:
+    """OpenLLMetry makes the second request of a task a child of the first one's root, which has ended."""
+    first = chain((0, 100))
+    second = chain((150, 250), first, output__value="Another.")
+    spans = [retriever((10, 20), first), llm((30, 90), first), first]
+    spans += [retriever((160, 170), second, "Other."), llm((180, 240), second, "Another."), second]
+    assert [texts(call) for call in assembled(spans)] == [WHOLE, (QUERY, ["Other."], "Another.")]
+
+
+def test_without_a_root_a_retrieval_belongs_to_the_generation_after_it() -> None:
+    """Spans of a hand-made application lie under the span of its web server."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    spans = [retriever((10, 20), server), llm((30, 90), server)]
+    spans += [retriever((110, 120), server, "Other."), llm((130, 190), server, "Another."), server]
+    assert [texts(call) for call in assembled(spans)] == [WHOLE, (QUERY, ["Other."], "Another.")]
+
+
+def test_retrievals_of_requests_at_the_same_time_go_where_the_prompt_has_their_text() -> None:
+    """Two threads of a batch work under the same span."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    spans = [
+        *(retriever((10, 20), server, PASSAGE), retriever((11, 21), server, "Other.")),
+        *(llm((30, 90), server, "Another.", "Context:\nOther.\n\nQuestion: What else?"),),
+        *(llm((31, 91), server, ANSWER, f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}"), server),
+    ]
+    found = sorted(map(texts, assembled(spans)), key=str)
+    assert found == [(QUERY, [PASSAGE], ANSWER), ("What else?", ["Other."], "Another.")]
+
+
+def test_a_retrieval_that_no_prompt_of_several_generations_shows_is_not_guessed_at() -> None:
+    """No number is computed from a wrong text: the contexts of both calls are not known."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    spans = [retriever((10, 20), server), retriever((11, 21), server, "Other."), llm((30, 90), server)]
+    spans += [llm((31, 91), server, "Another."), server]
+    assert [texts(call)[1] for call in assembled(spans)] == [None, None]
+
+
+def test_a_generation_that_rewrites_the_question_belongs_to_the_call_after_it() -> None:
+    """The question is that of the user, and the answer that of the last generation."""
+    server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
+    spans = [llm((5, 9), server, "Eiffel Tower height", QUERY), retriever((10, 20), server), llm((30, 90), server)]
+    assert [texts(call) for call in assembled([*spans, server])] == [WHOLE]
+
+
+def test_a_generation_that_asks_for_tools_is_not_the_answer() -> None:
+    """An agent's model is asked several times."""
+    root = chain((0, 100), output__value=None)
+    asks = span(
+        "LLM",
+        (5, 9),
+        root,
+        llm__output_messages__0__message__role="assistant",
+        llm__output_messages__0__message__tool_calls__0__tool_call__function__name="search",
+    )
+    tool = span("TOOL", (10, 20), root, input__value=QUERY, output__value=PASSAGE, tool__name="search")
+    (call,) = assembled([asks, tool, llm((30, 90), root), root])
+    assert texts(call) == WHOLE
+    assert call.builder.build().context_source == "tool"
+
+
+def test_a_retriever_inside_a_tool_counts_once() -> None:
+    """The tool's result is the same documents in one text."""
+    root = chain((0, 100))
+    tool = span("TOOL", (10, 25), root, output__value=f"{PASSAGE}\nmore")
+    spans = [retriever((11, 20), tool), tool, llm((30, 90), root), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+def test_the_reranked_documents_are_the_contexts() -> None:
+    """They are what the model was given."""
+    root = chain((0, 100))
+    ranked = span("RERANKER", (21, 25), root, reranker__output_documents__0__document__content=PASSAGE)
+    spans = [retriever((10, 20), root, "Other.", PASSAGE), ranked, llm((30, 90), root), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+    assert call.builder.build().context_source == "reranker"
+
+
+def test_documents_without_text_are_a_defect_and_no_contexts() -> None:
+    """An instrumentation that exports ids only must not make a call look unsupported."""
+    root = chain((0, 100))
+    ids = span("RETRIEVER", (10, 20), root, retrieval__documents__0__document__id="doc-1")
+    (call,) = assembled([ids, llm((30, 90), root), root])
+    built = call.builder.build()
+    assert (built.contexts, built.defect) == (None, "contexts_without_text")
+
+
+def test_texts_that_the_provider_cut_are_a_defect() -> None:
+    """The length limit of the provider's attributes is known."""
+    root = chain((0, 100))
+    cut = replace(retriever((10, 20), root), max_text_chars=len(PASSAGE))
+    (call,) = assembled([cut, llm((30, 90), root), root])
+    assert call.builder.build().defect == "texts_truncated"
+
+
+def test_the_same_model_call_in_a_trace_of_its_own_is_no_second_call() -> None:
+    """LangChain's instrumentation attaches no context, so the client's span becomes a root."""
+    spans = whole()
+    own = llm((31, 89), None, trace=2, scope="openinference.instrumentation.openai")
+    for order in ([own, *spans], [*spans, own]):
+        (call,) = assembled(order)
+        assert texts(call) == WHOLE
+
+
+def test_two_instrumentations_of_the_whole_application_give_one_call() -> None:
+    """The call is the one that shows more."""
+    spans = whole()
+    root = chain((1, 99), trace=2, scope="opentelemetry.instrumentation.langchain")
+    (call,) = assembled([llm((31, 89), root, scope="opentelemetry.instrumentation.langchain"), root, *spans])
+    assert texts(call) == WHOLE
+
+
+def test_equal_answers_at_different_times_are_two_calls() -> None:
+    """The same question asked twice is two requests."""
+    first, second = whole(), [llm((200, 290), None, trace=2, scope="openinference.instrumentation.openai")]
+    assert len(assembled([*first, *second])) == 2
+
+
+def test_spans_that_are_no_part_of_a_call_are_given_back() -> None:
+    """What holds them back from export can let them go."""
+    lone = retriever((10, 20))
+    assembler = CallAssembler()
+    assembler.add(lone)
+    assert assembler.close(everything=True) == []
+    assert assembler.take_left_out() == [lone.context]
+    assert assembler.counts["no_call"] == 1
+
+
+def test_a_call_is_closed_when_nothing_has_come_for_a_moment() -> None:
+    """Until then its children may still end."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    *children, root = whole()
+    assembler.add(root)
+    clock.advance(1.5)
+    assert assembler.close() == []
+    for child in children:
+        assembler.add(child)
+    clock.advance(1.9)
+    assert assembler.close() == []
+    clock.advance(0.3)
+    (call,) = assembler.close()
+    assert texts(call) == WHOLE
+    assert len(assembler) == 0
+
+
+def test_a_span_that_comes_after_its_call_was_closed_is_counted_as_late() -> None:
+    """It begins no call of its own."""
+    clock = FakeClock()
+    assembler = CallAssembler(clock=clock)
+    spans = whole()
+    for each in spans:
+        assembler.add(each)
+    clock.advance(3)
+    assert len(assembler.close()) == 1
+    clock.advance(10)
+    assert assembler.close() == []
+    assembler.add(llm((95, 99), spans[-1]))
+    clock.advance(3)
+    assert assembler.close() == []
+    assert assembler.counts["late"] == 1
+
+
+def test_the_buffer_is_bounded_and_counts_what_it_evicts() -> None:
+    """A trace whose root never ends takes its room from the oldest."""
+    assembler = CallAssembler(most_spans=100)
+    for number in range(250):
+        assembler.add(llm((number, number + 1), trace=number + 1, parent_id=10**9 + number))
+    assert len(assembler) == 100
+    assert assembler.counts["evicted"] == 150
+    assert len(assembler.take_left_out()) == 150
+
+
+def test_a_trace_of_ten_thousand_spans_is_one_call() -> None:
+    """An agent that loops for long."""
+    root = chain((0, 100_000))
+    spans = [llm((number, number + 1), root, f"Step {number}.") for number in range(10_000)]
+    (call,) = assembled([*spans, root])
+    assert texts(call)[2] == ANSWER
+
+
+def test_a_circle_of_parents_ends() -> None:
+    """Hostile ids must not hang the background."""
+    one = llm((0, 1), parent_id=1_000_001)
+    assembler = CallAssembler()
+    assembler.add(replace(one, context=_context(1, 1_000_000), parent=_context(1, 1_000_001)))
+    assembler.add(replace(one, context=_context(1, 1_000_001), parent=_context(1, 1_000_000)))
+    assert len(assembler.close(everything=True)) <= 2
