@@ -106,6 +106,8 @@ class Step:
     response_id: str | None = None
     finish_reasons: tuple[str, ...] = ()
     usage: Usage = NO_USAGE
+    total_usage: Usage | None = None
+    """On the root of a call that was assembled from spans: tokens of all model calls in it."""
     timing: Timing | None = None
     streamed: bool = False
     abandoned: bool = False
@@ -260,6 +262,7 @@ class CallBuilder:
             model=final.response_model or final.request_model,
             timing=final.timing,
             usage=final.usage,
+            total_usage=root.total_usage,
             error=None if root.error is None else root.error.type,
             streamed=any(step.streamed for step in ended if step.kind != "retrieve"),
             abandoned=root.abandoned,

@@ -108,12 +108,14 @@ class RagCall:
     """Answers of repeated runs of the same query, in order."""
     parts: tuple[CitedPart, ...] | None = None
     """The answer's parts and their citations, where the application gives them; None: markers are read."""
+    total_usage: Usage | None = None
+    """Tokens of all model calls of a call that was read from spans; None elsewhere. `usage` is of the answer alone."""
     context_source: str = ""
     """Where the contexts come from: `arguments` of the generation, `result` of the call, `reranker`, `retriever`,
     `tool`, `prompt`, or several of these with a plus sign between; empty where they were given or there are none."""
     defect: str = ""
     """Reason why texts of a call that was read from spans cannot be judged (`contexts_without_text`,
-    `texts_truncated`); empty where there is none."""
+    `contexts_ambiguous`, `texts_truncated`); empty where there is none."""
 
     def __repr__(self) -> str:
         contexts = "None" if self.contexts is None else f"<{len(self.contexts)}>"

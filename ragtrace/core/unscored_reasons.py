@@ -12,7 +12,7 @@ NOT_APPLICABLE = frozenset(
     " no_nuggets no_vital_nuggets no_reference_claims no_intentions needs_reference needs_conversation needs_runs"
     " no_scorer no_embedder no_token_embedder not_streamed too_few_tokens no_token_usage zero_mean"
     " missing_component unscorable_script language_mismatch no_baseline answer_not_captured"
-    " contexts_without_text texts_truncated".split()
+    " contexts_without_text contexts_ambiguous texts_truncated".split()
 )
 JUDGE_ERROR = frozenset(
     "unavailable timeout refused content_filter truncated unparsable ambiguous coverage too_many_unjudged"

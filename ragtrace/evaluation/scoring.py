@@ -35,6 +35,8 @@ _TRUNCATED: Final = "texts_truncated"
 _DEFECTS: Final[Mapping[str, str]] = {
     "contexts_without_text": "the spans of the retrieval have the ids of the documents but not their texts; switch on "
     "the capture of contents in that instrumentation, or have ragtrace listen to the framework itself",
+    "contexts_ambiguous": "several generations under the same span ran at the same time, and which of them used which "
+    "documents cannot be seen in their prompts; give each request a span of its own",
     _TRUNCATED: "texts of the call were cut before they reached its spans; raise the limit of the instrumentation, or "
     "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT",
 }

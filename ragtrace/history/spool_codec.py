@@ -137,4 +137,5 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "runs": _tupled,
     "timing": _one(Timing),
     "usage": _one(Usage),
+    "total_usage": _one(Usage),
 }

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from ragtrace.core import semconv
-from ragtrace.core.step import CallBuilder, Step
+from ragtrace.core.step import NO_USAGE, CallBuilder, Step
+from ragtrace.core.types import Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
 from ragtrace.telemetry.reading.intake import is_genai
 from ragtrace.telemetry.reading.prompt_parts import split_prompt
@@ -412,7 +413,7 @@ def _split(group: _Group) -> list[list[SpanReading]]:
         later = group.tops[number + 1 :]
         has_found = any(each.step.kind != "generate" for each in pending)
         if has_found or not any(each.step.kind in ("retrieve", "tool") for each in later):
-            if has_found or not _joins_last(calls, top, group):
+            if has_found or not _joins_last(calls, top):
                 calls.append(pending)
             pending = []
     if pending:
@@ -420,9 +421,9 @@ def _split(group: _Group) -> list[list[SpanReading]]:
     return _assigned_by_prompt(calls)
 
 
-def _joins_last(calls: list[list[SpanReading]], top: SpanReading, group: _Group) -> bool:
+def _joins_last(calls: list[list[SpanReading]], top: SpanReading) -> bool:
     """Add the generation *top* to the last call if it works on the documents of that call; return whether it does."""
-    if not calls or calls[-1][0].step.kind == "trace":
+    if not calls or calls[-1][0].step.kind == "trace" or _overlaps(calls[-1][-1].span, top.span):
         return False
     retrieved = [each for each in calls[-1] if each.step.kind in ("retrieve", "tool")]
     if any(_is_in_prompt(each, top) for each in retrieved):
@@ -450,6 +451,8 @@ def _assigned_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading
             homes[0].insert(0, top)
         elif not homes and home is not None:  # which generation has used it cannot be known
             home.remove(top)
+            for call in answering:
+                call[-1].is_ambiguous = call[-1].is_ambiguous or _overlaps(call[-1].span, home[-1].span)
     return [call for call in calls if call]
 
 
@@ -497,7 +500,10 @@ def _richness(readings: list[SpanReading]) -> tuple[int, int, int]:
 
 
 def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> AssembledCall | None:
-    """Return the call that consists of *readings*; None if there is neither an answer nor a generation in it.
+    """Return the call that consists of *readings*; None if they are none.
+
+    They are none without an answer and a generation, and where a model was called outside any workflow, without
+    documents.
 
     Args:
         tops: the topmost of them, in the order in which they began: one workflow, or a generation and what belongs to
@@ -510,23 +516,44 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
         root = next((top for top in reversed(tops) if top in generations), None)
     if root is None or not (generations or root.step.answer is not None):
         return None
-    steps = [each.step for each in readings if each.step.kind != "generate" or each in generations][-_MOST_STEPS:]
     step = root.step
+    answering = {id(each) for each in generations}
+    steps = [
+        each.step for each in readings if each is not root and (each.step.kind != "generate" or id(each) in answering)
+    ][-_MOST_STEPS:]
     found = [each for each in readings if each.step.kind in ("retrieve", "tool")]
     step.workflow = step.workflow or step.name or root.span.name
     final = max((each.step for each in generations), key=lambda each: each.end_ns, default=step)
+    if not step.answer and final.answer:  # the root of a stream that had not been read yet
+        step.answer = None
     step.query = _query(root, [each.step for each in generations], [each.step for each in found])
     _find_in_prompt(step, final, found)
+    is_ambiguous = any(each.is_ambiguous for each in readings)
+    if step.kind == "generate" and not (found or is_ambiguous or step.prompt_documents or _has_tool_results(final)):
+        return None  # a model call without documents, such as one that makes a title
     for each in {id(step): step, id(final): final}.values():
         each.answer_found = each.answer is not None if each.answer_found is None else each.answer_found
     if step.conversation_id is None:
         step.conversation_id = next((s.conversation_id for s in steps if s.conversation_id is not None), None)
-    step.defect = _defect(readings, found)
+    step.total_usage = _total_usage(readings)
+    step.defect = _defect(readings, found) or ("contexts_ambiguous" if is_ambiguous else "")
     if step.defect == "contexts_without_text":
         for reading in found:
             reading.step.documents = None
-    steps.remove(step)
     return AssembledCall(CallBuilder(step, [step, *steps]), tuple(readings))
+
+
+def _total_usage(readings: list[SpanReading]) -> Usage:
+    """Return the tokens of all model calls among *readings*; a model call inside another one is the same."""
+    used = {
+        reading.step.response_id or reading.step.answer or id(reading): reading.step.usage
+        for reading in readings
+        if reading.step.kind == "generate"
+        and not reading.step.inside("generate")
+        and reading.step.usage is not NO_USAGE
+    }
+    counts = [usage.input_tokens for usage in used.values()], [usage.output_tokens for usage in used.values()]
+    return Usage(*(None if None in each or not each else sum(filter(None, each)) for each in counts))
 
 
 def _answers(reading: SpanReading) -> bool:
@@ -544,19 +571,24 @@ def _query(root: SpanReading, generations: list[Step], found: list[Step]) -> str
         asked = step.query
         if asked is not None and not any(text in asked for text in documents):
             parts = split_prompt(asked)
-            return asked if parts is None else parts.question
+            if parts is None or parts.question is not None:
+                return asked if parts is None else parts.question
     for step in generations:
         parts = None if step.query is None else split_prompt(step.query)
-        if parts is not None:
+        if parts is not None and parts.question is not None:
             return parts.question
     return next((step.query for step in found if step.query is not None), None)
+
+
+def _has_tool_results(step: Step) -> bool:
+    return step.prompt is not None and any(message.role == "tool" for message in step.prompt.messages)
 
 
 def _find_in_prompt(root: Step, final: Step, found: list[SpanReading]) -> None:
     """Take the contexts out of the final prompt where no retrieval and no tool has shown any."""
     if any(each.step.documents is not None or each.documents_without_text for each in found):
         return
-    if root.documents or final.prompt is None or any(message.role == "tool" for message in final.prompt.messages):
+    if root.documents or final.prompt is None or _has_tool_results(final):
         return
     for message in reversed(final.prompt.messages):
         parts = split_prompt(message.text) if message.role in ("user", "system") else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace import SpanContext
@@ -64,8 +64,8 @@ class SpanReading:
     """Whether a text of the step was truncated before it reached the span."""
     calls_tools: bool = False
     """Whether the model's answer is a request to call tools, and not yet the answer to the user."""
-    children: list[SpanReading] = field(default_factory=list["SpanReading"])
-    """Readings of the spans below, filled by the assembler."""
+    is_ambiguous: bool = False
+    """Whether there are retrievals of which it cannot be known whether this generation used them."""
 
 
 def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:

@@ -9,16 +9,16 @@ from ragtrace.core.types import Document
 
 _MOST_CHARS: Final = 400_000
 _MOST_DOCUMENTS: Final = 200
-_LABEL: Final = r"(?:^|\n)[ \t]*(?:[#>*\-]+[ \t]*)?(?:\*\*)?(?:{})(?:\*\*)?[ \t]*:(?:\*\*)?[ \t]*"
+_LABEL: Final = r"(?:^|\n)[ \t]*(?:[#>*\-]+[ \t]*)?(?:\*\*)?(?:{})(?:\*\*)?[ \t]*[:\n](?:\*\*)?[ \t]*"
 _QUESTION: Final = re.compile(
     _LABEL.format(r"(?:the |user(?:'s)? |current |final |input )?(?:question|query|request)|user (?:input|message)"),
     re.IGNORECASE,
 )
 _CONTEXT: Final = re.compile(
     _LABEL.format(
-        r"(?:the |retrieved |relevant |given |provided |reference |background )*"
+        r"(?:here (?:are|is) )?(?:the |retrieved |relevant |given |provided |reference |background )*"
         r"(?:context(?: information)?|contexts|documents?|passages|sources|excerpts|search results|knowledge"
-        r"|references)"
+        r"|references)(?: for the context| is below\.| are below\.)?"
     ),
     re.IGNORECASE,
 )
@@ -31,25 +31,31 @@ _TAGGED_CONTEXT: Final = re.compile(
 _TAGGED_DOCUMENT: Final = re.compile(
     r"<(document|doc|passage|source|chunk|context)(?:\s[^<>]*)?>(.*?)</\1>", re.IGNORECASE | re.DOTALL
 )
-_ANSWER: Final = re.compile(_LABEL.format(r"(?:(?:your |helpful |the )?answer|response|assistant)"), re.IGNORECASE)
+_ANSWER: Final = re.compile(
+    _LABEL.format(r"(?:(?:your |helpful |the |final )?answer|response|assistant)") + r"\s*$", re.IGNORECASE
+)
+"""The label behind which the model is to write. Documents may have such lines, too, so it counts at the end only."""
+_INSTRUCTION: Final = re.compile(_LABEL.format(r"instructions?"), re.IGNORECASE)
 _NUMBERED: Final = re.compile(
     r"(?:^|\n)[ \t]*(?:\[(?:doc(?:ument)?|source|passage)?[ \t]*#?\d{1,3}\][ \t]*:?|\(\d{1,3}\)|"
     r"(?:document|doc|passage|source|chunk|context|excerpt)[ \t]*#?\d{1,3}[ \t]*[:.)]|\d{1,3}[.)](?=\s))[ \t]*",
     re.IGNORECASE,
 )
 _BULLET: Final = re.compile(r"(?:^|\n)[ \t]*[-*•][ \t]+")
+_BETWEEN_RULES: Final = re.compile(r"\s*[-=*#]{3,}[ \t]*\n(.*?)\n[ \t]*[-=*#]{3,}[ \t]*(?:\n|$)", re.DOTALL)
 _RULE: Final = re.compile(r"\n[ \t]*(?:-{3,}|={3,}|\*{3,}|#{3,})[ \t]*(?=\n|$)")
 
 
 class PromptParts(NamedTuple):
     """Question and documents of one prompt."""
 
-    question: str
+    question: str | None
+    """None where it is not marked."""
     documents: tuple[Document, ...]
 
 
 def split_prompt(text: str) -> PromptParts | None:
-    """Return the question and the documents in the prompt *text*; None if it is not marked which part is which.
+    """Return the question and the documents in the prompt *text*; None if it is not marked where the documents are.
 
     Marked are parts behind a label on a line of its own ("Context:", "Question:") or in tags. The documents are split
     where each begins with a number, a tag or a bullet, or where rules or blank lines stand between them.
@@ -59,20 +65,30 @@ def split_prompt(text: str) -> PromptParts | None:
     tagged_question, tagged_context = _TAGGED_QUESTION.search(text), _TAGGED_CONTEXT.search(text)
     question = None if tagged_question is None else tagged_question[2].strip()
     context = None if tagged_context is None else tagged_context[2]
-    labels = sorted(
-        [(found.start(), found.end(), "question") for found in _QUESTION.finditer(text)][-1:]
-        + [(found.start(), found.end(), "context") for found in _CONTEXT.finditer(text)][:1]
-        + [(found.start(), found.end(), "answer") for found in _ANSWER.finditer(text)][-1:]
-    )
-    for number, (_, end, what) in enumerate(labels):
-        until = labels[number + 1][0] if number + 1 < len(labels) else len(text)
-        if what == "question" and question is None:
-            question = text[end:until].strip()
-        elif what == "context" and context is None:
-            context = text[end:until]
-    if not question or context is None:
+    starts = _CONTEXT.search(text)
+    if context is None and starts is not None:
+        asked = _question_label(text, starts)
+        ends = [asked.start()] if asked is not None and asked.start() > starts.start() else []
+        ends += [found.start() for found in (_INSTRUCTION.search(text, starts.end()), _ANSWER.search(text)) if found]
+        context = text[starts.end() : min((end for end in ends if end >= starts.end()), default=len(text))]
+        if question is None and asked is not None:
+            until = [starts.start()] if asked.start() < starts.start() else []
+            until += [found.start() for found in [_ANSWER.search(text)] if found]
+            question = text[asked.end() : min((end for end in until if end >= asked.end()), default=len(text))].strip()
+    if context is None:
         return None
-    return PromptParts(question, split_documents(context))
+    ruled = _BETWEEN_RULES.match(context)
+    return PromptParts(question or None, split_documents(context if ruled is None else ruled[1]))
+
+
+def _question_label(text: str, context: re.Match[str]) -> re.Match[str] | None:
+    """Return the label of the question: the first one before the documents, else the last one behind them.
+
+    Documents may be questions with answers themselves.
+    """
+    found = list(_QUESTION.finditer(text))
+    before = [label for label in found if label.start() < context.start()]
+    return before[0] if before else found[-1] if found else None
 
 
 def split_documents(text: str) -> tuple[Document, ...]:
@@ -82,7 +98,7 @@ def split_documents(text: str) -> tuple[Document, ...]:
         return _documents(tagged)
     for mark in (_NUMBERED, _RULE, _BULLET):
         parts = mark.split(text)
-        if len(parts) > 2 or (len(parts) == 2 and mark is not _BULLET and not parts[0].strip()):
+        if len(parts) > 2 or (len(parts) == 2 and (mark is _RULE or (mark is _NUMBERED and not parts[0].strip()))):
             return _documents(parts)
     return _documents(re.split(r"\n[ \t]*\n", text))
 

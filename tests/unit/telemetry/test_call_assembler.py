@@ -159,7 +159,8 @@ def test_a_retrieval_that_no_prompt_of_several_generations_shows_is_not_guessed_
     server = span("", (0, 300), scope="opentelemetry.instrumentation.asgi")
     spans = [retriever((10, 20), server), retriever((11, 21), server, "Other."), llm((30, 90), server)]
     spans += [llm((31, 91), server, "Another."), server]
-    assert [texts(call)[1] for call in assembled(spans)] == [None, None]
+    found = [call.builder.build() for call in assembled(spans)]
+    assert [(call.contexts, call.defect) for call in found] == [(None, "contexts_ambiguous")] * 2
 
 
 def test_a_generation_that_rewrites_the_question_belongs_to_the_call_after_it() -> None:
@@ -240,8 +241,17 @@ def test_two_instrumentations_of_the_whole_application_give_one_call() -> None:
 
 def test_equal_answers_at_different_times_are_two_calls() -> None:
     """The same question asked twice is two requests."""
-    first, second = whole(), [llm((200, 290), None, trace=2, scope="openinference.instrumentation.openai")]
-    assert len(assembled([*first, *second])) == 2
+    root = chain((200, 300), trace=2, scope="opentelemetry.instrumentation.langchain")
+    second = [llm((230, 290), root, scope="opentelemetry.instrumentation.langchain"), root]
+    assert len(assembled([*whole(), *second])) == 2
+
+
+def test_a_model_call_without_documents_outside_any_workflow_is_no_call() -> None:
+    """An application also calls models to make titles and to sort its mail."""
+    assert assembled([llm((0, 10))]) == []
+    (call,) = assembled([llm((0, 10), None, ANSWER, f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}")])
+    assert texts(call) == WHOLE
+    assert call.builder.build().context_source == "prompt"
 
 
 def test_spans_that_are_no_part_of_a_call_are_given_back() -> None:
