@@ -48,8 +48,8 @@ The metric does not apply to the call (status `not_applicable`):
 | `answer_not_captured` | the answer was not found in what the function returned: pass `answer=` to the decorator |
 | `empty_answer`, `empty_query` | the answer or the query is empty or blank |
 | `contexts_missing` | no retrieval was captured: decorate the function that retrieves, or pass `contexts=` |
-| `contexts_without_text` | the spans of the retrieval have ids of documents and no texts: switch on the capture of contents |
-| `contexts_ambiguous` | generations at the same time, under the same span: which one used which documents cannot be seen |
+| `contexts_without_text` | spans of the retrieval have ids of documents and no texts: switch on capture of contents |
+| `contexts_ambiguous` | of generations under one span at the same time: which used which documents is not seen |
 | `texts_truncated` | texts of the call were cut before they reached its spans |
 | `no_contexts` | retrieval returned nothing, or blank texts only |
 | `abstained` | the answer declines to answer and states nothing checkable |
