@@ -58,10 +58,7 @@ class SpanCalls:
             assembler = self._assembler
             for intake in sources:
                 while (span := intake.take()) is not None:
-                    if span.end_time is not None and assembler.observe(span) is None and span.context is not None:
-                        self._release(span.context.span_id)
-                    elif span.end_time is None:
-                        assembler.observe(span)
+                    assembler.observe(span)
                     if not everything:
                         self._pause()
             calls = assembler.close(everything=everything)

@@ -148,13 +148,15 @@ class CallAssembler:
             return None
         reading = read_span(span)
         if reading is None:
+            self._left_out.append(span.context)
             return None
         if not self._scores_own and span.scope == semconv.SCOPE and reading.step.kind in ("trace", "generate"):
             trace.closed[span_id] = None
+            self._left_out.append(span.context)
             return None
         self.counts["spans"] += 1
         if self._closed_above(trace, span_id):
-            self.counts["late"] += 1
+            self._leave_out("late", [reading])
             return None
         reading.step.span = NonRecordingSpan(span.context)
         trace.readings[span_id], trace.seen[span_id] = reading, self._clock()
@@ -178,7 +180,7 @@ class CallAssembler:
         return trace
 
     def take_left_out(self) -> list[SpanContext]:
-        """Return the spans that were read and are part of no call, since the last time that this was asked."""
+        """Return the ended spans that are part of no call, since the last time that this was asked."""
         left_out, self._left_out = self._left_out, []
         return left_out
 
