@@ -6,7 +6,8 @@ Each class has the `instrument` of an instrumentor, so that instrumentations.py 
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -37,39 +38,40 @@ class OpenInferenceAgentsWithRetriever:
 
 
 class PydanticAI:
-    """Pydantic AI's own spans in the format of one version."""
+    """Pydantic AI's own spans in its default format."""
 
-    version: Any = 5
+    settings: ClassVar[Mapping[str, Any]] = {}
 
     def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
         """Make every agent trace with *tracer_provider*."""
         from pydantic_ai import Agent
         from pydantic_ai.models.instrumented import InstrumentationSettings
 
-        Agent.instrument_all(InstrumentationSettings(tracer_provider=tracer_provider, version=self.version))
+        Agent.instrument_all(InstrumentationSettings(tracer_provider=tracer_provider, **self.settings))
 
 
-class PydanticAIVersion2(PydanticAI):
-    """Pydantic AI's own spans in format 2, the oldest that it still writes."""
+class PydanticAIFormat1(PydanticAI):
+    """Pydantic AI's own spans in format 1, with messages as events: until Pydantic AI 2."""
 
-    version = 2
+    settings: ClassVar[Mapping[str, Any]] = {"version": 1}
 
 
-class PydanticAIVersion6(PydanticAI):
+class PydanticAIFormat2(PydanticAI):
+    """Pydantic AI's own spans in format 2, the oldest that Pydantic AI 2 writes."""
+
+    settings: ClassVar[Mapping[str, Any]] = {"version": 2}
+
+
+class PydanticAIFormat6(PydanticAI):
     """Pydantic AI's own spans in format 6, in which the results of tools have a role of their own."""
 
-    version = 6
+    settings: ClassVar[Mapping[str, Any]] = {"version": 6}
 
 
-class PydanticAIWithoutContent:
+class PydanticAIWithoutContent(PydanticAI):
     """Pydantic AI's own spans without texts."""
 
-    def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
-        """Make every agent trace with *tracer_provider*."""
-        from pydantic_ai import Agent
-        from pydantic_ai.models.instrumented import InstrumentationSettings
-
-        Agent.instrument_all(InstrumentationSettings(tracer_provider=tracer_provider, include_content=False))
+    settings: ClassVar[Mapping[str, Any]] = {"include_content": False}
 
 
 class OpenInferencePydanticAI:

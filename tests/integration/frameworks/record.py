@@ -71,8 +71,9 @@ class _CallLog:
         session: str,
         user: str,
         overlapping: bool = False,
+        response_ids: Sequence[str] = (),
     ) -> None:
-        exchanges = self._exchanges_of(answer, overlapping)
+        exchanges = self._take(response_ids) if response_ids else self._exchanges_of(answer, overlapping)
         self.calls.append(
             {
                 "query": query,
@@ -86,6 +87,12 @@ class _CallLog:
                 "exchanges": [asdict(exchange) for exchange in exchanges],
             }
         )
+
+    def _take(self, response_ids: Sequence[str]) -> list[Exchange]:
+        """Remove and return the exchanges with *response_ids*, which an application knows where calls overlap."""
+        taken = [exchange for exchange in self._exchanges if exchange.id in response_ids]
+        self._exchanges[:] = [exchange for exchange in self._exchanges if exchange.id not in response_ids]
+        return taken
 
     def _exchanges_of(self, answer: str, overlapping: bool) -> list[Exchange]:
         """Remove and return the exchanges behind *answer*: all since the last call, or only the one that wrote it."""

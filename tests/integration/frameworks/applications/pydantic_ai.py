@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any
 
 from corpus import QUESTIONS, Question
 from pydantic_ai import Agent, RunContext
@@ -48,9 +50,9 @@ def run(mode: str, log: Callable[..., None]) -> None:
     for question in QUESTIONS:
         retrieved = Retrieved(index)
         if mode == "sync":
-            answer = agent.run_sync(question.text, deps=retrieved, conversation_id=question.session).output
+            answer = agent.run_sync(question.text, deps=retrieved, **_conversation(question)).output
         else:
-            with agent.run_stream_sync(question.text, deps=retrieved, conversation_id=question.session) as stream:
+            with agent.run_stream_sync(question.text, deps=retrieved, **_conversation(question)) as stream:
                 answer = "".join(stream.stream_text(delta=True))
         _log_result(log, question, retrieved, answer)
 
@@ -59,11 +61,15 @@ async def _answer_all(agent: Agent[Retrieved, str], index: VectorIndex, mode: st
     for question in QUESTIONS:
         retrieved = Retrieved(index)
         if mode == "async":
-            answer = (await agent.run(question.text, deps=retrieved, conversation_id=question.session)).output
+            answer = (await agent.run(question.text, deps=retrieved, **_conversation(question))).output
         else:
-            async with agent.run_stream(question.text, deps=retrieved, conversation_id=question.session) as stream:
+            async with agent.run_stream(question.text, deps=retrieved, **_conversation(question)) as stream:
                 answer = "".join([text async for text in stream.stream_text(delta=True)])
         _log_result(log, question, retrieved, answer)
+
+
+def _conversation(question: Question) -> dict[str, Any]:
+    return {"conversation_id": question.session} if "conversation_id" in signature(Agent.run).parameters else {}
 
 
 def _log_result(log: Callable[..., None], question: Question, retrieved: Retrieved, answer: str) -> None:
