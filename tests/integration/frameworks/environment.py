@@ -65,7 +65,7 @@ def cells() -> Iterator[tuple[str, str, str]]:
         every_mode = product(described["applications"], described["instrumentations"])
         yield from ((*pair, mode) for pair in every_mode for mode in described.get("modes", MODES))
         two_modes = chain(
-            product(described["applications"], described["instrumentations_in_two_modes"]),
+            product(described["applications"], described.get("instrumentations_in_two_modes", ())),
             product(described.get("applications_in_two_modes", ()), described["instrumentations"]),
         )
         yield from ((*pair, mode) for pair in two_modes for mode in ("sync", "astream"))

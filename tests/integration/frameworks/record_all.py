@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from environment import RECORDED, cells, record
+from environment import RECORDED, cells, environment_of, environments, record
 from shapes import calls, shape
 
 
@@ -19,6 +19,8 @@ def main(words: list[str]) -> None:
     newest = "--newest" in words
     for cell in cells():
         name = "-".join(cell)
+        if newest and environments()[environment_of(*cell[:2])].get("earlier"):
+            continue
         if all(word in name for word in words if word != "--newest"):
             lines = differences(*cell) if newest else []
             if not newest:
