@@ -127,6 +127,29 @@ PYDANTIC_LOG_MESSAGE: Final = "logfire.msg"
 PYDANTIC_INPUT_TOKENS: Final = "gen_ai.aggregated_usage.input_tokens"
 PYDANTIC_OUTPUT_TOKENS: Final = "gen_ai.aggregated_usage.output_tokens"
 
+# --- Haystack, read from the spans of its own tracer ------------------------------------------------------------------
+HAYSTACK_PIPELINE_INPUT: Final = "haystack.pipeline.input_data"
+HAYSTACK_PIPELINE_OUTPUT: Final = "haystack.pipeline.output_data"
+HAYSTACK_COMPONENT_TYPE: Final = "haystack.component.type"
+HAYSTACK_COMPONENT_NAME: Final = "haystack.component.name"
+HAYSTACK_COMPONENT_INPUT: Final = "haystack.component.input"
+HAYSTACK_COMPONENT_OUTPUT: Final = "haystack.component.output"
+HAYSTACK_AGENT_SPAN: Final = "haystack.agent.run"
+HAYSTACK_AGENT_INPUT: Final = "haystack.agent.input"
+HAYSTACK_AGENT_OUTPUT: Final = "haystack.agent.output"
+HAYSTACK_LLM_SPAN: Final = "haystack.agent.step.llm"
+HAYSTACK_LLM_INPUT: Final = "haystack.agent.step.llm.input"
+HAYSTACK_LLM_OUTPUT: Final = "haystack.agent.step.llm.output"
+HAYSTACK_TOOL_NAME: Final = "haystack.tool.name"
+HAYSTACK_TOOL_ERROR: Final = "haystack.tool.error"
+HAYSTACK_TOOL_INPUT: Final = "haystack.agent.step.tool.input"
+HAYSTACK_TOOL_OUTPUT: Final = "haystack.agent.step.tool.output"
+HAYSTACK_SPANS: Final = frozenset(
+    ("haystack.component.run", "haystack.pipeline.run", "haystack.async_pipeline.run", HAYSTACK_AGENT_SPAN,
+     HAYSTACK_LLM_SPAN, "haystack.agent.step.tool")
+)  # fmt: skip
+"""Names of the spans that are steps of a call."""
+
 # --- OpenInference ---------------------------------------------------------------------------------------------------
 OI_KIND: Final = "openinference.span.kind"
 OI_CHAIN: Final = "CHAIN"
@@ -204,10 +227,6 @@ OI_FIRST_TOKEN: Final = "First Token Stream Event"
 # --- OpenLLMetry -----------------------------------------------------------------------------------------------------
 TRACELOOP_KIND: Final = "traceloop.span.kind"
 LLM_REQUEST_TYPE: Final = "llm.request.type"
-
-# --- Haystack's own tracer -------------------------------------------------------------------------------------------
-HAYSTACK_COMPONENT_NAME: Final = "haystack.component.name"
-HAYSTACK_PIPELINE_INPUT: Final = "haystack.pipeline.input_data"
 
 # --- Of single backends ----------------------------------------------------------------------------------------------
 LANGFUSE_ENVIRONMENT: Final = "langfuse.environment"

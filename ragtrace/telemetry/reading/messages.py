@@ -28,6 +28,8 @@ _SERVER_PARTS: Final = {
     "server_tool_call_response": "server_tool_call_response",
 }
 """Type of a part about a tool that the provider ran, and the field with its results."""
+_UNTYPED_RESULTS: Final = ("tool_call_result", "toolResult")
+"""Fields with the result of a tool, in parts without a type: of Haystack, and of Amazon Bedrock's Converse API."""
 _RESULT_FIELDS: Final = ("response", "result", "content")
 _PASSAGE_FIELDS: Final = frozenset(
     (*field_names.TEXT, *field_names.ID, *field_names.NAME, *field_names.SCORE, *field_names.METADATA, "type")
@@ -80,7 +82,7 @@ def _message(get: Get, role: str) -> ReadMessage:
     message = ReadMessage(first(get, ("role",), label_of) or role, finish_reason=label_of(get("finish_reason")))
     content = get("parts")
     content = get("content") if content is None else content
-    if message.role in _TOOL_ROLES and get("parts") is None:
+    if message.role in _TOOL_ROLES and get("parts") is None and not _has_result_parts(content):
         message.results.append(parse_json(content))
     elif (text := text_of(content)) is not None:
         _add_text(message, text)
@@ -88,6 +90,12 @@ def _message(get: Get, role: str) -> ReadMessage:
         _add_parts(message, content)
     message.calls_tools = message.calls_tools or bool(items_of(get("tool_calls"), 1))
     return message
+
+
+def _has_result_parts(content: object) -> bool:
+    """Return whether *content* is a list of parts about calls of tools, of Haystack or Amazon Bedrock."""
+    getters = [getter(part) for part in items_of(content, _MAX_PARTS) or ()]
+    return any(get is not None and first(get, _UNTYPED_RESULTS, getter) is not None for get in getters)
 
 
 def _add_parts(message: ReadMessage, parts: object) -> None:
@@ -101,9 +109,10 @@ def _add_parts(message: ReadMessage, parts: object) -> None:
 
 def _add_part(message: ReadMessage, get: Get) -> None:
     kind = label_of(get("type"))
-    if kind is None and (result := getter(get("toolResult"))) is not None:  # of Amazon Bedrock's Converse API
-        message.results.append(result("content"))
-    elif kind is None and get("toolUse") is not None:
+    if kind is None and (result := first(get, _UNTYPED_RESULTS, getter)) is not None:
+        if result("error") is not True and result("status") != "error":
+            message.results.append(first(result, ("result", "content"), lambda found: found))
+    elif kind is None and (get("toolUse") is not None or get("tool_call") is not None):
         message.calls_tools = True
     elif kind is None or kind in field_names.TEXT_PARTS:
         # An invisible part is a system prompt of an earlier request, which the model does not see (pydantic-ai 2.68).
@@ -137,12 +146,20 @@ def prompt_of(messages: Iterable[ReadMessage], instructions: str | None = None) 
 
     The result of a tool becomes a message of its own, with the role "tool".
     """
-    pairs = [] if instructions is None else [("system", instructions)]
+    pairs: list[tuple[str, str]] = []
     for message in messages:
         pairs += [("tool", as_text(result)) for result in message.results]
-        if (text := message.text("\n")) is not None:
+        text = message.text("\n")
+        if text is not None and not _repeats_results(message):
             pairs.append((message.role, text))
+    if instructions is not None and ("system", instructions) not in pairs:
+        pairs.insert(0, ("system", instructions))
     return find_prompt(pairs)
+
+
+def _repeats_results(message: ReadMessage) -> bool:
+    """Return whether the texts of *message* are results of tools that it also has as such."""
+    return message.role in _TOOL_ROLES and bool(message.results)
 
 
 def last_user_text(messages: Sequence[ReadMessage]) -> str | None:
@@ -158,7 +175,7 @@ def results_since_user(messages: Sequence[ReadMessage]) -> list[object]:
         if message.role in field_names.USER and message.texts:
             found.clear()
         found += message.results + message.server_results
-        if message.role in _TOOL_ROLES:
+        if message.role in _TOOL_ROLES and not message.results:
             found += message.texts
     return found
 

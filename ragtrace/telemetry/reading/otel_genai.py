@@ -5,6 +5,7 @@ Content that an instrumentation put into a log event only is not on the span: th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -30,6 +31,7 @@ from ragtrace.telemetry.reading.messages import (
     result_documents,
     results_since_user,
 )
+from ragtrace.telemetry.reading.python_repr import parse_repr
 from ragtrace.telemetry.reading.values import new_step, parse_json, unmasked, usage_of
 
 CONVENTION: Final = "otel_genai"
@@ -53,6 +55,7 @@ _QUESTION_VARIABLES: Final = (
 )  # fmt: skip
 _CONTEXT_VARIABLES: Final = frozenset((*field_names.JOINED, *field_names.ANSWER_DOCUMENTS)) - field_names.REFERENCES
 """Variables of a prompt template that hold the question, and those that hold the documents."""
+_REPR: Final = re.compile(r"\{'\w+': |Response\w+\(\w+=")
 _MOST_FINISH_REASONS: Final = 128
 
 
@@ -211,7 +214,7 @@ def read_generation(
     step.query = next((text for text in asked if text), None) or last_user_text(given)
     if (_whole(attributes.get(semconv.REQUEST_CHOICES)) or 1) > 1:
         returned = returned[:1]  # each message is an alternative
-    texts = [text for message in returned if (text := message.text("")) is not None]
+    texts = [text for message in returned if (text := _reply(message)) is not None]
     step.answer = "".join(texts) if texts else None
     reading.calls_tools = any(message.calls_tools for message in returned)
     if reading.calls_tools and not step.answer:
@@ -244,9 +247,24 @@ def read_workflow(
     message = next((each for each in reversed(returned) if each.texts or each.calls_tools), None)
     if message is None:
         return
+    text = message.text("") if is_own else _reply(message)
     reading.calls_tools = message.calls_tools
-    text = message.text("")
     step.answer = text if text is None or is_own else plain_answer(text)
+
+
+def _reply(message: ReadMessage) -> str | None:
+    """Return the text of a message of the model; None if it has none.
+
+    opentelemetry-instrumentation-openai-agents-v2 0.1.0 writes the Python `repr` of a response in place of its text.
+    """
+    text = message.text("")
+    if text is None or not _REPR.match(text):
+        return text
+    shown = parse_repr(text)
+    get = getter(shown)
+    found = find_answer(shown if get is None or get("call_id") is None else {"output": [shown]})
+    message.calls_tools = message.calls_tools or (found is not None and found.tool_calls > 0)
+    return None if found is None else found.text
 
 
 def plain_query(text: str) -> str | None:
