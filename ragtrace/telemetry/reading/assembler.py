@@ -12,7 +12,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from ragtrace.core import semconv
 from ragtrace.core.step import NO_USAGE, CallBuilder, Step
-from ragtrace.core.types import Usage
+from ragtrace.core.types import Document, Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
 from ragtrace.telemetry.reading.intake import is_genai
 from ragtrace.telemetry.reading.prompt_parts import split_prompt
@@ -483,9 +483,13 @@ def _keys(reading: SpanReading) -> list[tuple[str, str]]:
 
 def _is_twin(one: SpanReading, other: SpanReading) -> bool:
     """Return whether two spans of different instrumentations describe the same model call."""
-    if one is other or (one.span.scope == other.span.scope and one.convention == other.convention):
+    if one.span.scope == other.span.scope and one.convention == other.convention:
         return False
-    if not _overlaps(one.span, other.span):
+    return _is_same_call(one, other)
+
+
+def _is_same_call(one: SpanReading, other: SpanReading) -> bool:
+    if one is other or not _overlaps(one.span, other.span):
         return False
     if one.step.response_id and other.step.response_id:
         return one.step.response_id == other.step.response_id
@@ -537,25 +541,50 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
         each.answer_found = each.answer is not None if each.answer_found is None else each.answer_found
     if step.conversation_id is None:
         step.conversation_id = next((s.conversation_id for s in steps if s.conversation_id is not None), None)
-    step.total_usage = _total_usage(readings)
+    step.total_usage = _total_usage(readings) if step.kind == "trace" else None
     step.defect = _defect(readings, found) or ("contexts_ambiguous" if is_ambiguous else "")
     if step.defect == "contexts_without_text":
         for reading in found:
             reading.step.documents = None
+    _leave_out_unused(found, final)
     return AssembledCall(CallBuilder(step, [step, *steps]), tuple(readings))
+
+
+def _leave_out_unused(found: list[SpanReading], final: Step) -> None:
+    """Leave out the documents that the final prompt does not show, if it shows others, and put these in its order.
+
+    What stands between the retrieval and the prompt, a re-ranker or a filter, need not have a span.
+    """
+    prompt = " ".join(_prompt_text(final).split())
+    if not prompt:
+        return
+    kept = [[each for each in reading.step.documents or () if _place(prompt, each) >= 0] for reading in found]
+    if any(kept):
+        for reading, documents in zip(found, kept, strict=True):
+            if reading.step.documents is not None:
+                reading.step.documents = tuple(sorted(documents, key=lambda each: _place(prompt, each)))
+
+
+def _place(prompt: str, document: Document) -> int:
+    """Return the offset of *document* in *prompt*; -1 if it does not stand there."""
+    return prompt.find(" ".join(document.text.split())[:_LOOK_CHARS]) if document.text.strip() else -1
 
 
 def _total_usage(readings: list[SpanReading]) -> Usage:
     """Return the tokens of all model calls among *readings*; a model call inside another one is the same."""
-    used = {
-        reading.step.response_id or reading.step.answer or id(reading): reading.step.usage
-        for reading in readings
-        if reading.step.kind == "generate"
-        and not reading.step.inside("generate")
-        and reading.step.usage is not NO_USAGE
-    }
-    counts = [usage.input_tokens for usage in used.values()], [usage.output_tokens for usage in used.values()]
+    used: list[SpanReading] = []
+    for reading in readings:
+        step = reading.step
+        is_model_call = step.kind == "generate" and not step.inside("generate") and step.usage is not NO_USAGE
+        if is_model_call and not any(_is_same_call(reading, other) or _echoes(reading, other) for other in used):
+            used.append(reading)
+    counts = [each.step.usage.input_tokens for each in used], [each.step.usage.output_tokens for each in used]
     return Usage(*(None if None in each or not each else sum(filter(None, each)) for each in counts))
+
+
+def _echoes(one: SpanReading, other: SpanReading) -> bool:
+    """Return whether two instrumentations give the same answer inside one call, at whatever times."""
+    return one.span.scope != other.span.scope and bool(one.step.answer) and one.step.answer == other.step.answer
 
 
 def _answers(reading: SpanReading) -> bool:
