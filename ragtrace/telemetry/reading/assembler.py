@@ -566,8 +566,8 @@ def _leave_out_unused(found: list[SpanReading], final: Step) -> None:
 
 
 def _place(prompt: str, document: Document) -> int:
-    """Return the offset of *document* in *prompt*; -1 if it does not stand there."""
-    return prompt.find(" ".join(document.text.split())[:_LOOK_CHARS]) if document.text.strip() else -1
+    """Return the offset of *document* in *prompt*, where earlier turns come first; -1 if it does not stand there."""
+    return prompt.rfind(" ".join(document.text.split())[:_LOOK_CHARS]) if document.text.strip() else -1
 
 
 def _total_usage(readings: list[SpanReading]) -> Usage:
