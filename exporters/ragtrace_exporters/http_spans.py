@@ -31,7 +31,7 @@ from opentelemetry.trace import StatusCode
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import SettingsError
 from ragtrace.system import preload
-from ragtrace.system.faults import hide_credentials, printable, say
+from ragtrace.system.faults import hide_credentials, log_safely, printable
 from ragtrace.system.retry_after import seconds_until_retry
 
 if TYPE_CHECKING:
@@ -104,13 +104,13 @@ class FailureLog:
             return
         if self._unsaid > 1:
             why = f"{why} ({self._unsaid} failures since the last message)"
-        say(logging.WARNING, "%s failed: %s", self._what, why)
+        log_safely(logging.WARNING, "%s failed: %s", self._what, why)
         self._said_at, self._unsaid = self._clock(), 0
 
     def succeeded(self) -> None:
         """Note that a try succeeded, and log the end of the outage if there was one."""
         if self._failures:
-            say(logging.WARNING, "%s works again after %d failures", self._what, self._failures)
+            log_safely(logging.WARNING, "%s works again after %d failures", self._what, self._failures)
             self._failures = self._unsaid = 0
 
 
@@ -129,7 +129,7 @@ class HttpSpanExporter(SpanExporter):
     def __init__(self, endpoint: Endpoint, timeout: float | None, compression: str) -> None:
         import requests
 
-        preload.load(_SDK_ENCODER)
+        preload.import_modules(_SDK_ENCODER)
         self._timeout = timeout or 10.0
         self._compress = _COMPRESS.get(compression)
         self._closing = threading.Event()

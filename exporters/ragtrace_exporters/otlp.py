@@ -98,7 +98,7 @@ def _exporter(environ: Mapping[str, str], endpoint: Endpoint) -> Any:
     timeout = _positive(environ, _first(environ, signal, "TIMEOUT")[0], "seconds")
     compression = _compression(environ, signal, protocol)
     if protocol == "http/protobuf":
-        preload.load("netrc")  # which requests imports at its first request
+        preload.import_modules("netrc")  # which requests imports at its first request
     # A session that signs requests is made by OpenTelemetry's own exporter only, which reads these variables.
     prefix = "OTEL_PYTHON_EXPORTER_OTLP_HTTP"
     signers = f"{prefix}_{signal.upper()}_CREDENTIAL_PROVIDER", f"{prefix}_CREDENTIAL_PROVIDER"
@@ -148,7 +148,7 @@ class _RefusalAware:
         """Check *response*: if the backend refuses the signal, log that once and show the exporter the status 200."""
         if response.status_code not in _NOT_TAKEN:
             return
-        faults.tell_once(
+        faults.log_once(
             f"{self._signal} refused",
             "the backend refuses %s: HTTP %d at %s. If it takes none, set OTEL_%s_EXPORTER=none; for Phoenix write "
             'ragtrace.configure(exporter="phoenix"), which sends it what it takes',
@@ -169,9 +169,9 @@ def _load(signal: Signal, protocol: Protocol) -> Callable[..., Any]:
 def _reader(environ: Mapping[str, str], exporter: Any) -> MetricReader:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    from ragtrace.telemetry.fast_meters import FastMetricReader, supported
+    from ragtrace.telemetry.fast_meters import FastMetricReader, fast_meters_supported
 
-    return (FastMetricReader if supported(environ) else PeriodicExportingMetricReader)(
+    return (FastMetricReader if fast_meters_supported(environ) else PeriodicExportingMetricReader)(
         exporter,
         export_interval_millis=_positive(environ, "OTEL_METRIC_EXPORT_INTERVAL", "milliseconds"),
         export_timeout_millis=_positive(environ, "OTEL_METRIC_EXPORT_TIMEOUT", "milliseconds"),

@@ -54,7 +54,7 @@ class JsonClient:
 
     def __init__(self, base: str, headers: Mapping[str, str], certificate: str | None = None) -> None:
         self.base, self.headers, self.certificate = base.rstrip("/"), dict(headers), certificate
-        preload.load("requests")
+        preload.import_modules("requests")
         self._session: Session | None = None
         self._pid = 0
 

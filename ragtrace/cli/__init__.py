@@ -13,9 +13,9 @@ from ragtrace.system.terminal import (
     INTERRUPTED,
     READER_GONE,
     USAGE,
-    complain,
     discard,
     flush,
+    print_error,
     replace_unencodable_characters,
 )
 
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
         flush(sys.stdout)
     except KeyboardInterrupt:
-        complain("interrupted")
+        print_error("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
         discard(sys.stdout)

@@ -12,7 +12,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.options import add_command, add_json_option, report_failure, whole_number
-from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
+from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
     from ragtrace.estimates import Baseline
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     paths: list[str] = options.paths or [path for path in [os.environ.get("RAGTRACE_STORE", "")] if path]
     shows = len(paths) == 2 and paths[0] == "show"
     if not (shows or len(paths) == 1):
-        complain("name one history, or `show` and one baseline; configure(store=PATH) makes a history")
+        print_error("name one history, or `show` and one baseline; configure(store=PATH) makes a history")
         return USAGE
     try:
         if shows:
@@ -91,18 +91,20 @@ def run(options: argparse.Namespace) -> int:
 def _learn(history: str, options: argparse.Namespace) -> int:
     from ragtrace.estimates import Baseline
     from ragtrace.estimates.baseline import exclusive_lock
-    from ragtrace.history.reading import Reader
+    from ragtrace.history.reading import HistoryReader
     from ragtrace.report.model import parse_period
 
     chosen = parse_period(options.since, options.until, time())
     release, path = options.service_version, options.out or f"{history}.baseline.json"
-    with closing(Reader(history)) as reader:
+    with closing(HistoryReader(history)) as reader:
         found = reader.baseline(chosen.start, chosen.end, release=release, calls=options.calls, least=LEAST)
         known = sorted({source.release for source in reader.columns(chosen.start, chosen.end).sources.values()})
     if not found.distributions:
         of = "" if release is None else f" of release {release!r} (known: {', '.join(known) or 'none'})"
         most = max(map(len, found.learning.values()), default=0)
-        complain(f"no baseline: {history} has at most {most} scored calls{of} of a workflow in that time, not {LEAST}")
+        print_error(
+            f"no baseline: {history} has at most {most} scored calls{of} of a workflow in that time, not {LEAST}"
+        )
         return FAILURE
     with exclusive_lock(path):
         before = Baseline.load(path) if os.path.exists(path) else Baseline()

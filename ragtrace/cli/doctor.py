@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from ragtrace.cli.options import add_command, add_json_option, seconds
-from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
+from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 _DOCTOR = """\
 Shows what ragtrace's configuration is and where each value came from; asks every OTLP endpoint with an empty export,
@@ -89,7 +89,7 @@ def _load(target: str) -> int:
         if attribute:
             found = getattr(module, attribute, None)
             if found is None:
-                complain(f"module {name!r} has no {attribute!r}")
+                print_error(f"module {name!r} has no {attribute!r}")
                 return USAGE
             if callable(found):
                 found()
@@ -99,9 +99,9 @@ def _load(target: str) -> int:
         if missing is not None and f"{name}.".startswith(
             f"{missing}."
         ):  # else it exists, but lacks an import of its own
-            complain(f"there is no module {name!r}; name it as in `import`, from a directory where that works")
+            print_error(f"there is no module {name!r}; name it as in `import`, from a directory where that works")
             return USAGE
-        complain(f"{target} could not be loaded: {type(error).__name__}: {error}")
+        print_error(f"{target} could not be loaded: {type(error).__name__}: {error}")
         return FAILURE
     finally:
         sys.stdout = output

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.options import add_command, add_json_option
-from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
+from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 from ragtrace.telemetry.export.providers import ENTRY_POINTS
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _copy(options: argparse.Namespace) -> int:
     unchanged = [path for path, content in there.items() if content == found[path]]
     changed = [path for path in there if path not in unchanged]
     if changed and not options.force:
-        complain(f"{directory} has {', '.join(changed)} with other content; name another directory, or add --force")
+        print_error(f"{directory} has {', '.join(changed)} with other content; name another directory, or add --force")
         return FAILURE
     written = [path for path in found if path not in unchanged]
     try:
@@ -110,7 +110,7 @@ def _copy(options: argparse.Namespace) -> int:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
             (directory / path).write_bytes(found[path])
     except OSError as error:
-        complain(f"{error.filename or directory} cannot be written: {error.strerror}; name another directory")
+        print_error(f"{error.filename or directory} cannot be written: {error.strerror}; name another directory")
         return FAILURE
     if options.json:
         return _print_json(
@@ -128,7 +128,7 @@ def _print_json(content: Mapping[str, object]) -> int:
 
 def _unknown(name: str, *, kits_alone: bool = False) -> int:
     known = sorted({*_kits(), *(() if kits_alone else (point.name for point in _points()))})
-    complain(f"there is no {'kit' if kits_alone else 'exporter or kit'} named {name!r}; known: {', '.join(known)}")
+    print_error(f"there is no {'kit' if kits_alone else 'exporter or kit'} named {name!r}; known: {', '.join(known)}")
     return USAGE
 
 

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from ragtrace.system.terminal import FAILURE, USAGE, complain
+from ragtrace.system.terminal import FAILURE, USAGE, print_error
 
 _LONGEST_S = 1e9  # longer waits overflow in the threading module
 
@@ -66,10 +66,10 @@ def report_failure(error: Exception, output: str) -> int:
     from ragtrace.core.errors import SettingsError
 
     if isinstance(error, SettingsError):
-        complain(str(error))
+        print_error(str(error))
         return USAGE
     if isinstance(error, OSError):
-        complain(f"the {output} cannot be written: {error}")
+        print_error(f"the {output} cannot be written: {error}")
     else:
-        complain(f"the history cannot be read: {error}")
+        print_error(f"the history cannot be read: {error}")
     return FAILURE

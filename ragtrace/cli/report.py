@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.options import add_command, report_failure, whole_number
 from ragtrace.system.atomic_file import write_atomically
-from ragtrace.system.terminal import OK, USAGE, complain, has_rich
+from ragtrace.system.terminal import OK, USAGE, has_rich, print_error
 
 if TYPE_CHECKING:
     from ragtrace.report.model import Report
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
     path = options.path or os.environ.get("RAGTRACE_STORE", "")
     if not path:
-        complain("no history: name its file, or set RAGTRACE_STORE; configure(store=PATH) makes one")
+        print_error("no history: name its file, or set RAGTRACE_STORE; configure(store=PATH) makes one")
         return USAGE
     try:
         report = _report_on_scores(path, options) if path.endswith(_SCORES) else _report_on_history(path, options)
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.write(text)
         else:
             write_atomically(options.out, [text.encode("utf-8", "backslashreplace")])
-            complain(f"report written to {options.out}")
+            print_error(f"report written to {options.out}")
     except BrokenPipeError:
         raise
     except (SettingsError, SQLiteFileError, sqlite3.Error, UnicodeError, OSError) as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ragtrace.cli.options import add_command, add_json_option, seconds, whole_number
-from ragtrace.system.terminal import FAILURE, OK, USAGE, complain
+from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
     from ragtrace.core.types import Metric
@@ -109,19 +109,21 @@ def run(options: argparse.Namespace) -> int:
     try:
         outcome = _score(options)
     except SettingsError as error:
-        complain(str(error))
+        print_error(str(error))
         return USAGE
     except FileNotFoundError as error:
-        complain(f"no such file or directory: {error.filename}")
+        print_error(f"no such file or directory: {error.filename}")
         return USAGE
     except JudgeError as error:
-        complain(f"the judge kept failing ({error}); what it had judged is kept: the same command goes on from there")
+        print_error(
+            f"the judge kept failing ({error}); what it had judged is kept: the same command goes on from there"
+        )
         return FAILURE
     except OSError as error:
-        complain(f"{error}; what was judged is kept: the same command goes on from there")
+        print_error(f"{error}; what was judged is kept: the same command goes on from there")
         return FAILURE
     except KeyboardInterrupt:
-        complain("what was judged is kept: the same command goes on from there")
+        print_error("what was judged is kept: the same command goes on from there")
         raise
     crossed = _crossed(outcome, options)
     _print(outcome, crossed, options)
@@ -191,7 +193,7 @@ def _score(options: argparse.Namespace) -> FileOutcome:
         timeout=options.timeout,
         restart=options.restart,
         quiet=options.json,
-        complain=complain,
+        complain=print_error,
     )
 
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ragtrace.system.terminal import FAILURE, OK, complain, flush, has_rich
+from ragtrace.system.terminal import FAILURE, OK, flush, has_rich, print_error
 
 if TYPE_CHECKING:
     from ragtrace.demo.outcome import Outcome
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         with ExitStack() as stack:
             _run(options, stack)
     except (DemoError, RagtraceError) as error:
-        complain(str(error))
+        print_error(str(error))
         return FAILURE
     return OK
 
@@ -120,7 +120,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> None:
         outcome, backends = stack.enter_context(beside(wanted, progress))
         _show(outcome, wanted, options)
         flush(sys.stdout)
-        backends.stay(complain)
+        backends.stay(print_error)
     else:
         _show(run(wanted, progress), wanted, options)
 
@@ -144,7 +144,7 @@ def _show(outcome: Outcome, wanted: Options, options: argparse.Namespace) -> Non
         report.show(outcome, rich=has_rich())
     if options.report and wanted.store:
         _write_report(outcome, wanted.store, options.report)
-        complain(f"report written to {options.report}")
+        print_error(f"report written to {options.report}")
 
 
 def _write_report(outcome: Outcome, store: Path, file: Path) -> None:

@@ -26,7 +26,7 @@ from ragtrace.diagnosis.report import (
 )
 from ragtrace.diagnosis.telemetry_probes import metrics_page, probe_endpoints, probe_page
 from ragtrace.evaluation.sampling import Sampling
-from ragtrace.evaluation.scoring import Evaluator, Stopwatch
+from ragtrace.evaluation.scoring import Evaluator, LabelFreeJudge
 from ragtrace.pipeline.health import NO_ANSWERS, NO_CONTEXTS, EvaluatorFailures
 from ragtrace.runtime.current_runtime import current, final_stats, switched_off
 from ragtrace.runtime.runtime import Runtime
@@ -72,7 +72,7 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
     if switched_off():
         return _diagnosis("switched off", notes=("nothing is traced or scored, as enabled= or its variable says",))
     if stats is not None:
-        stats = replace(stats, faults=faults.lately())
+        stats = replace(stats, faults=faults.counts_since_configure())
         return _diagnosis("shut down", stats=stats, problems=(_SHUT_DOWN, *_lost(stats)))
     return _diagnosis("not configured", problems=(_NOT_CONFIGURED,))
 
@@ -101,7 +101,7 @@ def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> 
 
 
 def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
-    stats, alerting = replace(runtime.stats(), faults=faults.lately()), runtime.alerts
+    stats, alerting = replace(runtime.stats(), faults=faults.counts_since_configure()), runtime.alerts
     exporter, origins = runtime.settings.exporter, runtime.settings.origins
     # Not to an exporter given in code, nor to the application's own providers.
     by_name = runtime.telemetry.owned and origins.get("exporter object") is None
@@ -217,7 +217,7 @@ def _evaluators(runtime: Runtime) -> tuple[EvaluatorStatus, ...]:
 
 def _evaluator(role: str, evaluator: Evaluator, failures: EvaluatorFailures) -> EvaluatorStatus:
     judge, metrics = evaluator.judge, tuple(metric.name for metric in evaluator.metrics)
-    if evaluator.judge_client.computes or isinstance(judge, Stopwatch):
+    if evaluator.judge_client.computes or isinstance(judge, LabelFreeJudge):
         return EvaluatorStatus(role, judge.id, judge.version, metrics)
     now = evaluator.judge_client.status
     return EvaluatorStatus(

@@ -27,7 +27,7 @@ from ragtrace.core.types import Probed
 from ragtrace.diagnosis.report import Check
 from ragtrace.estimates import Baseline
 from ragtrace.runtime.runtime import Runtime
-from ragtrace.system.sqlite_files import using_sqlite
+from ragtrace.system.sqlite_files import delay_forks
 from ragtrace.telemetry.export.score_poster import ScorePoster
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection
         import sqlite3
 
         uri = f"file:{pathname2url(os.path.abspath(path))}?mode=rw"  # does not make a file
-        with using_sqlite(), closing(sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True)) as database:
+        with delay_forks(), closing(sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True)) as database:
             database.execute("BEGIN IMMEDIATE")  # the lock of a writer; other writers wait for a moment
             database.execute("ROLLBACK")
             return Answer(True, f"can be written to; {contents(database)}; {around.seen}")

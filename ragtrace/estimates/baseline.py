@@ -27,7 +27,7 @@ from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.estimates.distribution import Distribution
 from ragtrace.estimates.moments import MetricAssignment
 from ragtrace.system.atomic_file import write_atomically
-from ragtrace.system.faults import faults, say
+from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.threads import run_bounded
 
 CALLS: Final = 500
@@ -472,7 +472,7 @@ class BaselineLearner:
         if not known or key[:2] in self._said:
             return
         self._said.add(key[:2])
-        say(
+        log_safely(
             logging.WARNING,
             "the baseline of %r in workflow %r was learned from the scores of %s, and %s now gives others: it is "
             "learned anew from the next %d calls, and until then no call is suspicious",

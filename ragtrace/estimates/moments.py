@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Evaluation, Metric, RagCall, SamplingDecision, Score
 from ragtrace.system.faults import faults
-from ragtrace.system.forks import in_child
+from ragtrace.system.forks import call_in_child
 
 NEVER_RULE: Final = "never_rule"
 """Reason of a sampling decision: a `never` rule. Such calls are never judged, so no estimate covers them."""
@@ -245,7 +245,7 @@ class RunningMoments:
         self.plan, self._clock = plan or MetricAssignment(), clock
         self.reset()
         # A fork copies our lock, perhaps held, and the parent's sums, which the parent exports itself.
-        in_child(self.reset)
+        call_in_child(self.reset)
 
     def reset(self) -> None:
         """Set all sums of this process to 0."""

@@ -23,7 +23,7 @@ from ragtrace.core.cost import Cost, measure_cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import BreakerState, Judge, Judgement, Plain, RagCall
 from ragtrace.core.unscored_reasons import JUDGE_ERROR
-from ragtrace.system.fair_semaphore import FairSemaphore, LateError, run_within
+from ragtrace.system.fair_semaphore import FairSemaphore, TimeLimitError, run_within
 from ragtrace.system.faults import LEFT_OUT, faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
 
@@ -124,7 +124,7 @@ class JudgeClient:
         """Status of the judge at this moment: breaker, queue and counters; safe to read from any thread."""
         return JudgeStatus(
             state=self._breaker.state,
-            waits_s=max(self._breaker.seconds_open, self._gate.seconds_shut),
+            waits_s=max(self._breaker.seconds_open, self._gate.seconds_closed),
             in_flight=self._slots.taken,
             queued=self._slots.waiting + self.admission_queue.waiting,
             asked=self._asked,
@@ -143,7 +143,7 @@ class JudgeClient:
                 deadline.
         """
         if self.computes:
-            return await self._answer(call)
+            return await self._call_judge(call)
         deadline = math.inf if self._timeout is None else self._clock() + self._timeout
         key = fingerprint(call, f"{self._judge.id}@{self._judge.version}")
         while True:
@@ -151,15 +151,15 @@ class JudgeClient:
             if judgement is None:
                 leader = self._in_flight.get(key)
                 if leader is None:
-                    return await self._lead(key, call, deadline)
-                judgement = await self._follow(leader, deadline)
+                    return await self._judge_and_share(key, call, deadline)
+                judgement = await self._await_identical(leader, deadline)
             if judgement is not None:
                 self._spared += 1
                 return as_cached(judgement)
 
     # --- identical calls ---------------------------------------------------------------------------------------------
 
-    async def _lead(self, key: bytes, call: RagCall, deadline: float) -> Judgement:
+    async def _judge_and_share(self, key: bytes, call: RagCall, deadline: float) -> Judgement:
         """Ask the judge about a call, cache the judgement, and share it with the identical calls that wait for it."""
         outcome: Judgement | JudgeError | None = None
         shared = self._in_flight[key] = asyncio.get_running_loop().create_future()
@@ -174,7 +174,9 @@ class JudgeClient:
             self._in_flight.pop(key, None)
             shared.set_result(outcome)
 
-    async def _follow(self, leader: asyncio.Future[Judgement | JudgeError | None], deadline: float) -> Judgement | None:
+    async def _await_identical(
+        self, leader: asyncio.Future[Judgement | JudgeError | None], deadline: float
+    ) -> Judgement | None:
         """Wait for the outcome of an identical call that is being judged, and return its judgement.
 
         Returns:
@@ -183,9 +185,9 @@ class JudgeClient:
         Raises:
             JudgeError: the identical call failed, or was not judged before *deadline*.
         """
-        await asyncio.wait({leader}, timeout=self._left(deadline))
+        await asyncio.wait({leader}, timeout=self._seconds_left(deadline))
         if not leader.done():
-            raise self._late("an identical call was still being judged at the deadline")
+            raise self._timeout_error("an identical call was still being judged at the deadline")
         outcome = leader.result()
         if isinstance(outcome, JudgeError):  # a copy: the same exception object must not be raised in two tasks
             raise JudgeError(outcome.reason, outcome.detail, retryable=False)
@@ -199,7 +201,7 @@ class JudgeClient:
         spent: Cost | None = None
         while True:
             try:
-                judgement = await self._try(call, deadline)
+                judgement = await self._attempt(call, deadline)
                 return spent.add_known(Cost.from_report(judgement)).set_on_judgement(judgement) if spent else judgement
             except JudgeError as error:
                 tries += 1
@@ -207,63 +209,65 @@ class JudgeClient:
                 # A judge that sends a Retry-After is not failing: the deadline alone bounds how often it is asked.
                 failed += error.retry_after is None or deadline == math.inf
                 # The Retry-After itself delays the next try: the pause only prevents a busy loop where it is 0.
-                pause = back_off(tries if error.retry_after is None else min(tries, 3), self._chance)
+                pause = retry_delay(tries if error.retry_after is None else min(tries, 3), self._chance)
                 too_late = self._clock() + pause >= deadline or not self._gate.opens_before(deadline)
                 if not error.retryable or failed >= _MOST_TRIES or too_late or self._breaker.refuses:
                     raise spent.set_on_error(error) from error
             await self._sleep(pause)
 
-    async def _try(self, call: RagCall, deadline: float) -> Judgement:
+    async def _attempt(self, call: RagCall, deadline: float) -> Judgement:
         """Ask the judge once, after waiting for a free slot and for the end of a Retry-After."""
-        self._check(deadline)
-        if not await self._slots.take(self._left(deadline)):
-            raise self._late(f"all {self._concurrency} concurrent judge calls were busy; raise judge_concurrency=")
+        self._check_available(deadline)
+        if not await self._slots.acquire(self._seconds_left(deadline)):
+            raise self._timeout_error(
+                f"all {self._concurrency} concurrent judge calls were busy; raise judge_concurrency="
+            )
         try:
             if not await self._gate.wait_until_open(deadline):
-                self._check(deadline)
+                self._check_available(deadline)
             ticket = self._breaker.admit()
             if ticket is None:
-                raise self._refused()
+                raise self._unavailable_error()
             return await self._ask_once(call, deadline, ticket)
         finally:
-            self._slots.give()
+            self._slots.release()
 
-    def _check(self, deadline: float) -> None:
+    def _check_available(self, deadline: float) -> None:
         """Raise a `JudgeError` if the judge cannot be asked before *deadline*."""
         if self._breaker.refuses:
-            raise self._refused()
+            raise self._unavailable_error()
         if not self._gate.opens_before(deadline):
-            wait = f"the judge's Retry-After lasts another {self._gate.seconds_shut:.1f} s, longer than the call has"
+            wait = f"the judge's Retry-After lasts another {self._gate.seconds_closed:.1f} s, longer than the call has"
             raise JudgeError("unavailable", wait, retryable=False)
         if self._clock() >= deadline:
-            raise self._late("the deadline passed before the judge was asked")
+            raise self._timeout_error("the deadline passed before the judge was asked")
 
     async def _ask_once(self, call: RagCall, deadline: float, ticket: int) -> Judgement:
         well: bool | None = None
-        left = self._left(deadline)
+        left = self._seconds_left(deadline)
         self._asked += 1
         with measure_cost() as meter:
             try:
-                judgement = await run_within(left, self._answer(call))
+                judgement = await run_within(left, self._call_judge(call))
                 well = True
                 return judgement
-            except LateError as error:
+            except TimeLimitError as error:
                 # If most of the call's time had passed before the judge was asked, the judge is not the slow part.
                 hurried = left is not None and self._timeout is not None and left < self._timeout / 2
                 well = None if hurried else False
-                raise meter.total.set_on_error(self._late(f"no judgement: {error}")) from error
+                raise meter.total.set_on_error(self._timeout_error(f"no judgement: {error}")) from error
             except JudgeError as error:
                 if error.retry_after is None:
                     well = error.reason not in _FAILURES
                 else:
-                    self._gate.shut(error.retry_after)
+                    self._gate.close(error.retry_after)
                 if meter.total and not error.n_calls:  # the judge did not report it
                     raise meter.total.set_on_error(error) from error
                 raise
             finally:
-                self._breaker.settle(ticket, well)
+                self._breaker.record_outcome(ticket, well)
 
-    async def _answer(self, call: RagCall) -> Judgement:
+    async def _call_judge(self, call: RagCall) -> Judgement:
         """Call the judge and return its judgement; any exception but a cancellation becomes a `JudgeError`."""
         try:
             if self._plain and not self.computes:
@@ -294,13 +298,13 @@ class JudgeClient:
             raise JudgeError("unparsable", f"the judge returned {type(judgement).__name__}, not a Judgement")
         return judgement
 
-    def _left(self, deadline: float) -> float | None:
+    def _seconds_left(self, deadline: float) -> float | None:
         return None if deadline == math.inf else max(0.0, deadline - self._clock())
 
-    def _late(self, why: str) -> JudgeError:
+    def _timeout_error(self, why: str) -> JudgeError:
         return JudgeError("timeout", f"{why} (the call had {self._timeout} s)", retryable=False)
 
-    def _refused(self) -> JudgeError:
+    def _unavailable_error(self) -> JudgeError:
         seconds = self._breaker.seconds_open
         wait = f"tried again in {seconds:.1f} s" if seconds else "one call is trying it"
         return JudgeError("unavailable", f"the judge kept failing and its circuit is open: {wait}", retryable=False)
@@ -327,7 +331,7 @@ _SPREAD: Final = 0.1
 _LONGEST_SPREAD_S: Final = 1.0
 
 
-def back_off(tries: int, chance: Callable[[], float]) -> float:
+def retry_delay(tries: int, chance: Callable[[], float]) -> float:
     """Return how many seconds to wait before the next retry: twice as long after each try, half of it random.
 
     Args:
@@ -347,11 +351,11 @@ class RetryAfterGate:
         self._opens = self._spread = 0.0
 
     @property
-    def seconds_shut(self) -> float:
+    def seconds_closed(self) -> float:
         """Seconds until calls may pass to the judge, as its Retry-After is over; 0 if they may pass now."""
         return max(0.0, self._opens - self._clock())
 
-    def shut(self, seconds: float) -> None:
+    def close(self, seconds: float) -> None:
         """Keep calls from the judge for *seconds* from now; a Retry-After that ends later stays in force."""
         if not seconds > 0:  # NaN as well: a judge may say anything
             return
@@ -363,7 +367,7 @@ class RetryAfterGate:
 
     def opens_before(self, deadline: float) -> bool:
         """Return whether calls may pass to the judge now, or will before *deadline* (monotonic seconds)."""
-        return self.seconds_shut == 0 or self._opens < deadline
+        return self.seconds_closed == 0 or self._opens < deadline
 
     async def wait_until_open(self, deadline: float) -> bool:
         """Wait until calls may pass to the judge; return False at once if its Retry-After ends only after *deadline*.
@@ -371,7 +375,7 @@ class RetryAfterGate:
         Waiting calls pass one after the other, within a tenth of the time that the gate was shut, so that they do not
         all arrive at the same moment, here and in other processes with the same Retry-After.
         """
-        while (left := self.seconds_shut) > 0:
+        while (left := self.seconds_closed) > 0:
             if not self.opens_before(deadline):
                 return False
             room = deadline - self._opens
@@ -434,14 +438,14 @@ class CircuitBreaker:
         """Let a call through to the judge; return None if the breaker refuses it.
 
         Returns:
-            A number to pass to `settle` with the outcome of the call.
+            A number to pass to `record_outcome` with the outcome of the call.
         """
         if self.refuses:
             return None
         self._probing = self._until is not None
         return self._epoch
 
-    def settle(self, ticket: int, well: bool | None) -> None:
+    def record_outcome(self, ticket: int, well: bool | None) -> None:
         """Count the outcome of a call that was let through; open or close the circuit breaker accordingly.
 
         Args:
@@ -503,7 +507,7 @@ def as_cached(judgement: Judgement) -> Judgement:
     return replace(Cost(cost_usd=0.0).set_on_judgement(judgement), attributes={**kept, CACHED: True})
 
 
-def was_cached(judgement: Judgement) -> bool:
+def is_cached(judgement: Judgement) -> bool:
     """Return whether *judgement* was taken over from an identical call that was judged before."""
     attributes: object = judgement.attributes
     return isinstance(attributes, Mapping) and cast("Mapping[object, object]", attributes).get(CACHED) is True

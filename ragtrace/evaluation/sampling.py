@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, cast
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import check_known, parse_amount, parse_flag, parse_rate, resolve_replicas
 from ragtrace.core.types import Evaluation, RagCall, SamplingDecision, Score
-from ragtrace.system.faults import faults, say
+from ragtrace.system.faults import faults, log_safely
 
 Predicate: TypeAlias = "Callable[[RagCall], bool]"
 Rule: TypeAlias = "str | Predicate"
@@ -100,8 +100,8 @@ class Sampling:
             self._set(name, None if getattr(self, name) is None else parse_amount(getattr(self, name), name))
         self._set("replicas", resolve_replicas(self.replicas, os.environ))
         self._set("score_head_dropped", parse_flag(self.score_head_dropped, "score_head_dropped"))
-        self._set("always", _rules(self.always, "always"))
-        self._set("never", _rules(self.never, "never"))
+        self._set("always", _as_rules(self.always, "always"))
+        self._set("never", _as_rules(self.never, "never"))
         if self.suspicious_rate is not None:
             self._set("suspicious_rate", parse_rate(self.suspicious_rate, "suspicious_rate"))
             if self.suspicious_rate < self.rate:
@@ -137,7 +137,7 @@ def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) ->
     """
     for name in wanted:
         if name not in screened:
-            say(
+            log_safely(
                 logging.WARNING,
                 "%s has no effect on sampling: it looks at the screen's metric %r, and no screen gives that; write for "
                 "instance screen=ragtrace.EmbeddedJudge()",
@@ -146,7 +146,7 @@ def warn_of_missing_metrics(wanted: Sequence[str], screened: Collection[str]) ->
             )
 
 
-def _rules(value: object, name: str) -> tuple[Rule, ...]:
+def _as_rules(value: object, name: str) -> tuple[Rule, ...]:
     """Return the rules of the setting *name* (`always`, `never`) as a tuple; *value* is a rule or a list of rules.
 
     Raises:
@@ -174,7 +174,7 @@ def _rules(value: object, name: str) -> tuple[Rule, ...]:
     return tuple(found)
 
 
-def matches(rules: Iterable[Rule], call: RagCall, screen: Evaluation | None) -> bool:
+def matches_any_rule(rules: Iterable[Rule], call: RagCall, screen: Evaluation | None) -> bool:
     """Return whether a call matches one of the sampling rules.
 
     A user's function that raises does not match, and counts as a fault.
@@ -184,10 +184,10 @@ def matches(rules: Iterable[Rule], call: RagCall, screen: Evaluation | None) -> 
         call: the call.
         screen: the screen's evaluation of the call; None: it was not screened.
     """
-    return any(_holds(rule, call, screen) for rule in rules)
+    return any(_matches_rule(rule, call, screen) for rule in rules)
 
 
-def _holds(rule: Rule, call: RagCall, screen: Evaluation | None) -> bool:
+def _matches_rule(rule: Rule, call: RagCall, screen: Evaluation | None) -> bool:
     if isinstance(rule, str):
         return CONDITIONS[rule](call, screen)
     try:
@@ -260,11 +260,11 @@ class Budget:
         self._filled = max(now, self._filled)
         if self._ruled_share:
             reserved = income * self._ruled_share
-            self._ruled, rest = _fill(self._ruled, reserved, _KEPT_FOR_RULES)
-            self._ordinary, rest = _fill(self._ordinary, income - reserved + rest, _KEPT)
-            self._ruled, _ = _fill(self._ruled, rest, _KEPT_FOR_RULES)
+            self._ruled, rest = _add_income(self._ruled, reserved, _KEPT_FOR_RULES)
+            self._ordinary, rest = _add_income(self._ordinary, income - reserved + rest, _KEPT)
+            self._ruled, _ = _add_income(self._ruled, rest, _KEPT_FOR_RULES)
         else:
-            self._ordinary, _ = _fill(self._ordinary, income, _KEPT)
+            self._ordinary, _ = _add_income(self._ordinary, income, _KEPT)
         return math.exp(min(0.0, self._ruled if ruled else self._ordinary))
 
     def charge(self, probability: float, cost: float, *, ruled: bool) -> None:
@@ -285,7 +285,7 @@ class Budget:
         return max(self._per_second * self._slack_seconds, _LEAST_CALLS * cost)
 
 
-def _fill(balance: float, income: float, most: float) -> tuple[float, float]:
+def _add_income(balance: float, income: float, most: float) -> tuple[float, float]:
     """Add *income* to a budget's balance up to *most*; return the new balance and the rest of the income."""
     taken = min(income, most - balance)
     return balance + taken, income - taken
@@ -312,7 +312,7 @@ class JudgementCosts:
             return
         self._silent += 1
         if not self._known and self._silent == _SILENT:
-            faults.tell_once(
+            faults.log_once(
                 "judgements without a cost",
                 "usd_per_day= is set, but none of the first %d judgements said what it cost: each is counted as $%g. "
                 "Tell the judge its price, OpenAIJudge(..., price=ragtrace.Price(input=0.15, output=0.6)), in US "
@@ -357,24 +357,24 @@ class Sampler:
             screen: the screen's evaluation; None: the call was not screened.
         """
         sampling = self._sampling
-        if matches(sampling.never, call, screen):
+        if matches_any_rule(sampling.never, call, screen):
             return SamplingDecision(False, 0.0, "never_rule")
-        ruled = matches(sampling.always, call, screen)
+        ruled = matches_any_rule(sampling.always, call, screen)
         result = None if screen is None else screen.results.get(SUSPICIOUS)
         suspicious = sampling.suspicious_rate is not None and isinstance(result, Score) and result.value > 0
         if ruled:
             wanted, reason = 1.0, "always_rule"
         else:
             wanted, reason = sampling.probability(suspicious=suspicious), "suspicious" if suspicious else "sampled"
-        ordinary = (sampling.rate or sampling.suspicious_rate or 0.0) * self._factor(ruled=False)
-        possible = [ordinary, self._factor(ruled=True)] if sampling.always else [ordinary]
+        ordinary = (sampling.rate or sampling.suspicious_rate or 0.0) * self._budget_factor(ruled=False)
+        possible = [ordinary, self._budget_factor(ruled=True)] if sampling.always else [ordinary]
         least = min([probability for probability in possible if probability > 0.0], default=0.0)
-        probability = wanted * self._factor(ruled=ruled)
+        probability = wanted * self._budget_factor(ruled=ruled)
         for budget, cost in self._budgets():
             budget.charge(probability, cost, ruled=ruled)
         # Without a trace id the draw is random; the system's random numbers are not repeated in a forked child.
         has_trace = call.span is not None and call.span.is_valid
-        draw = _fraction(call.span.trace_id) if has_trace and call.span is not None else SystemRandom().random()
+        draw = _hash_fraction(call.span.trace_id) if has_trace and call.span is not None else SystemRandom().random()
         if draw < probability:
             return SamplingDecision(True, probability, reason, least)
         return SamplingDecision(False, probability, "budget" if draw < wanted else "not_sampled", least)
@@ -384,11 +384,11 @@ class Sampler:
         budgets = ((self._calls, 1.0), (self._usd, self._costs.mean_usd))
         return [(budget, cost) for budget, cost in budgets if budget is not None]
 
-    def _factor(self, *, ruled: bool) -> float:
+    def _budget_factor(self, *, ruled: bool) -> float:
         """Return the factor for a sampling probability that keeps judging within all budgets, in (0, 1]."""
         return min((budget.factor(cost, ruled=ruled) for budget, cost in self._budgets()), default=1.0)
 
-    def spent(self, cost_usd: float | None) -> None:
+    def record_cost(self, cost_usd: float | None) -> None:
         """Record what one judgement cost in US dollars; None if the judge did not report it."""
         if self._usd is not None:
             self._costs.add(cost_usd)
@@ -400,16 +400,16 @@ class Sampler:
                 budget.reset()
 
 
-def included(trace_id: int, probability: float) -> bool:
+def is_sampled(trace_id: int, probability: float) -> bool:
     """Return whether the call with that trace id is sampled at *probability*; the same in every process.
 
     A hash of the trace id decides. It is salted, so that it is independent of a head sampler that reads the bits of
     the trace id.
     """
-    return _fraction(trace_id) < probability
+    return _hash_fraction(trace_id) < probability
 
 
-def _fraction(trace_id: int) -> float:
+def _hash_fraction(trace_id: int) -> float:
     """Return a hash of a trace id as a number in [0, 1).
 
     It has 53 bits, so that the division is exact and never rounds up to 1.

@@ -25,8 +25,8 @@ from ragtrace.core.types import (
     Score,
     Unscored,
 )
-from ragtrace.evaluation.judge_client import JudgeClient, was_cached
-from ragtrace.system.fair_semaphore import LateError, run_within
+from ragtrace.evaluation.judge_client import JudgeClient, is_cached
+from ragtrace.system.fair_semaphore import TimeLimitError, run_within
 from ragtrace.system.faults import faults
 from ragtrace.system.threads import BlockingCalls, NoThreadError
 
@@ -45,7 +45,7 @@ _LOOP_TURNS = 4
 """Turns of the event loop that it takes to ask a judge with a free slot about the next call."""
 
 
-class Stopwatch:
+class LabelFreeJudge:
     """Judge that gives no labels, for metrics that are computed from the call alone, such as latencies."""
 
     computes = True
@@ -108,7 +108,7 @@ class Evaluators(NamedTuple):
     """The evaluators of a process, in the order in which they see a call; None where there is none."""
 
     measure: Evaluator | None
-    """Computes the metrics that need no labels, such as latencies (`Stopwatch`)."""
+    """Computes the metrics that need no labels, such as latencies (`LabelFreeJudge`)."""
     screen: Evaluator | None
     judge: Evaluator | None
 
@@ -149,7 +149,9 @@ async def evaluate(
             for _ in range(_LOOP_TURNS):
                 await asyncio.sleep(0)
         if failed is None:
-            results = {metric.name: await _result(evaluator, metric, call, judgement) for metric in evaluator.metrics}
+            results = {
+                metric.name: await _compute_metric(evaluator, metric, call, judgement) for metric in evaluator.metrics
+            }
         else:
             why, detail = failed.reason, failed.detail
             results = {metric.name: _unscored(evaluator, metric, why, detail) for metric in evaluator.metrics}
@@ -167,7 +169,7 @@ async def evaluate(
         output_tokens=judgement.output_tokens,
         cost_usd=judgement.cost_usd,
         error=None if failed is None else failed.reason,
-        cached=was_cached(judgement),
+        cached=is_cached(judgement),
     )
 
 
@@ -183,7 +185,7 @@ async def _without_judging(evaluator: Evaluator, call: RagCall, probability: flo
     results: dict[str, Result] = {}
     for metric in evaluator.metrics:
         if not metric.needs and getattr(metric, "computes", False):
-            results[metric.name] = await _result(evaluator, metric, call, Judgement())
+            results[metric.name] = await _compute_metric(evaluator, metric, call, Judgement())
         else:
             results[metric.name] = _unscored(evaluator, metric, reason, _DEFECTS.get(reason, ""))
     judge = evaluator.judge
@@ -201,21 +203,21 @@ def _unscored(evaluator: Evaluator, metric: Metric, reason: str, detail: str) ->
     )
 
 
-async def _result(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
+async def _compute_metric(evaluator: Evaluator, metric: Metric, call: RagCall, judgement: Judgement) -> Result:
     """Compute one metric of a call: directly if it only computes, else on a thread and within the time limit."""
     try:
         if getattr(metric, "computes", False):
-            return _checked(evaluator, metric, metric(call, judgement))
+            return _validated_result(evaluator, metric, metric(call, judgement))
         work = evaluator.threads.run(metric, call, judgement)
-        return _checked(evaluator, metric, await run_within(evaluator.timeout, work))
-    except (LateError, NoThreadError) as error:
+        return _validated_result(evaluator, metric, await run_within(evaluator.timeout, work))
+    except (TimeLimitError, NoThreadError) as error:
         return _unscored(evaluator, metric, "metric_error", str(error))
     except Exception as error:
         faults.record(f"metric {metric.name}", error)
         return _unscored(evaluator, metric, "metric_error", type(error).__name__)
 
 
-def _checked(evaluator: Evaluator, metric: Metric, result: object) -> Result:
+def _validated_result(evaluator: Evaluator, metric: Metric, result: object) -> Result:
     if not isinstance(result, (Score, Unscored)):  # a user's metric may return anything
         wrong = f"it returned {type(result).__name__}, not a Score or an Unscored"
         return _unscored(evaluator, metric, "metric_error", wrong)

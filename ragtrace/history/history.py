@@ -17,8 +17,8 @@ from typing import Final
 from ragtrace.core.score_sink import Refusal
 from ragtrace.core.types import Evaluation, RagCall
 from ragtrace.history.schema import history_file, prepare
-from ragtrace.history.source import Source
-from ragtrace.history.writing import Offered, Writer
+from ragtrace.history.source import CallOrigin
+from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import SQLiteFileError
 from ragtrace.telemetry.export.outbox import Outbox
@@ -31,7 +31,7 @@ _TRIES: Final = 3
 _DAY_SECONDS: Final = 86_400.0
 _CLOSE_SECONDS: Final = 0.03
 """Time for which `close` waits at least for a batch that is being written."""
-_parents: list[Writer | None] = []
+_parents: list[HistoryWriter | None] = []
 """Open files of the parent process, which a forked child must neither use nor close."""
 
 
@@ -54,7 +54,7 @@ class History:
     def __init__(
         self,
         path: str,
-        source: Source,
+        source: CallOrigin,
         *,
         days: float = 30.0,
         most_bytes: int = 2**30,
@@ -64,7 +64,7 @@ class History:
     ) -> None:
         self.path, self._source, self._days, self._most_bytes, self._texts = path, source, days, most_bytes, texts
         self._clock, self._passed = clock, passed
-        self._writer: Writer | None = None
+        self._writer: HistoryWriter | None = None
         self._reset_file()
         self._outbox = Outbox(
             self,
@@ -100,8 +100,8 @@ class History:
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object) -> None:
         """Queue a finished call with its evaluations to be stored, without waiting."""
-        offered = Offered(call, tuple(evaluations), getattr(decision, "reason", None), self._clock())
-        self._outbox.offer(offered, size=offered.weight)
+        offered = QueuedCall(call, tuple(evaluations), getattr(decision, "reason", None), self._clock())
+        self._outbox.offer(offered, size=offered.memory_bytes)
 
     def flush(self, timeout: float) -> bool:
         """Wait until every queued call is stored; return False if *timeout* seconds were too few or calls were lost."""
@@ -117,7 +117,7 @@ class History:
         flushed = self._outbox.close(timeout)
         if self._lock.acquire(timeout=max(_CLOSE_SECONDS, deadline - monotonic())):  # else a batch is being written
             try:
-                self._close()
+                self._close_writer()
             finally:
                 self._lock.release()
         return flushed
@@ -141,7 +141,7 @@ class History:
         """Name of the history file, for log lines."""
         return f"the history {self.path!r}"
 
-    def send(self, batch: Sequence[Offered], timeout: float) -> Mapping[int, Refusal]:
+    def send(self, batch: Sequence[QueuedCall], timeout: float) -> Mapping[int, Refusal]:
         """Write a batch of queued calls to the history file in one transaction.
 
         Returns:
@@ -150,10 +150,10 @@ class History:
         """
         with self._lock:
             try:
-                unreadable = self._opened().write(batch)
+                unreadable = self._open_writer().write(batch)
             except (sqlite3.Error, OSError, SQLiteFileError) as error:
                 faults.record("history: writing", error)
-                self._close()
+                self._close_writer()
                 return dict.fromkeys(range(len(batch)), Refusal("write_failed", again=True, busy=True))
             self._prune()
         # Not which calls they are, but how many: only the number of refusals is used.
@@ -168,15 +168,15 @@ class History:
             count=count,
         )
 
-    def _opened(self) -> Writer:
+    def _open_writer(self) -> HistoryWriter:
         if self._writer is None:
-            self._writer = Writer(self.path, self._source, most_bytes=self._most_bytes, texts=self._texts)
+            self._writer = HistoryWriter(self.path, self._source, most_bytes=self._most_bytes, texts=self._texts)
         if self._believed is None:  # before calls are written whose time may come from a wrong clock
-            newest = self._writer.newest
+            newest = self._writer.newest_time
             self._believed = self._clock() if newest is None else newest, self._passed()
         return self._writer
 
-    def _close(self) -> None:
+    def _close_writer(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
             try:
@@ -184,7 +184,7 @@ class History:
             except sqlite3.Error as error:
                 faults.record("history: closing", error)
 
-    def _today(self) -> float:
+    def _now(self) -> float:
         """Return the current time, from which the age of calls is reckoned, in seconds since the epoch.
 
         It is the clock's time, unless the clock has jumped ahead by more than a day: a clock that is set forward by
@@ -200,7 +200,7 @@ class History:
     def _prune(self) -> None:
         """Delete old calls from the history file; a failure is counted as a fault and not raised."""
         try:
-            early = 0 if self._writer is None else self._writer.prune(self._today() - self._days * _DAY_SECONDS)
+            early = 0 if self._writer is None else self._writer.prune(self._now() - self._days * _DAY_SECONDS)
         except sqlite3.Error as error:  # another process writes for long: the next batch tries again
             faults.record("history: pruning", error)
             return

@@ -12,7 +12,7 @@ import numpy as np
 
 from ragtrace.estimates import NOT_LEARNED, Baseline, BaselineKey, CollectedScores
 from ragtrace.history.schema import history_file
-from ragtrace.history.source import Source
+from ragtrace.history.source import CallOrigin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +29,7 @@ _EVALUATIONS: Final = [
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class StoredSeries:
     """Series of scores in a history file: those of one version of one metric, made by one evaluator."""
 
     metric: str
@@ -40,7 +40,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class CallColumns:
     """Calls of a period with their scores and evaluations, as numpy arrays; the calls come oldest first.
 
     Scores and evaluations refer to a call by its position (`scored_call`, `evaluation_call`).
@@ -54,13 +54,13 @@ class Columns:
     model: Ints
     why: Ints
     """The decision about the judge, as a position in `decisions`."""
-    sources: Mapping[int, Source]
+    sources: Mapping[int, CallOrigin]
     workflows: Sequence[str]
     models: Sequence[str]
     decisions: Sequence[str]
     evaluators: Mapping[int, str]
     """id@version by number."""
-    series: Mapping[int, Series]
+    series: Mapping[int, StoredSeries]
     scored_call: Ints
     scored_series: Ints
     score: Floats
@@ -80,7 +80,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class CallTexts:
     """Texts of one stored call, with the evaluators' evidence and labels, as reports show them."""
 
     number: int
@@ -92,7 +92,7 @@ class Texts:
     """By the number of the series."""
 
 
-class Reader:
+class HistoryReader:
     """Reader of a history file; sees the file as it was at the moment of opening.
 
     Raises:
@@ -109,12 +109,12 @@ class Reader:
         with closing(self._database):
             self._database.rollback()
 
-    def bounds(self) -> tuple[float, float] | None:
+    def time_range(self) -> tuple[float, float] | None:
         """Return the times of the oldest and the newest call in the history; None if it has no calls."""
         low, high = self._database.execute("SELECT min(at), max(at) FROM calls").fetchone()
         return None if low is None else (low, high)
 
-    def columns(self, start: float, end: float, workflow: str | None = None) -> Columns:
+    def columns(self, start: float, end: float, workflow: str | None = None) -> CallColumns:
         """Return the calls between two times as columns, with their scores and evaluations.
 
         Args:
@@ -122,24 +122,26 @@ class Reader:
             end: time before which the calls end.
             workflow: of this workflow alone; None: of all.
         """
-        where, chosen = _chosen(start, end, workflow)
-        names = _Codes(), _Codes(), _Codes()
+        where, chosen = _calls_condition(start, end, workflow)
+        names = _NameNumbers(), _NameNumbers(), _NameNumbers()
         rows = self._database.execute(
             f"SELECT number, at, source, workflow, model, coalesce(decision, '') FROM calls WHERE {where}", chosen
         )
         coded = ((n, at, s, names[0][w], names[1][m], names[2][d]) for n, at, s, w, m, d in rows)
         calls = np.fromiter(coded, dtype=_CALLS)
         calls = calls[np.argsort(calls["number"], kind="stable")]
-        scored_call, scored = self._of_calls(calls["number"], _RESULTS, "results", "series, score", "score IS NOT NULL")
+        scored_call, scored = self._rows_of_calls(
+            calls["number"], _RESULTS, "results", "series, score", "score IS NOT NULL"
+        )
         what = "evaluator, probability, duration_s, n_calls, input_tokens, output_tokens, cost_usd, error IS NOT NULL"
-        evaluation_call, looked = self._of_calls(calls["number"], _EVALUATIONS, "evaluations", what, "1")
+        evaluation_call, looked = self._rows_of_calls(calls["number"], _EVALUATIONS, "evaluations", what, "1")
         select = self._database.execute
-        sources = {number: Source.decode(body) for number, body in select("SELECT id, body FROM sources")}
+        sources = {number: CallOrigin.decode(body) for number, body in select("SELECT id, body FROM sources")}
         named = select("SELECT id, name, version FROM evaluators")
         evaluators = {number: f"{name}@{version}" for number, name, version in named}
         rows = select("SELECT id, metric, version, evaluator, higher_is_better FROM series")
-        series = {number: Series(metric, version, by, bool(up)) for number, metric, version, by, up in rows}
-        return Columns(
+        series = {number: StoredSeries(metric, version, by, bool(up)) for number, metric, version, by, up in rows}
+        return CallColumns(
             calls["number"], calls["at"], calls["source"], calls["workflow"], calls["model"], calls["why"],
             sources, names[0].names, names[1].names, names[2].names, evaluators, series,
             scored_call, scored["series"], scored["score"],
@@ -147,7 +149,7 @@ class Reader:
             looked["input"], looked["output"], looked["cost"], looked["failed"],
         )  # fmt: skip
 
-    def _of_calls(
+    def _rows_of_calls(
         self, numbers: Ints, dtype: Sequence[tuple[str, str]], table: str, what: str, condition: str
     ) -> tuple[Ints, Any]:
         """Return the rows of a table that belong to certain calls, and the positions of their calls among *numbers*.
@@ -173,13 +175,13 @@ class Reader:
         ours = numbers[at] == found["number"]
         return at[ours], found[ours]
 
-    def unscored(self, start: float, end: float, workflow: str | None = None) -> list[tuple[int, str, int]]:
+    def count_unscored(self, start: float, end: float, workflow: str | None = None) -> list[tuple[int, str, int]]:
         """Count the results without a score between two times.
 
         Returns:
-            For each number of a `Series` and each reason, how many there are.
+            For each number of a `StoredSeries` and each reason, how many there are.
         """
-        where, chosen = _chosen(start, end, workflow)
+        where, chosen = _calls_condition(start, end, workflow)
         return self._database.execute(
             f"SELECT series, reason, count(*) FROM calls JOIN results USING (number) WHERE {where} AND score IS NULL"
             " GROUP BY series, reason",
@@ -250,7 +252,7 @@ class Reader:
             found[number] = None if row is None else json.loads(row[0]).get("query") or None
         return found
 
-    def texts(self, numbers: Iterable[int]) -> dict[int, Texts]:
+    def texts(self, numbers: Iterable[int]) -> dict[int, CallTexts]:
         """Return the texts and the evidence of stored calls, by row number.
 
         Args:
@@ -258,14 +260,14 @@ class Reader:
         """
         return {number: self._texts(number) for number in numbers}
 
-    def _texts(self, number: int) -> Texts:
+    def _texts(self, number: int) -> CallTexts:
         (identity,) = self._database.execute("SELECT identity FROM calls WHERE number = ?", (number,)).fetchone()
         row = self._database.execute("SELECT body FROM bodies WHERE number = ?", (number,)).fetchone()
         shown = self._database.execute("SELECT evaluator, body FROM evidence WHERE number = ?", (number,)).fetchall()
         labels = self._database.execute(
             "SELECT series, label FROM results WHERE number = ? AND label IS NOT NULL", (number,)
         ).fetchall()
-        return Texts(
+        return CallTexts(
             number,
             "" if identity is None else identity[:16].hex(),
             {} if row is None else json.loads(row[0]),
@@ -274,13 +276,13 @@ class Reader:
         )
 
 
-def _chosen(start: float, end: float, workflow: str | None) -> tuple[str, list[object]]:
+def _calls_condition(start: float, end: float, workflow: str | None) -> tuple[str, list[object]]:
     """Return an SQL condition that selects the calls of a period and a workflow, and the values of its parameters."""
     where, values = "at >= ? AND at < ?", [start, end]
     return (where, [*values]) if workflow is None else (f"{where} AND workflow = ?", [*values, workflow])
 
 
-class _Codes:
+class _NameNumbers:
     """Mapping that numbers names 0, 1, 2 ... in the order in which they are first looked up."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`Source`: the service, release and evaluators of a process, which the history stores with its calls."""
+"""`CallOrigin`: the service, release and evaluators of a process, which the history stores with its calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CallOrigin:
     """Origin of stored calls: the service and release of a process, and the evaluators and metrics that it had.
 
     Only the configuration of that time says how many calls could have been judged but were not, and from whose scores
@@ -32,17 +32,19 @@ class Source:
     judged: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, evaluators: Evaluators, *, service: str, release: str) -> Source:
-        """Create the `Source` of a process from its evaluators, its service name and its release."""
+    def from_evaluators(cls, evaluators: Evaluators, *, service: str, release: str) -> CallOrigin:
+        """Create the `CallOrigin` of a process from its evaluators, its service name and its release."""
         screen, judge = evaluators.screen, evaluators.judge
-        return cls(service, release, _identity(screen), _estimated(screen), _identity(judge), _estimated(judge))
+        return cls(
+            service, release, _identity(screen), _estimated_metrics(screen), _identity(judge), _estimated_metrics(judge)
+        )
 
     def encode(self) -> str:
         """Return the source as JSON text; equal sources have the same text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def decode(cls, text: str) -> Source:
+    def decode(cls, text: str) -> CallOrigin:
         """Create a source from the JSON text that `encode` returned; unknown fields are left out."""
         given: dict[str, Any] = json.loads(text)
         read = {field.name: given[field.name] for field in fields(cls) if field.name in given}
@@ -61,6 +63,6 @@ def _identity(evaluator: Evaluator | None) -> str:
     return "" if evaluator is None else encodable(f"{evaluator.judge.id}@{evaluator.judge.version}")
 
 
-def _estimated(evaluator: Evaluator | None) -> tuple[str, ...]:
+def _estimated_metrics(evaluator: Evaluator | None) -> tuple[str, ...]:
     metrics = () if evaluator is None else evaluator.metrics
     return tuple(sorted(encodable(metric.name) for metric in metrics if tuple(metric.range) == (0.0, 1.0)))

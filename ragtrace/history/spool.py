@@ -24,7 +24,7 @@ from typing import Final
 from ragtrace.history.schema import prepare
 from ragtrace.history.spool_codec import ClaimedCall, SpoolContents, UnscoredCall, decode, encode
 from ragtrace.system.faults import faults
-from ragtrace.system.sqlite_files import SQLiteFile, transaction, using_sqlite
+from ragtrace.system.sqlite_files import SQLiteFile, delay_forks, transaction
 
 # The columns trying, scores and sent are of earlier releases, which may share the file.
 _TABLES: Final = """
@@ -100,7 +100,7 @@ class Spool:
                 self.path,
             )
             self._file.create()
-        with using_sqlite(), closing(self._file.connect(timeout)) as database:
+        with delay_forks(), closing(self._file.connect(timeout)) as database:
             yield database
 
     @contextmanager
@@ -109,7 +109,7 @@ class Spool:
             yield database
 
     @contextmanager
-    def kept_open(self) -> Generator[None, None, None]:
+    def keep_open(self) -> Generator[None, None, None]:
         """Keep a connection to the spool file open while the block runs, so that several writes are faster.
 
         SQLite then leaves what is written in the log beside the file, and need not wait for the disk.
@@ -156,12 +156,12 @@ class Spool:
         The oldest come first; a call during which processes have crashed comes last and alone.
         """
         with self._connection(timeout) as database:  # first without a lock: nearly always there is no call to claim
-            free, values = self._free(database)
+            free, values = self._claimable_condition(database)
             if not database.execute(f"SELECT 1 FROM calls WHERE {free} LIMIT 1", values).fetchone():
                 return []
         with self._writing(timeout) as database:
-            free, values = self._free(database)
-            self._give_up(database, free, values)
+            free, values = self._claimable_condition(database)
+            self._delete_hopeless(database, free, values)
             chosen = f"SELECT number, tries FROM calls WHERE {free} ORDER BY tries, number LIMIT ?"
             rows = database.execute(chosen, (*values, limit)).fetchall()
             numbers = [number for number, tries in rows if tries < _SUSPECT_TRIES]
@@ -174,14 +174,14 @@ class Spool:
             )
             return [call for number in numbers if (call := _read(database, number)) is not None]
 
-    def _free(self, database: sqlite3.Connection) -> tuple[str, tuple[object, ...]]:
+    def _claimable_condition(self, database: sqlite3.Connection) -> tuple[str, tuple[object, ...]]:
         """Return an SQL condition that selects the calls free to be claimed, and the values of its parameters."""
         owners = database.execute("SELECT DISTINCT owner FROM calls WHERE owner IS NOT NULL").fetchall()
         dead = [owner for (owner,) in owners if _is_dead(owner)]
         unowned = f"(owner IS NULL OR owner IN ({', '.join('?' * len(dead))})) AND tries < {QUARANTINE_TRIES}"
         return f"(lease < ? OR {unowned})", (self._clock(), *dead)
 
-    def _give_up(self, database: sqlite3.Connection, free: str, values: tuple[object, ...]) -> None:
+    def _delete_hopeless(self, database: sqlite3.Connection, free: str, values: tuple[object, ...]) -> None:
         gone = database.execute(f"DELETE FROM calls WHERE tries >= {_MOST_TRIES} AND {free}", values).rowcount
         if gone:
             faults.warn_once(
@@ -193,7 +193,7 @@ class Spool:
                 count=gone,
             )
 
-    def begin(self, number: int) -> None:
+    def count_attempt(self, number: int) -> None:
         """Count in the spool file one more attempt to score a call, which this process begins now.
 
         If the process is killed from now on, the call may be the reason. The lease of its claim is extended.
@@ -213,12 +213,12 @@ class Spool:
         """Whether this process has claimed a suspect call: one that was being scored at several crashes."""
         return self._suspect is not None
 
-    def survived(self, number: int) -> None:
+    def clear_suspicion(self, number: int) -> None:
         """Note that the claimed call *number* was scored without a crash, so that it is no longer suspect."""
         if self._suspect == number:
             self._suspect = None
 
-    def renew(self) -> None:
+    def renew_leases(self) -> None:
         """Extend the time for which the calls that this process has claimed are reserved for it (their lease)."""
         with self._writing(0.2) as database:
             database.execute(
@@ -237,7 +237,7 @@ class Spool:
                 "DELETE FROM calls WHERE number = ? AND owner = ?", [(number, self._owner) for number in numbers]
             )
 
-    def release(self, untried: Iterable[int], timeout: float = 5.0) -> None:
+    def release_claims(self, untried: Iterable[int], timeout: float = 5.0) -> None:
         """Release all calls that this process has claimed, so that another process can score them.
 
         Args:

@@ -59,7 +59,7 @@ def encode(unscored: UnscoredCall) -> str:
     It is ASCII, so that SQLite accepts texts with lone surrogates too.
     """
     record = {
-        "call": {name: _plain(getattr(unscored.call, name)) for name in _OF_A_CALL},
+        "call": {name: _to_json_value(getattr(unscored.call, name)) for name in _OF_A_CALL},
         "span": _span_record(unscored.call.span),
         "open": unscored.open,
         "response_id": unscored.response_id,
@@ -68,11 +68,11 @@ def encode(unscored: UnscoredCall) -> str:
     return json.dumps(record)
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [_to_json_value(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     names = _NAMES.get(type(value))  # pyright: ignore[reportUnknownArgumentType]
-    return value if names is None else {name: _plain(getattr(value, name)) for name in names}
+    return value if names is None else {name: _to_json_value(getattr(value, name)) for name in names}
 
 
 def decode(text: str) -> UnscoredCall:
@@ -82,9 +82,11 @@ def decode(text: str) -> UnscoredCall:
         ValueError, TypeError, KeyError: *text* does not come from `encode`.
     """
     record = json.loads(text)
-    given: dict[str, Any] = {name: _READERS.get(name, _same)(value) for name, value in record["call"].items()}
+    given: dict[str, Any] = {name: _READERS.get(name, _unchanged)(value) for name, value in record["call"].items()}
     known = {each.name for each in fields(RagCall)}
-    call = RagCall(**{name: value for name, value in given.items() if name in known}, span=_span(record["span"]))
+    call = RagCall(
+        **{name: value for name, value in given.items() if name in known}, span=_span_from_record(record["span"])
+    )
     return UnscoredCall(call, tuple(record["open"]), record["response_id"], record["probability"])
 
 
@@ -95,7 +97,7 @@ def _span_record(span: SpanContext | None) -> dict[str, Any] | None:
     return {"trace": f"{span.trace_id:x}", "span": f"{span.span_id:x}", "flags": int(span.trace_flags), "state": state}
 
 
-def _span(record: Mapping[str, Any] | None) -> SpanContext | None:
+def _span_from_record(record: Mapping[str, Any] | None) -> SpanContext | None:
     if record is None:
         return None
     return SpanContext(
@@ -107,35 +109,37 @@ def _span(record: Mapping[str, Any] | None) -> SpanContext | None:
     )
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
-def _one(kind: Callable[..., Any]) -> Callable[[Any], Any]:
+def _reader_of_one(kind: Callable[..., Any]) -> Callable[[Any], Any]:
     names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
 
     def read(value: Any) -> Any:
-        return None if value is None else kind(**{name: _tupled(item) for name, item in value.items() if name in names})
+        return (
+            None if value is None else kind(**{name: _as_tuple(item) for name, item in value.items() if name in names})
+        )
 
     return read
 
 
-def _tupled(value: Any) -> Any:
+def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
 
 
-def _many(kind: Callable[..., Any]) -> Callable[[Any], Any]:
-    read = _one(kind)
+def _reader_of_many(kind: Callable[..., Any]) -> Callable[[Any], Any]:
+    read = _reader_of_one(kind)
     return lambda value: None if value is None else tuple(read(item) for item in value)
 
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "contexts": _many(Document),
-    "reference_contexts": _many(Document),
-    "turns": _many(Turn),
-    "parts": _many(CitedPart),
-    "runs": _tupled,
-    "timing": _one(Timing),
-    "usage": _one(Usage),
-    "total_usage": _one(Usage),
+    "contexts": _reader_of_many(Document),
+    "reference_contexts": _reader_of_many(Document),
+    "turns": _reader_of_many(Turn),
+    "parts": _reader_of_many(CitedPart),
+    "runs": _as_tuple,
+    "timing": _reader_of_one(Timing),
+    "usage": _reader_of_one(Usage),
+    "total_usage": _reader_of_one(Usage),
 }

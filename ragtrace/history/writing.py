@@ -14,7 +14,7 @@ from ragtrace.core.labels import Claim
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Evaluation, RagCall, Score
 from ragtrace.history.schema import IN_A_BODY, OF_A_CALL, history_file
-from ragtrace.history.source import Source
+from ragtrace.history.source import CallOrigin
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import ForkSafeConnection, transaction
 
@@ -35,7 +35,7 @@ _CALL_BYTES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class QueuedCall:
     """Finished call with its evaluations, queued to be stored in the history."""
 
     call: RagCall
@@ -46,14 +46,14 @@ class Offered:
     """Seconds since the epoch."""
 
     @property
-    def weight(self) -> int:
+    def memory_bytes(self) -> int:
         """Approximate memory that the queued call takes, in bytes."""
         call = self.call
         texts = [call.query or "", call.answer or "", *(document.text for document in call.contexts or ())]
         return _CALL_BYTES + sum(map(len, texts))
 
 
-class Writer:
+class HistoryWriter:
     """Writer of one history file: stores calls with their scores and deletes old calls. For one thread.
 
     Every method may raise `sqlite3.Error`.
@@ -65,7 +65,7 @@ class Writer:
         texts: whether to store queries, documents and answers.
     """
 
-    def __init__(self, path: str, source: Source, *, most_bytes: int, texts: bool) -> None:
+    def __init__(self, path: str, source: CallOrigin, *, most_bytes: int, texts: bool) -> None:
         self._path, self._most_bytes, self._texts = path, most_bytes, texts
         self._database_file = history_file(path)
         self._source = source.encode()
@@ -77,9 +77,9 @@ class Writer:
 
     def _connect(self) -> sqlite3.Connection:
         self._database_file.create()
-        before = _file_at(self._path)
+        before = _file_identity(self._path)
         database = self._database_file.connect()
-        if before is None or _file_at(self._path) != before:
+        if before is None or _file_identity(self._path) != before:
             database.close()
             raise sqlite3.OperationalError("the file was deleted or replaced while it was opened")
         self._file = before
@@ -90,22 +90,22 @@ class Writer:
         """Close the history file."""
         self._kept.close()
 
-    def write(self, calls: Sequence[Offered]) -> int:
+    def write(self, calls: Sequence[QueuedCall]) -> int:
         """Store a batch of calls in one transaction; return how many of them could not be stored as rows.
 
         If the file was deleted or renamed since it was opened, a new one is created.
         """
-        self._follow()
+        self._close_if_replaced()
         for _ in range(_TRIES):
             unreadable = self._write_batch(calls)
-            if not self._follow():  # else the file may have been replaced before these calls were written
+            if not self._close_if_replaced():  # else the file may have been replaced before these calls were written
                 return unreadable
         raise sqlite3.OperationalError("the file was deleted or replaced again and again")
 
-    def _follow(self) -> bool:
+    def _close_if_replaced(self) -> bool:
         """Check whether the history file has been deleted or replaced; if so, close it and return True."""
         with self._kept.use() as database:
-            if _file_at(self._path) == self._file:
+            if _file_identity(self._path) == self._file:
                 return False
             # Move the log into the renamed file: the log has kept the old name, and would be lost.
             with suppress(sqlite3.Error):
@@ -119,7 +119,7 @@ class Writer:
         )
         return True
 
-    def _write_batch(self, calls: Sequence[Offered]) -> int:
+    def _write_batch(self, calls: Sequence[QueuedCall]) -> int:
         unreadable = 0
         with self._transaction() as database:
             for call in calls:
@@ -137,26 +137,26 @@ class Writer:
                 database.execute("RELEASE one")
         return unreadable
 
-    def _write(self, database: sqlite3.Connection, offered: Offered) -> None:
-        number, is_new = self._call(database, offered)
+    def _write(self, database: sqlite3.Connection, offered: QueuedCall) -> None:
+        number, is_new = self._insert_call(database, offered)
         if is_new:
-            row = number, _body(offered.call, texts=self._texts)
+            row = number, _call_json(offered.call, texts=self._texts)
             database.execute("INSERT INTO bodies (number, body) VALUES (?, ?)", row)
         for evaluation in offered.evaluations:
-            self._evaluation(database, number, evaluation, is_new=is_new)
+            self._insert_evaluation(database, number, evaluation, is_new=is_new)
 
-    def _call(self, database: sqlite3.Connection, offered: Offered) -> tuple[int, bool]:
+    def _insert_call(self, database: sqlite3.Connection, offered: QueuedCall) -> tuple[int, bool]:
         """Insert the row of a call; return its number, and whether it is new.
 
         It is not new if another process has stored the same call with the scores of other evaluators.
         """
-        call, decision, span = offered.call, _text_of(offered.decision), offered.call.span
+        call, decision, span = offered.call, _storable_text(offered.decision), offered.call.span
         # With the same trace and span ids, a call that is scored in two processes is one row.
         key = None if span is None else span.trace_id.to_bytes(16, "big") + span.span_id.to_bytes(8, "big")
-        source = self._id(database, "sources", ("body",), (self._source,))
+        source = self._row_id(database, "sources", ("body",), (self._source,))
         cursor = database.execute(
             "INSERT OR IGNORE INTO calls (identity, at, source, workflow, model, decision) VALUES (?, ?, ?, ?, ?, ?)",
-            (key, offered.at, source, *_texts_of((call.workflow, call.model)), decision),
+            (key, offered.at, source, *_storable_texts((call.workflow, call.model)), decision),
         )
         if cursor.rowcount and cursor.lastrowid is not None:
             return cursor.lastrowid, True
@@ -164,33 +164,38 @@ class Writer:
         database.execute("UPDATE calls SET decision = coalesce(?, decision) WHERE number = ?", (decision, number))
         return number, False
 
-    def _evaluation(self, database: sqlite3.Connection, number: int, evaluation: Evaluation, *, is_new: bool) -> None:
-        names = _texts_of((evaluation.evaluator, evaluation.version, evaluation.type))
-        who = self._id(database, "evaluators", ("name", "version", "type"), names)
+    def _insert_evaluation(
+        self, database: sqlite3.Connection, number: int, evaluation: Evaluation, *, is_new: bool
+    ) -> None:
+        names = _storable_texts((evaluation.evaluator, evaluation.version, evaluation.type))
+        who = self._row_id(database, "evaluators", ("name", "version", "type"), names)
         database.execute(
             "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 number, who, evaluation.probability, evaluation.duration_s, evaluation.n_calls,
-                evaluation.input_tokens, evaluation.output_tokens, evaluation.cost_usd, _text_of(evaluation.error),
+                evaluation.input_tokens, evaluation.output_tokens, evaluation.cost_usd,
+                _storable_text(evaluation.error),
             ),
         )  # fmt: skip
         rows: list[tuple[object, ...]] = []
         for name, result in evaluation.results.items():
             names = ("metric", "version", "evaluator", "higher_is_better")
             series = encodable(name), encodable(result.metric_version), who, int(result.higher_is_better)
-            row = number, self._id(database, "series", names, series)
+            row = number, self._row_id(database, "series", names, series)
             if isinstance(result, Score):
-                rows.append((*row, result.value, None, _text_of(result.label)))
+                rows.append((*row, result.value, None, _storable_text(result.label)))
             else:
                 rows.append((*row, None, encodable(result.reason), None))
         database.executemany("INSERT OR REPLACE INTO results VALUES (?, ?, ?, ?, ?)", rows)
         if not is_new:
             database.execute("DELETE FROM evidence WHERE number = ? AND evaluator = ?", (number, who))
-        shown = _evidence(evaluation, texts=self._texts)
+        shown = _evidence_json(evaluation, texts=self._texts)
         if shown is not None:
             database.execute("INSERT INTO evidence VALUES (?, ?, ?)", (number, who, shown))
 
-    def _id(self, database: sqlite3.Connection, table: str, names: Sequence[str], values: tuple[object, ...]) -> int:
+    def _row_id(
+        self, database: sqlite3.Connection, table: str, names: Sequence[str], values: tuple[object, ...]
+    ) -> int:
         """Return the id of the row of *table* that has these *values*; insert the row if there is none."""
         known = self._ids.get((table, *values))
         if known is not None:
@@ -213,11 +218,11 @@ class Writer:
         for _ in range(_MOST_ROUNDS):
             if not self._delete("SELECT number FROM calls WHERE at < ? ORDER BY at LIMIT ?", (before, _PRUNED_AT_ONCE)):
                 break
-        if self.size <= self._most_bytes:
+        if self.used_bytes <= self._most_bytes:
             return 0
         early = 0
         for _ in range(_MOST_ROUNDS):
-            excess = 1.0 - _ROOM * self._most_bytes / self.size
+            excess = 1.0 - _ROOM * self._most_bytes / self.used_bytes
             if excess <= 0.0:
                 break
             with self._kept.use() as database:
@@ -227,14 +232,14 @@ class Writer:
         return early
 
     @property
-    def newest(self) -> float | None:
+    def newest_time(self) -> float | None:
         """Time of the newest call in the history, in seconds since the epoch; None if it has no calls."""
         with self._kept.use() as database:
             (at,) = database.execute("SELECT max(at) FROM calls").fetchone()
         return None if at is None else float(at)
 
     @property
-    def size(self) -> int:
+    def used_bytes(self) -> int:
         """Bytes of the history file that are in use; SQLite keeps the rest of the file for later calls."""
         with self._kept.use() as database:
             pages, free, each = (
@@ -264,7 +269,7 @@ class Writer:
                 raise
 
 
-def _file_at(path: str) -> tuple[int, int] | None:
+def _file_identity(path: str) -> tuple[int, int] | None:
     """Return the device and inode numbers of the file at *path*; None if there is no file."""
     try:
         found = os.stat(path)
@@ -276,7 +281,7 @@ def _file_at(path: str) -> tuple[int, int] | None:
 # --- a call and its evaluations as rows -------------------------------------------------------------------------------
 
 
-def _body(call: RagCall, *, texts: bool) -> str:
+def _call_json(call: RagCall, *, texts: bool) -> str:
     """Return the body of a stored call, its texts and usage, as one line of JSON in ASCII.
 
     Without *texts*, only the number of its documents is kept.
@@ -294,18 +299,18 @@ def _body(call: RagCall, *, texts: bool) -> str:
     return json.dumps(record)
 
 
-def _evidence(evaluation: Evaluation, *, texts: bool) -> str | None:
+def _evidence_json(evaluation: Evaluation, *, texts: bool) -> str | None:
     """Return what explains the scores (the answer's claims, explanations) as JSON; None if there is nothing."""
     results = evaluation.results
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     explained = {name: r.explanation[:_TEXT_CHARS] for name, r in results.items() if r.explanation and texts}
     if not claims and not explained:
         return None
-    kept = [_claim(claim, texts=texts) for claim in claims[:_MOST_CLAIMS]]
+    kept = [_claim_fields(claim, texts=texts) for claim in claims[:_MOST_CLAIMS]]
     return json.dumps({"claims": kept, "explanations": explained})
 
 
-def _claim(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
+def _claim_fields(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
     record: dict[str, Any] = {
         "start": claim.start,
         "end": claim.end,
@@ -320,11 +325,11 @@ def _claim(claim: Claim, *, texts: bool) -> Mapping[str, Any]:
     return record
 
 
-def _text_of(value: str | None) -> str | None:
+def _storable_text(value: str | None) -> str | None:
     """Return a text without lone surrogates, which SQLite refuses; None stays None."""
     return None if value is None else encodable(value)
 
 
-def _texts_of(values: Sequence[str | None]) -> tuple[str, ...]:
+def _storable_texts(values: Sequence[str | None]) -> tuple[str, ...]:
     """Return texts without lone surrogates, which SQLite refuses; None becomes an empty text."""
     return tuple(encodable(value or "") for value in values)

@@ -12,7 +12,7 @@ from typing import Final
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Metric, RagCall
 from ragtrace.system.faults import faults
-from ragtrace.system.forks import in_child
+from ragtrace.system.forks import call_in_child
 
 _LOST: Final = 8_192
 """Most ids of incomplete conversations that are remembered."""
@@ -63,7 +63,7 @@ class Conversations:
         self._capacity, self._turns, self._chars, self._seconds = capacity, turns, chars, seconds
         self._clock = clock
         self.reset()
-        in_child(self.reset)
+        call_in_child(self.reset)
 
     def reset(self) -> None:
         """Remove all conversations; in a forked child also the lock, which may have been copied while it was held."""

@@ -17,7 +17,7 @@ from ragtrace.evaluation.metric_selection import check_type, embedded_judge, met
 from ragtrace.offline.call_records import as_call
 from ragtrace.offline.evaluator import CONCURRENCY, TIMEOUT_S, OfflineEvaluator
 from ragtrace.offline.progress import show_progress
-from ragtrace.system.sync_bridge import apart
+from ragtrace.system.sync_bridge import run_on_own_loop
 
 _CONTEXTS: Final = 20
 _CONTEXT_CHARS: Final = 2_000
@@ -205,7 +205,7 @@ def evaluate(
 
                 await evaluator.for_each(enumerate(found), handle)
 
-        apart(evaluate_all)
+        run_on_own_loop(evaluate_all)
     paired = tuple(Evaluated(call, evaluations[number]) for number, call in enumerate(found))
     for each in paired:
         builder.add(_values(each.evaluation), Cost.from_report(each.evaluation))

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ragtrace.core.types import Askable, Closable, Evaluation, Judge, Metric, RagCall
-from ragtrace.evaluation.scoring import Evaluator, Stopwatch, evaluate
+from ragtrace.evaluation.scoring import Evaluator, LabelFreeJudge, evaluate
 from ragtrace.system.fair_semaphore import run_within
 from ragtrace.system.faults import guarded
 
@@ -48,7 +48,7 @@ class OfflineEvaluator:
         self._judge = judge.asking(labelled) if isinstance(judge, Askable) and labelled else judge
         self._evaluators = [
             Evaluator(by, part, timeout, concurrency=concurrency)
-            for by, part in ((self._judge, labelled), (Stopwatch(), measured))
+            for by, part in ((self._judge, labelled), (LabelFreeJudge(), measured))
             if part
         ]
 

@@ -20,7 +20,7 @@ from ragtrace.offline.journal import Journal
 from ragtrace.offline.progress import Progress, show_progress
 from ragtrace.offline.score_rows import FORMS, ScoreRow, copy_row, row_cost, row_values, score_row
 from ragtrace.system.atomic_file import write_atomically
-from ragtrace.system.sync_bridge import unwatched
+from ragtrace.system.sync_bridge import suppress_instrumentation
 
 _FORMAT: Final = 1
 """Format of the journal's entries; one more whenever the content of a row changes."""
@@ -90,7 +90,7 @@ def score_file(
     began = monotonic()
     lines = CallFile(calls)
     with Journal(journal_path, header, restart=restart) as journal:
-        with show_progress(None, quiet=quiet) as progress, unwatched():
+        with show_progress(None, quiet=quiet) as progress, suppress_instrumentation():
             run = _Run(lines, journal, progress, complain)
             asyncio.run(run.judge_all(OfflineEvaluator(judge, wanted, timeout=timeout, concurrency=concurrency)))
         builder = SummaryBuilder()

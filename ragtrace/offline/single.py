@@ -12,7 +12,7 @@ from ragtrace.core.types import Evaluation, Judge, Metric, RagCall, Result, Resu
 from ragtrace.evaluation.metric_selection import check_type, embedded_judge, metrics_for
 from ragtrace.offline.call_records import build_call
 from ragtrace.offline.evaluator import OfflineEvaluator
-from ragtrace.system.sync_bridge import apart, unwatched
+from ragtrace.system.sync_bridge import run_on_own_loop, suppress_instrumentation
 
 
 def score(
@@ -100,14 +100,14 @@ async def ascore(
 
 def evaluate_call(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
     """Evaluate one call on an event loop of its own, with or without one in the caller's thread."""
-    return apart(lambda: _evaluate(call, metrics, judge))
+    return run_on_own_loop(lambda: _evaluate(call, metrics, judge))
 
 
 async def _evaluate(call: RagCall, metrics: str | Sequence[str | Metric] | None, judge: Judge | None) -> Evaluation:
     check_type("judge", judge, Judge)
     judge = judge or embedded_judge()
     wanted = metrics_for(judge, metrics)
-    with unwatched():
+    with suppress_instrumentation():
         async with _shared_evaluator(judge, wanted) as evaluator:
             return await evaluator.evaluate(call)
 

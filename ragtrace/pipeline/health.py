@@ -15,8 +15,8 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.types import Evaluation, RagCall, Score, Unscored
-from ragtrace.evaluation.scoring import Stopwatch
-from ragtrace.system.faults import faults, printable, say
+from ragtrace.evaluation.scoring import LabelFreeJudge
+from ragtrace.system.faults import faults, log_safely, printable
 
 if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
@@ -217,7 +217,7 @@ class EvaluatorFailures:
     logged: bool = False
 
 
-class Health:
+class HealthMonitor:
     """Health checks on finished calls: count missing contexts and answers and failing evaluators, and log warnings.
 
     Args:
@@ -257,7 +257,7 @@ class Health:
             self._warn_missing("contexts", counts.with_contexts, NO_CONTEXTS, call.workflow)
             self._warn_missing("answer", counts.with_answer, NO_ANSWERS, call.workflow)
         # Times that the stopwatch measured are no scores of an evaluator.
-        judged = (each for each in evaluations if each.evaluator != Stopwatch.id)
+        judged = (each for each in evaluations if each.evaluator != LabelFreeJudge.id)
         scored = any(isinstance(result, Score) for each in judged for result in each.results.values())
         if call.contexts is not None and call.answer_captured and scored:
             self._scored.append(self._clock())
@@ -266,7 +266,7 @@ class Health:
         if count == 0 and what not in self._logged:
             self._logged.add(what)
             if not any(place.startswith(f"capture.{what}:") for place in faults.counts()):  # else capture has warned
-                say(logging.WARNING, message, _FIRST_CALLS, repr(workflow))
+                log_safely(logging.WARNING, message, _FIRST_CALLS, repr(workflow))
 
     def _count_failure(self, evaluation: Evaluation) -> None:
         row = self.failures.setdefault(evaluation.evaluator, EvaluatorFailures())
@@ -285,7 +285,7 @@ class Health:
             row.causes[cause] += 1
         if not row.logged and (row.in_a_row >= _IN_A_ROW or (cause in _AT_ONCE and not row.answered)):
             row.logged = True
-            say(
+            log_safely(
                 logging.WARNING,
                 "%s fails (%s), and gives no scores until it answers: %s; %s. ragtrace.doctor() shows more",
                 repr(evaluation.evaluator),

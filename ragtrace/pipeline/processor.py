@@ -63,11 +63,11 @@ class WorkItem:
     step: Step
     builder: CallBuilder | None = None
     is_call: bool = False
-    open: set[str] = field(default_factory=set[str])
+    pending_evaluators: set[str] = field(default_factory=set[str])
     """Ids of the evaluators for which the ledger has no outcome of this call yet."""
     dropped: str = ""
     """Reason why some or all evaluators do not score the call, or empty; a span not written by then has no content."""
-    announced: int = 0
+    emitted_evaluations: int = 0
     """Number of evaluations whose events and metrics were sent before the judge was asked."""
     call: RagCall | None = None
     """The call, once the processor has built it."""
@@ -79,7 +79,7 @@ class WorkItem:
     """Coroutine function to await on the worker's event loop, instead of a step."""
 
     @classmethod
-    def of_spooled(cls, claimed: ClaimedCall) -> WorkItem:
+    def from_spooled(cls, claimed: ClaimedCall) -> WorkItem:
         """Create an item from a call of the spool file, which another process has left unscored; its span has ended."""
         unscored = claimed.unscored
         step = Step()
@@ -89,21 +89,21 @@ class WorkItem:
         return cls(
             step,
             is_call=True,
-            open=set(unscored.open),
+            pending_evaluators=set(unscored.open),
             call=unscored.call,
             probability=unscored.probability,
             spooled=claimed.number,
         )
 
-    def claim_open(self) -> tuple[str, ...]:
-        """Take over the evaluators that have not scored the call yet: remove their ids from `open` and return them.
+    def claim_pending_evaluators(self) -> tuple[str, ...]:
+        """Take over the evaluators that have not scored the call yet, and return their ids.
 
         From then on only the caller counts the outcomes of the call at these evaluators.
         """
         claimed: list[str] = []
-        for evaluator in sorted(self.open):
+        for evaluator in sorted(self.pending_evaluators):
             with suppress(KeyError):  # each removal is atomic: the worker may remove the same id
-                self.open.remove(evaluator)
+                self.pending_evaluators.remove(evaluator)
                 claimed.append(evaluator)
         return tuple(claimed)
 
@@ -198,12 +198,12 @@ class CallProcessor:
 
     # --- the ledger ---------------------------------------------------------------------------------------------------
 
-    def settle_open(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
+    def count_pending_as(self, work: WorkItem, outcome: Outcome, reason: str = "") -> None:
         """Count the same outcome of a call at every evaluator for which none has been counted yet."""
-        for evaluator in list(work.open):
-            self.settle(work, evaluator, outcome, reason)
+        for evaluator in list(work.pending_evaluators):
+            self.count_outcome(work, evaluator, outcome, reason)
 
-    def settle(
+    def count_outcome(
         self,
         work: WorkItem,
         evaluator: str,
@@ -216,12 +216,12 @@ class CallProcessor:
         """Count the outcome of a call at one evaluator; return False if one has been counted before."""
         step = work.step
         # A shutdown may enter outcomes of calls that the worker is still scoring.
-        if not self._ledger.count_finished_once(work.open, evaluator, step.workflow, outcome, reason):
+        if not self._ledger.count_finished_once(work.pending_evaluators, evaluator, step.workflow, outcome, reason):
             return False
         self._outcomes.add(step.span_context, step.workflow, evaluator, outcome, reason, probability, detail)
         return True
 
-    def _enter(self, work: WorkItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
+    def _count_evaluation(self, work: WorkItem, evaluation: Evaluation, evaluations: list[Evaluation]) -> None:
         """Count a finished evaluation in the ledger and append it to *evaluations*, unless it comes too late.
 
         It is too late if a shutdown has counted the call as dropped or spooled meanwhile.
@@ -230,7 +230,7 @@ class CallProcessor:
             evaluation = redact_evaluation(evaluation, self._redact)
         outcome, reason = evaluation.outcome
         odds, detail = evaluation.probability, failure_detail(evaluation) if reason else unscored_metrics(evaluation)
-        if self.settle(work, evaluation.evaluator, outcome, reason, probability=odds, detail=detail):
+        if self.count_outcome(work, evaluation.evaluator, outcome, reason, probability=odds, detail=detail):
             evaluations.append(evaluation)
 
     # --- the span ----------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class CallProcessor:
             reason: why it is dropped; empty: the reason that *work* has, or "shutdown".
         """
         reason = reason or work.dropped or "shutdown"
-        self.settle_open(work, "dropped", reason)
+        self.count_pending_as(work, "dropped", reason)
         span = work.step.span
         if span is None or work.step.written:
             if work.is_call and work.dropped:  # its scoring blocks the worker, so the shutdown could not cancel it
@@ -317,7 +317,7 @@ class CallProcessor:
             self._worker.throttle.yield_interpreter()
             work.call = call = self._call(builder)
             decision = await self._evaluate(work, call, evaluations, holding)
-            if self._skip(call) == "call_failed":
+            if self._skip_reason(call) == "call_failed":
                 status = semconv.STATUS_CALL_FAILED
         except asyncio.CancelledError:
             status = self._interrupt(work)
@@ -325,13 +325,20 @@ class CallProcessor:
         except BaseException as error:  # whatever a user's redaction or id generator raises: the call is accounted for
             status = semconv.STATUS_ERROR
             faults.record("scoring of a call", error)
-            self.settle_open(work, "failed", "internal")
+            self.count_pending_as(work, "failed", "internal")
         finally:
             try:
                 self._worker.throttle.yield_interpreter()
                 status = _status_of_dropped(work.dropped, evaluations) if work.dropped else status
                 self._score_sender.send(
-                    work.step, call, evaluations, holding, status, decision, work.announced, reason=work.dropped
+                    work.step,
+                    call,
+                    evaluations,
+                    holding,
+                    status,
+                    decision,
+                    work.emitted_evaluations,
+                    reason=work.dropped,
                 )
             except Exception as error:
                 faults.record("attaching scores", error)
@@ -346,14 +353,16 @@ class CallProcessor:
             raise
         except BaseException as error:
             faults.record("scoring of a call", error)
-            self.settle_open(work, "failed", "internal")
+            self.count_pending_as(work, "failed", "internal")
         finally:
             try:
-                if not (work.open or work.dropped):  # else it stays in the file, and another process scores it again
+                if not (
+                    work.pending_evaluators or work.dropped
+                ):  # else it stays in the file, and another process scores it again
                     if evaluations:
                         self._score_sender.send(work.step, call, evaluations, None)
                     if self._spooling is not None and work.spooled is not None:
-                        self._spooling.sent(work.spooled)
+                        self._spooling.mark_sent(work.spooled)
             except Exception as error:
                 faults.record("attaching scores", error)
 
@@ -364,7 +373,7 @@ class CallProcessor:
             The evaluation status for its span.
         """
         if self._spooling is None or not self._worker.closed:
-            self.settle_open(work, "dropped", "shutdown")
+            self.count_pending_as(work, "dropped", "shutdown")
             return semconv.STATUS_DROPPED
         self.interrupted.append(work)
         return semconv.STATUS_DEFERRED
@@ -374,7 +383,7 @@ class CallProcessor:
         texts = [call.query, call.answer, call.reference, *(document.text for document in call.contexts or ())]
         if FAILED in texts or FAILED in [turn.text for turn in call.turns or ()]:
             return "failed", "redaction"
-        skip = self._skip(call)
+        skip = self._skip_reason(call)
         return ("sampled_out", skip) if skip else None
 
     async def _evaluate(
@@ -393,18 +402,18 @@ class CallProcessor:
         """
         end = self._end_without_scores(call)
         if end is not None:
-            self.settle_open(work, *end)
+            self.count_pending_as(work, *end)
             return None
         begun = None
         if self._spooling is not None and work.spooled is not None:
-            begun = partial(self._spooling.begin, work.spooled)
+            begun = partial(self._spooling.count_attempt, work.spooled)
         screened: Evaluation | None = None
         for evaluator in (self._measure, self._screen):
-            if evaluator is not None and evaluator.id in work.open:
+            if evaluator is not None and evaluator.id in work.pending_evaluators:
                 evaluation = await evaluate(evaluator, call, begun=begun)
-                self._enter(work, evaluation, evaluations)
+                self._count_evaluation(work, evaluation, evaluations)
                 screened = evaluation if evaluator is self._screen else None
-        if self._judge is None or self._judge.id not in work.open:
+        if self._judge is None or self._judge.id not in work.pending_evaluators:
             return None
         if work.probability is None:
             decision = self._sampler.decide(call, screened)
@@ -412,24 +421,26 @@ class CallProcessor:
             decision = SamplingDecision(True, work.probability, "sampled")
         if not decision.included:
             odds = decision.probability
-            self.settle(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
+            self.count_outcome(work, self._judge.id, "sampled_out", decision.reason, probability=odds)
             return decision
         # A call from the spool file keeps its place in the queue: it was only claimed because there was room enough.
         if work.spooled is None and not self._worker.wait_for_judge():
-            self._turn_away(work, self._judge.id, decision)
+            self._drop_as_queue_full(work, self._judge.id, decision)
             return decision
         work.probability = decision.probability
         if work.spooled is None:
-            work.announced = self._score_sender.send_screening_scores(work.step, call, evaluations, holding, decision)
+            work.emitted_evaluations = self._score_sender.send_screening_scores(
+                work.step, call, evaluations, holding, decision
+            )
         judged = await evaluate(self._judge, call, decision.probability, begun)
-        self._sampler.spent(judged.cost_usd)
-        self._enter(work, judged, evaluations)
+        self._sampler.record_cost(judged.cost_usd)
+        self._count_evaluation(work, judged, evaluations)
         return decision
 
-    def _turn_away(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
+    def _drop_as_queue_full(self, work: WorkItem, judge: str, decision: SamplingDecision) -> None:
         """Count a sampled call as dropped instead of judging it, because too many calls wait for the judge."""
         work.dropped = "queue_full"
-        self.settle(work, judge, "dropped", work.dropped, probability=decision.probability)
+        self.count_outcome(work, judge, "dropped", work.dropped, probability=decision.probability)
         faults.warn_once(
             "dropped: the judge's queue is full",
             "calls come faster than the judge %r answers, and no more can wait for it: they have the scores of the "
@@ -438,7 +449,7 @@ class CallProcessor:
             judge,
         )
 
-    def _skip(self, call: RagCall) -> str:
+    def _skip_reason(self, call: RagCall) -> str:
         """Return the reason to leave *call* unscored (`head_dropped`, `call_failed`); empty if it is to be scored."""
         if call.span is None or not (call.span.trace_flags.sampled or self._score_head_dropped):
             return "head_dropped"
@@ -453,7 +464,7 @@ class CallProcessor:
 
     # --- at shutdown -------------------------------------------------------------------------------------------------
 
-    def settle_unscored(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
+    def store_or_drop(self, works: Sequence[WorkItem], budget: ShutdownBudget) -> None:
         """Account for all calls that a shutdown leaves unscored: store them in the spool file, count their outcomes.
 
         Args:
@@ -462,7 +473,7 @@ class CallProcessor:
         """
         # From here on no score that the worker may still finish for these calls is counted or sent.
         works = [*works, *self.interrupted]
-        claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_open())}
+        claimed = {work: names for work in dict.fromkeys(works) if (names := work.claim_pending_evaluators())}
         lost = "shutdown" if self._spooling is None else "not_spooled"
         ends: dict[WorkItem, tuple[Outcome, str]] = {}
         for work in claimed:
@@ -503,7 +514,7 @@ class CallProcessor:
         from ragtrace.history.spool_codec import UnscoredCall  # only where there is a spool
 
         left = [work for work in claimed if work.spooled is None][::-1]
-        with spooling.kept_open():
+        with spooling.keep_open():
             while left:
                 works: list[WorkItem] = []
                 calls: list[UnscoredCall] = []
@@ -513,7 +524,7 @@ class CallProcessor:
                     ):
                         break
                     work = left.pop()
-                    call, ends[work] = self._ready(work)
+                    call, ends[work] = self._prepare_for_spool(work)
                     if call is not None:
                         works.append(work)
                         step = work.step
@@ -523,7 +534,7 @@ class CallProcessor:
                 if monotonic() > until - _STORE_SECONDS:
                     return
 
-    def _ready(self, work: WorkItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
+    def _prepare_for_spool(self, work: WorkItem) -> tuple[RagCall | None, tuple[Outcome, str]]:
         """Prepare the call of a queued item for the spool file: build it and redact its texts.
 
         Returns:

@@ -13,8 +13,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ragtrace.pipeline.worker import Worker
-from ragtrace.system.faults import guarded, say
-from ragtrace.system.threads import start
+from ragtrace.system.faults import guarded, log_safely
+from ragtrace.system.threads import start_in_thread
 from ragtrace.telemetry.export.after_fork import SPANS
 from ragtrace.telemetry.export.telemetry import Telemetry
 
@@ -80,7 +80,7 @@ class ShutdownBudget:
         self.deadline = min(self.deadline, now + _INTERRUPTED_SECONDS)
         self._latest = min(self._latest, now + _INTERRUPTED_SECONDS + _OVERTIME_SECONDS)
 
-    def left(self, *, reserved: float = 0.0) -> float:
+    def seconds_left(self, *, reserved: float = 0.0) -> float:
         """Return how many seconds the next step of the flush or shutdown may take.
 
         At the deadline, and shortly after it, that is still 0.03 s.
@@ -97,7 +97,7 @@ class ShutdownBudget:
         Args:
             reserved: seconds that are kept for later steps.
         """
-        return monotonic() + self.left(reserved=reserved)
+        return monotonic() + self.seconds_left(reserved=reserved)
 
     def until_stored(self) -> float:
         """Return the monotonic time until which unscored calls may be written to the spool file."""
@@ -121,7 +121,7 @@ def reserved_after_scoring(timeout: float, waiting: int, *, spools: bool) -> flo
     return max(least, min(wanted, timeout * _MOST_AFTER_SCORING))
 
 
-class Drain:
+class ShutdownTask:
     """Shutdown that runs exactly once, on a thread of its own, where the application's signal handlers cannot stop it.
 
     A handler that raises (by default that of Ctrl-C; often `sys.exit` for SIGTERM) interrupts the thread that waits.
@@ -139,11 +139,11 @@ class Drain:
         self._over = self._complete = False
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the shutdown has ended."""
         return self._over
 
-    def run(self, budget: ShutdownBudget) -> bool:
+    def run_once(self, budget: ShutdownBudget) -> bool:
         """Begin the shutdown, or join the one that has begun, and wait for its end; return whether nothing was lost.
 
         Args:
@@ -156,10 +156,10 @@ class Drain:
         until = budget.deadline + _GRACE_SECONDS
         while not self._over and monotonic() < until:
             try:
-                if self._turns and self._worker.on_its_thread:  # here, as another thread would wait for this one
+                if self._turns and self._worker.is_current_thread:  # here, as another thread would wait for this one
                     self._run(budget)
                 elif self._turns:
-                    start(partial(self._run, budget))
+                    start_in_thread(partial(self._run, budget))
                 # Polled without a lock: a signal handler that runs here may call `shutdown` and get here itself.
                 while not self._over and monotonic() < until:
                     sleep(_PAUSE_SECONDS)
@@ -214,10 +214,10 @@ def end_spans(items: list[WorkItem], end: Callable[[WorkItem], object], export: 
     items.reverse()
     counted, free = export.count_lost_spans(0), 0
     if counted:
-        _lose(items, len(items) - int((until - monotonic()) / _SPAN_SECONDS), export)
+        _drop_first(items, len(items) - int((until - monotonic()) / _SPAN_SECONDS), export)
     while items:
         if counted and monotonic() > until:
-            _lose(items, len(items), export)
+            _drop_first(items, len(items), export)
         elif counted and _is_exported(items[-1]) and not (free := free or export.remaining_span_capacity()):
             sleep(_PAUSE_SECONDS)
         else:
@@ -238,7 +238,7 @@ def garbage_collection_disabled() -> Generator[None, None, None]:
             gc.enable()
 
 
-def _lose(items: list[WorkItem], count: int, export: SpanQueue) -> None:
+def _drop_first(items: list[WorkItem], count: int, export: SpanQueue) -> None:
     """Remove the first *count* items from the list and count their spans as lost."""
     count = min(count, len(items))
     if count > 0:
@@ -287,11 +287,11 @@ def log_losses(dropped: Mapping[str, int], undelivered: int, *, delivered: bool)
     """
     if dropped:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
-        say(logging.WARNING, "calls that went unscored since ragtrace was configured: %s", reasons)
+        log_safely(logging.WARNING, "calls that went unscored since ragtrace was configured: %s", reasons)
     if undelivered:
-        say(logging.WARNING, "spans and events that were lost on their way to the backend: %d", undelivered)
+        log_safely(logging.WARNING, "spans and events that were lost on their way to the backend: %d", undelivered)
     elif not delivered:
-        say(
+        log_safely(
             logging.WARNING,
             "ragtrace.shutdown: telemetry was still waiting for export at the deadline; pass a longer timeout=",
         )

@@ -61,7 +61,7 @@ class Spooling:
 
     # --- out of the file ---------------------------------------------------------------------------------------------
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Return whether it is time to look for unscored calls in the spool file again."""
         return self._clock() >= self._look_at
 
@@ -88,23 +88,23 @@ class Spooling:
             self._claiming.release()
 
     @property
-    def scores_a_suspect(self) -> bool:
+    def scores_suspect_call(self) -> bool:
         """Whether this process is scoring a spooled call that may crash it, as it was in progress at earlier crashes.
 
         Only one such call is taken at a time.
         """
         return self._spool.has_suspect
 
-    def begin(self, number: int) -> None:
+    def count_attempt(self, number: int) -> None:
         """Record in the spool file that this process begins to score the call *number*."""
         if number not in self._begun:
             self._begun.add(number)
             with guarded("spool"):
-                self._spool.begin(number)
+                self._spool.count_attempt(number)
 
-    def sent(self, number: int) -> None:
+    def mark_sent(self, number: int) -> None:
         """Note that the scores of the claimed call *number* were sent; it is deleted when they have been delivered."""
-        self._spool.survived(number)
+        self._spool.clear_suspicion(number)
         self._sent.add(number)
 
     def tick(self) -> None:
@@ -116,27 +116,27 @@ class Spooling:
         if self._has_claims and now >= self._renew_at:
             self._renew_at = now + _RENEW_SECONDS
             with guarded("spool"):
-                self._spool.renew()
+                self._spool.renew_leases()
         if (self._sent or self._delivered) and not self._confirms and now >= self._next_confirmation:
             self._confirms, self._next_confirmation = True, now + _FLUSH_SECONDS
-            thread = threading.Thread(target=self._confirm_delivery, name="ragtrace-spool", daemon=True)
+            thread = threading.Thread(target=self._start_delivery, name="ragtrace-spool", daemon=True)
             with guarded("spool"):
                 thread.start()
             if thread.ident is None:  # the thread could not be started
                 self._confirms = False
 
-    def _confirm_delivery(self) -> None:
+    def _start_delivery(self) -> None:
         def deliver() -> bool:
             began = monotonic()  # the scores of all calls in `_sent` have been queued by now
             flushed = self._telemetry.flush(_FLUSH_SECONDS, release_held=False)
             return flushed and self._telemetry.scores_settled_until(began)
 
         with guarded("spool"):
-            if self.confirm(deliver):
+            if self.deliver_and_delete(deliver):
                 self._next_confirmation = self._clock() + _CONFIRM_SECONDS
         self._confirms = False
 
-    def confirm(self, deliver: Callable[[], bool]) -> bool:
+    def deliver_and_delete(self, deliver: Callable[[], bool]) -> bool:
         """Run *deliver* and, if it returns True, delete the spooled calls whose scores it delivered; return its result.
 
         Args:
@@ -145,7 +145,7 @@ class Spooling:
         sent = self._sent.copy()
         done = deliver()
         if done:
-            self._note_delivered(sent)
+            self._delete_delivered(sent)
         delivered = self._delivered.copy()
         if delivered:
             with guarded("spool"):
@@ -154,7 +154,7 @@ class Spooling:
                 self._begun -= delivered
         return done
 
-    def _note_delivered(self, sent: set[int]) -> None:
+    def _delete_delivered(self, sent: set[int]) -> None:
         self._delivered |= sent
         self._sent -= sent
 
@@ -168,7 +168,7 @@ class Spooling:
             delivered: whether telemetry, sinks and history were closed with everything delivered.
         """
         if delivered:
-            self._note_delivered(self._sent.copy())
+            self._delete_delivered(self._sent.copy())
         if self._has_claims:
             run_bounded(lambda: self._release(file_timeout(deadline)), max(monotonic() + _LEAVE_SECONDS, deadline))
 
@@ -177,7 +177,7 @@ class Spooling:
             self._closed = True
         with guarded("spool"):
             self._spool.delete(self._delivered, timeout)
-            self._spool.release(self._begun - self._sent - self._delivered, timeout)
+            self._spool.release_claims(self._begun - self._sent - self._delivered, timeout)
 
     @property
     def contents(self) -> SpoolContents | None:
@@ -191,11 +191,11 @@ class Spooling:
     # --- into the file -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def kept_open(self) -> Generator[None, None, None]:
+    def keep_open(self) -> Generator[None, None, None]:
         """Keep the spool file open while the block runs, so that several `add` are faster."""
         with ExitStack() as opened:
             with suppress(Exception):
-                opened.enter_context(self._spool.kept_open())
+                opened.enter_context(self._spool.keep_open())
             yield
 
     def add(self, calls: Sequence[UnscoredCall], timeout: float) -> list[bool]:

@@ -117,11 +117,11 @@ def run_inline(work: Coroutine[Any, Any, None], throttle: Throttle, seconds: flo
             throttle.yield_interpreter()
     except StopIteration:
         return None
-    return _carry_on(work, waits, in_context)
+    return _resume_in_task(work, waits, in_context)
 
 
 @types.coroutine
-def _carry_on(
+def _resume_in_task(
     work: Coroutine[Any, Any, None], waits: object, in_context: Callable[..., object]
 ) -> Generator[object, Any, None]:
     """Continue a partly run coroutine inside a task; *waits* is what the coroutine awaits now."""
@@ -186,7 +186,7 @@ class AdmissionControl:
     def _too_heavy(self, unweighed: int) -> bool:
         return self._bytes + unweighed * self._typical > self._most_bytes
 
-    def enter(self, small: bool, unweighed: int) -> bool:
+    def admit(self, small: bool, unweighed: int) -> bool:
         """Admit an item and count its place as taken; return False if the queue has no place for it."""
         if small:
             room = not self.full_of_small(unweighed)
@@ -226,7 +226,7 @@ class AdmissionControl:
             self._large, self._waiting, self._waiting_bytes = self._large - 1, self._waiting + 1, bytes_
         return room
 
-    def leave(self, small: bool, weight: int = 0, *, waiting: bool = False) -> None:
+    def free(self, small: bool, weight: int = 0, *, waiting: bool = False) -> None:
         """Free the place of an item that has been handled or removed.
 
         Args:
@@ -354,7 +354,7 @@ class Worker(Generic[T]):
         return self._admission.full_of_small(len(self._items))
 
     @property
-    def on_its_thread(self) -> bool:
+    def is_current_thread(self) -> bool:
         """Whether the current thread is the worker's own, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
@@ -371,14 +371,14 @@ class Worker(Generic[T]):
             small: whether it takes little memory and work, unlike a call to be scored; there is room for more of these.
         """
         with self._lock:
-            if self._closed or not self._admission.enter(small, len(self._items)):
+            if self._closed or not self._admission.admit(small, len(self._items)):
                 return False
             if self._thread is None and not self._start():
-                self._admission.leave(small)
+                self._admission.free(small)
                 return False
             self._items.append((item, small))
             if self._asleep:
-                self._hurry()
+                self._wake_up()
             return True
 
     def start(self) -> bool:
@@ -394,14 +394,14 @@ class Worker(Generic[T]):
             reserved: given the number of items that are left, returns how many of these seconds the caller needs for
                 its own work afterwards.
         """
-        if self.on_its_thread:
+        if self.is_current_thread:
             return self.size == 0
         deadline = monotonic() + timeout
         with self._changed:
             self._waiting += 1
             try:
                 while self.size:
-                    self._hurry()
+                    self._wake_up()
                     left = deadline - reserved(self.size) - monotonic()
                     if left <= 0 or self._is_cut_short:
                         return False
@@ -436,16 +436,16 @@ class Worker(Generic[T]):
             self._taken.clear()
             self._items.clear()
             for entry in lost:
-                self._admission.leave(entry.small, entry.weight)
-            self._hurry()
+                self._admission.free(entry.small, entry.weight)
+            self._wake_up()
             thread = self._thread
-        if thread is not None and not self.on_its_thread:
+        if thread is not None and not self.is_current_thread:
             thread.join(grace)
         with self._lock:
-            stuck = [] if self.on_its_thread else [entry.item for entry in self._in_hand.values()]
+            stuck = [] if self.is_current_thread else [entry.item for entry in self._in_hand.values()]
             return [entry.item for entry in lost] + stuck
 
-    def _hurry(self) -> None:
+    def _wake_up(self) -> None:
         self._asleep = False
         if self._loop is not None and self._wake is not None:
             with suppress(RuntimeError):  # the loop has just been closed
@@ -529,13 +529,13 @@ class Worker(Generic[T]):
         """Handle items for one round, then let the loop's tasks run once; return False if there was nothing to do."""
         done: asyncio.Future[bool] = loop.create_future()
         # Not inside this task: the user's code, which runs there, must not take it for its own and cancel it.
-        loop.call_soon(lambda: done.set_result(self._work()))
+        loop.call_soon(lambda: done.set_result(self._handle_round()))
         return await done
 
-    def _work(self) -> bool:
+    def _handle_round(self) -> bool:
         """Handle queued items for one round of a few milliseconds; return False if there was nothing to do."""
         until = monotonic() + (_ROUND_SECONDS if len(self._tasks) < _MANY_TASKS else _SHORT_ROUND_SECONDS)
-        self._take_in(until)
+        self._weigh_queued(until)
         room = handled = 0
         while self._taken and not self._over and (handled == 0 or monotonic() < until):
             room = room or self._remaining_capacity()
@@ -544,7 +544,7 @@ class Worker(Generic[T]):
             room -= 1
             handled += 1
             self.throttle.set_load(len(self._taken) + len(self._items) + min(len(self._tasks), _MOST_BUSY))
-            self._begin()
+            self._handle_next()
             self.throttle.yield_interpreter()
         self.throttle.set_load(_MOST_BUSY)  # short sleeps while the tasks run: each one holds up all others
         return handled > 0 or bool(self._items)
@@ -577,12 +577,12 @@ class Worker(Generic[T]):
                 entry.waiting = self._admission.wait_for_judge(entry.weight)
             return entry.waiting
 
-    def _take_in(self, until: float) -> None:
+    def _weigh_queued(self, until: float) -> None:
         while self._items and monotonic() < until:
             with self._lock:  # once for several items: threads that offer items wait for this lock
                 entries = [_Entry(*self._items.popleft(), 0) for _ in range(min(_MOST_TAKEN, len(self._items)))]
                 self._taken.extend(entries)
-            weights = [self._weighed(entry.item) for entry in entries]
+            weights = [self._weight_of(entry.item) for entry in entries]
             with self._lock:
                 for entry, weight in zip(entries, weights, strict=True):
                     entry.weight = weight if self._admission.fits(weight) else 0
@@ -592,14 +592,14 @@ class Worker(Generic[T]):
                     self._handler.reject(entry.item)
             self.throttle.yield_interpreter()
 
-    def _weighed(self, item: T) -> int:
+    def _weight_of(self, item: T) -> int:
         try:
             return self._handler.weigh(item)
         except Exception as error:
             faults.record("background work", error)
             return 0
 
-    def _begin(self) -> None:
+    def _handle_next(self) -> None:
         """Begin to handle the next item; if its coroutine awaits something, a task continues it."""
         with self._lock:
             if not self._taken:
@@ -607,7 +607,7 @@ class Worker(Generic[T]):
             entry = self._taken.popleft()
             self._in_hand[id(entry)] = entry
             if not entry.small:  # a call takes over the texts of its steps that were handled since it was weighed
-                more = self._weighed(entry.item) - entry.weight
+                more = self._weight_of(entry.item) - entry.weight
                 entry.weight += more
                 self._admission.reweigh(more)
         rest: Awaitable[None] | None = None
@@ -638,7 +638,7 @@ class Worker(Generic[T]):
     def _end(self, entry: _Entry[T]) -> None:
         with self._lock:
             del self._in_hand[id(entry)]
-            self._admission.leave(entry.small, entry.weight, waiting=entry.waiting)
+            self._admission.free(entry.small, entry.weight, waiting=entry.waiting)
             if self._waiting and not self.size:
                 self._changed.notify_all()
 

@@ -13,7 +13,7 @@ import numpy as np
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import STATEMENT_METRICS
 from ragtrace.estimates import Baseline
-from ragtrace.history.reading import Columns, Reader, Texts
+from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader
 from ragtrace.report.comparison import (
     MOST_ROWS,
     ComparedGroups,
@@ -86,10 +86,10 @@ def build_report(
     """
     now = time() if made_at is None else made_at
     since = previous_period(period).start if compare == "previous" else period.start
-    with closing(Reader(path)) as reader:
+    with closing(HistoryReader(path)) as reader:
         columns = reader.columns(since, period.end, workflow)
-        oldest = next(iter(reader.bounds() or ()), None)
-        unscored = _unscored_counts(columns, reader.unscored(period.start, period.end, workflow))
+        oldest = next(iter(reader.time_range() or ()), None)
+        unscored = _unscored_counts(columns, reader.count_unscored(period.start, period.end, workflow))
         chosen = columns.at >= period.start
         groups = compared_groups(columns, compare, period)
         series_of = {series.key: series for series in score_series(columns)}
@@ -133,7 +133,7 @@ def build_report(
 
 
 def _metric_report(
-    columns: Columns,
+    columns: CallColumns,
     series: ScoreSeries,
     chosen: Mask,
     period: Period,
@@ -166,7 +166,9 @@ def _rank(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
     return nothing, item.overall is None, preference, item.metric, -latest, -item.judged
 
 
-def _timeline(columns: Columns, series: ScoreSeries, period: Period, oldest: float | None) -> tuple[TimelinePoint, ...]:
+def _timeline(
+    columns: CallColumns, series: ScoreSeries, period: Period, oldest: float | None
+) -> tuple[TimelinePoint, ...]:
     """Return a metric's estimates over time, one for each part of the period.
 
     If the period begins before the oldest call of the history, the first part begins at that call.
@@ -181,7 +183,7 @@ def _timeline(columns: Columns, series: ScoreSeries, period: Period, oldest: flo
     return tuple(TimelinePoint(*row) for row in zip(parts, estimates, counts, strict=True))
 
 
-def _unscored_counts(columns: Columns, rows: Sequence[tuple[int, str, int]]) -> UnscoredCounts:
+def _unscored_counts(columns: CallColumns, rows: Sequence[tuple[int, str, int]]) -> UnscoredCounts:
     """Count the calls without a score by metric and evaluator, and then by the reason why there is no score."""
     found: UnscoredCounts = {}
     for number, reason, count in sorted(rows, key=lambda row: -row[2]):
@@ -191,7 +193,9 @@ def _unscored_counts(columns: Columns, rows: Sequence[tuple[int, str, int]]) -> 
     return found
 
 
-def _never_scored(columns: Columns, unscored: UnscoredCounts, measured: Sequence[MetricReport]) -> list[MetricReport]:
+def _never_scored(
+    columns: CallColumns, unscored: UnscoredCounts, measured: Sequence[MetricReport]
+) -> list[MetricReport]:
     """Return a report entry for each metric that has no score on any call of the period."""
     known = {(item.metric, item.evaluator) for item in measured}
     better = {series.metric: series.higher_is_better for series in columns.series.values()}
@@ -202,13 +206,13 @@ def _never_scored(columns: Columns, unscored: UnscoredCounts, measured: Sequence
     ]
 
 
-def _decisions(columns: Columns, chosen: Mask) -> dict[str, int]:
+def _decisions(columns: CallColumns, chosen: Mask) -> dict[str, int]:
     counts = np.bincount(columns.why[chosen], minlength=len(columns.decisions)).tolist()
     named = {reason: count for reason, count in zip(columns.decisions, counts, strict=True) if reason and count}
     return dict(sorted(named.items(), key=lambda item: -item[1]))
 
 
-def _costs(columns: Columns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
+def _costs(columns: CallColumns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
     """Return the requests, tokens, dollars and time that each evaluator took, the most expensive one first."""
     costs: list[EvaluatorCost] = []
     for number, name in columns.evaluators.items():
@@ -234,7 +238,7 @@ def _costs(columns: Columns, chosen: Mask) -> tuple[EvaluatorCost, ...]:
     return tuple(sorted(costs, key=lambda each: (-each.cost_usd, -each.requests)))
 
 
-def _rollouts(columns: Columns, chosen: Mask) -> tuple[Rollout, ...]:
+def _rollouts(columns: CallColumns, chosen: Mask) -> tuple[Rollout, ...]:
     """Return the application releases that came into use during the period, with the time of their first call."""
     began: dict[str, float] = {}
     for number, source in columns.sources.items():
@@ -247,7 +251,7 @@ def _rollouts(columns: Columns, chosen: Mask) -> tuple[Rollout, ...]:
 
 
 def _notes(
-    columns: Columns,
+    columns: CallColumns,
     chosen: Mask,
     measured: Sequence[MetricReport],
     groups: ComparedGroups | None,
@@ -302,8 +306,8 @@ def _baseline_notes(path: str, workflow: str | None, now: float) -> list[str]:
 
 
 def _worst_answers(
-    reader: Reader,
-    columns: Columns,
+    reader: HistoryReader,
+    columns: CallColumns,
     found: Sequence[ScoreSeries],
     chosen: Mask,
     count: int,
@@ -325,7 +329,7 @@ def _worst_answers(
         by[here] = number
     order = np.lexsort((-columns.at, -badness))
     order = order[badness[order] > 0][: min(count * _READ_PER_ANSWER, _MOST_READ)]
-    kept: dict[tuple[object, object], tuple[int, Texts]] = {}
+    kept: dict[tuple[object, object], tuple[int, CallTexts]] = {}
     repeats: dict[tuple[object, object], int] = {}
     for at in order.tolist():
         number = int(columns.number[at])
@@ -342,10 +346,10 @@ def _worst_answers(
 
 
 def _worst_answer(
-    columns: Columns,
+    columns: CallColumns,
     series: ScoreSeries,
     at: int,
-    texts: Texts,
+    texts: CallTexts,
     repeats: int,
     among: int,
     labelling: Collection[str],

@@ -10,7 +10,7 @@ import numpy as np
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.estimates import Estimate, difference
-from ragtrace.history.reading import Columns
+from ragtrace.history.reading import CallColumns
 from ragtrace.report.model import (
     BreakdownChange,
     BreakdownRow,
@@ -53,7 +53,7 @@ class ComparedGroups:
     calls_after: Mask
 
 
-def compared_groups(columns: Columns, compare: str, period: Period) -> ComparedGroups | None:
+def compared_groups(columns: CallColumns, compare: str, period: Period) -> ComparedGroups | None:
     """Return the two groups of calls that the value of `--compare` selects; None if the value is `none`.
 
     `previous` selects the period and the one before it, `A:B` two releases or two models.
@@ -90,7 +90,7 @@ def compared_groups(columns: Columns, compare: str, period: Period) -> ComparedG
     )
 
 
-def compare_metrics(columns: Columns, found: Sequence[ScoreSeries], groups: ComparedGroups) -> Comparison:
+def compare_metrics(columns: CallColumns, found: Sequence[ScoreSeries], groups: ComparedGroups) -> Comparison:
     """Compare the estimate of every metric between the two groups of calls."""
     return Comparison(
         groups.kind,
@@ -112,7 +112,7 @@ def _compare(series: ScoreSeries, groups: ComparedGroups) -> MetricComparison:
     return MetricComparison(series.metric, series.evaluator, series.higher_is_better, before, after, change, reason)
 
 
-def releases_of(columns: Columns, chosen: Mask) -> tuple[str, ...]:
+def releases_of(columns: CallColumns, chosen: Mask) -> tuple[str, ...]:
     """Return the sorted names of the application releases that the *chosen* calls were made with."""
     found = {columns.sources[number].release for number in np.unique(columns.source[chosen]).tolist()}
     return tuple(sorted(found - {""}))
@@ -136,7 +136,7 @@ def change_between(
     return Change(value, low, high, direction)
 
 
-def recent_change(columns: Columns, series: ScoreSeries, period: Period) -> RecentChange | None:
+def recent_change(columns: CallColumns, series: ScoreSeries, period: Period) -> RecentChange | None:
     """Compare a metric's estimate in the newest quarter of *period* with that in the rest of the period.
 
     Returns None if no call was judged in one of these parts.
@@ -148,7 +148,7 @@ def recent_change(columns: Columns, series: ScoreSeries, period: Period) -> Rece
     return None if change is None else RecentChange(since, before, after, change)
 
 
-def latest_estimate(columns: Columns, series: ScoreSeries, period: Period) -> TimelinePoint | None:
+def latest_estimate(columns: CallColumns, series: ScoreSeries, period: Period) -> TimelinePoint | None:
     """Return a metric's estimate over the last hour of *period*; None if no call was judged in it.
 
     Of a period shorter than six hours, it is the last sixth.

@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
-from ragtrace.history.source import Source
-from ragtrace.history.writing import Offered, Writer
+from ragtrace.history.source import CallOrigin
+from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.metrics import registry
 from ragtrace.offline.call_records import CallFile, CallLine
 from ragtrace.offline.score_rows import ScoreRow, evaluation_from_row, row_values
@@ -33,17 +33,17 @@ def write_history(scores: Path, calls: Path | None, path: str, at: float) -> Non
         SettingsError: a line of *scores* is no score, or *calls* lacks a line that was scored.
         OSError, sqlite3.Error: a file cannot be read or written.
     """
-    with closing(Writer(path, _source(scores), most_bytes=_MOST_BYTES, texts=calls is not None)) as writer:
-        batch: list[Offered] = []
+    with closing(HistoryWriter(path, _source(scores), most_bytes=_MOST_BYTES, texts=calls is not None)) as writer:
+        batch: list[QueuedCall] = []
         for row, call in _rows_with_calls(scores, calls):
-            batch.append(Offered(call, (evaluation_from_row(row),), None, at))
+            batch.append(QueuedCall(call, (evaluation_from_row(row),), None, at))
             if len(batch) >= _BATCH:
                 writer.write(batch)
                 batch = []
         writer.write(batch)
 
 
-def _source(scores: Path) -> Source:
+def _source(scores: Path) -> CallOrigin:
     """Return the judge named in the score file, and the file's metrics whose range is [0, 1]."""
     judge, in_unit_range = "", dict[str, bool]()
     for row in _rows(scores):
@@ -51,7 +51,7 @@ def _source(scores: Path) -> Source:
         for name, value in row_values(row).items():
             inside = not isinstance(value, (int, float)) or 0.0 <= value <= 1.0
             in_unit_range[name] = in_unit_range.get(name, _has_unit_range(name)) and inside
-    return Source(judge=judge, judged=tuple(sorted(name for name, inside in in_unit_range.items() if inside)))
+    return CallOrigin(judge=judge, judged=tuple(sorted(name for name, inside in in_unit_range.items() if inside)))
 
 
 def _has_unit_range(name: str) -> bool:

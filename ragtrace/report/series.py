@@ -9,7 +9,7 @@ import numpy as np
 
 from ragtrace.estimates import Estimate, Moments, estimate_mean
 from ragtrace.estimates.moments import ALWAYS_RULE, NEVER_RULE
-from ragtrace.history.reading import Columns
+from ragtrace.history.reading import CallColumns
 from ragtrace.report.model import ScoreSpread
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class ScoreSeries:
         return ScoreSpread(len(y), low, first, median, third, high, float((y * w).sum() / w.sum()), shares)
 
 
-def score_series(columns: Columns) -> list[ScoreSeries]:
+def score_series(columns: CallColumns) -> list[ScoreSeries]:
     """Return the score arrays of every metric and evaluator that has a score in the history."""
     found: dict[tuple[str, str], bool] = {}
     for number in dict.fromkeys(columns.scored_series.tolist()):
@@ -121,7 +121,7 @@ def score_series(columns: Columns) -> list[ScoreSeries]:
     return [_series(columns, metric, evaluator, better) for (metric, evaluator), better in found.items()]
 
 
-def _series(columns: Columns, metric: str, evaluator: str, higher_is_better: bool) -> ScoreSeries:
+def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better: bool) -> ScoreSeries:
     y, probability = _scores(columns, metric, evaluator), _probabilities(columns, evaluator)
     scored = ~np.isnan(y) & (probability > 0)
     weight = np.where(scored, 1.0 / np.where(scored, probability, 1.0), 0.0)
@@ -154,7 +154,7 @@ def _series(columns: Columns, metric: str, evaluator: str, higher_is_better: boo
     return ScoreSeries(metric, evaluator, higher_is_better, y, weight, counted, f, ruled, estimated, unit)
 
 
-def _scores(columns: Columns, metric: str, evaluator: str) -> Floats:
+def _scores(columns: CallColumns, metric: str, evaluator: str) -> Floats:
     numbers = [
         number
         for number, series in columns.series.items()
@@ -166,7 +166,7 @@ def _scores(columns: Columns, metric: str, evaluator: str) -> Floats:
     return scores
 
 
-def _probabilities(columns: Columns, evaluator: str) -> Floats:
+def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
     """Return the probability with which each call was sampled for *evaluator*; 0 if it was not sampled."""
     numbers = [number for number, identity in columns.evaluators.items() if identity == evaluator]
     rows = np.isin(columns.evaluator, numbers)
@@ -175,6 +175,6 @@ def _probabilities(columns: Columns, evaluator: str) -> Floats:
     return probabilities
 
 
-def _decided(columns: Columns, *reasons: str) -> Mask:
+def _decided(columns: CallColumns, *reasons: str) -> Mask:
     """Return a mask of the calls that were sampled, or not sampled, for one of *reasons*."""
     return np.isin(columns.why, [code for code, reason in enumerate(columns.decisions) if reason in reasons])

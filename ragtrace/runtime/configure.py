@@ -28,14 +28,14 @@ from ragtrace.evaluation.metric_selection import (
     requested_metrics,
 )
 from ragtrace.evaluation.sampling import Sampling, sampling_metrics, warn_of_missing_metrics
-from ragtrace.evaluation.scoring import Evaluator, Evaluators, Stopwatch
+from ragtrace.evaluation.scoring import Evaluator, Evaluators, LabelFreeJudge
 from ragtrace.metrics import registry
 from ragtrace.metrics.support import consistency, suspicious, suspicious_against
 from ragtrace.runtime.current_runtime import current, final_stats, install
 from ragtrace.runtime.runtime import Runtime
 from ragtrace.system import preload
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.export.providers import build
+from ragtrace.telemetry.export.providers import build_telemetry
 
 if TYPE_CHECKING:
     from opentelemetry._logs import LoggerProvider
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 
     from ragtrace.alerts import Alert
     from ragtrace.history.history import History
-    from ragtrace.history.source import Source
+    from ragtrace.history.source import CallOrigin
     from ragtrace.history.spool import Spool
     from ragtrace.telemetry.export.telemetry import Telemetry
 
 
-class _Default:
+class _DefaultScreen:
     """Type of the default value of `screen=`, which stands for the embedded judge; None means "no screen"."""
 
 
-DEFAULT_SCREEN: Final = _Default()
+DEFAULT_SCREEN: Final = _DefaultScreen()
 _RECONFIGURE_SECONDS = 5.0
 _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.runtime.estimate")
 """Modules that an application may first use while it serves calls."""
@@ -64,7 +64,7 @@ def configure(
     *,
     service: str | None = None,
     exporter: str | SpanExporter | Signals | None = None,
-    screen: Judge | _Default | None = DEFAULT_SCREEN,
+    screen: Judge | _DefaultScreen | None = DEFAULT_SCREEN,
     judge: Judge | None = None,
     metrics: str | Sequence[str | Metric] | None = None,
     sampling: Sampling | None = None,
@@ -180,7 +180,7 @@ def configure(
     settings = _with_objects(settings, exporter, sampling)
     sampling = sampling or Sampling(rate=settings.sample_rate)
     _check_providers(tracer=tracer_provider, meter=meter_provider, logger=logger_provider)
-    screen = embedded_judge() if isinstance(screen, _Default) else screen
+    screen = embedded_judge() if isinstance(screen, _DefaultScreen) else screen
     check_type("screen", screen, Judge)
     extra = [metric for metric in metrics or () if not isinstance(metric, str)]
     wanted_by_sampling = () if judge is None else sampling_metrics(sampling)
@@ -224,20 +224,24 @@ def _runtime(
     Raises:
         SettingsError: a file cannot be used, or an exporter cannot be built.
     """
-    preload.load(*_WHILE_SERVING)
+    preload.import_modules(*_WHILE_SERVING)
     if settings.store:  # checked before anything is started
         _history(settings).prepare(settings.origins["store"])
     if settings.baseline:
         learner.open_file(settings.baseline, settings.origins["baseline"])
     spool = _spool(settings) if settings.spool else None
     tracers, meters, loggers = providers
-    telemetry = build(settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers)
+    telemetry = build_telemetry(
+        settings, exporter, tracer_provider=tracers, meter_provider=meters, logger_provider=loggers
+    )
     version = _resource_attribute(telemetry, tracers, semconv.SERVICE_VERSION)
     if settings.store:
-        from ragtrace.history.source import Source
+        from ragtrace.history.source import CallOrigin
 
         service = settings.service or _resource_attribute(telemetry, tracers, semconv.SERVICE_NAME)
-        telemetry.histories.append(_history(settings, Source.of(evaluators, service=service, release=version)))
+        telemetry.histories.append(
+            _history(settings, CallOrigin.from_evaluators(evaluators, service=service, release=version))
+        )
     plan = MetricAssignment.from_evaluators(evaluators.screen, evaluators.judge)
     learner.set_assignment(plan, version)
     alerting = None
@@ -259,14 +263,14 @@ def _spool(settings: Settings) -> Spool:
     return spool
 
 
-def _history(settings: Settings, source: Source | None = None) -> History:
+def _history(settings: Settings, source: CallOrigin | None = None) -> History:
     _require_sqlite(settings, "store")
     from ragtrace.history.history import History
-    from ragtrace.history.source import Source
+    from ragtrace.history.source import CallOrigin
 
     return History(
         settings.store,
-        source or Source(),
+        source or CallOrigin(),
         days=settings.store_days,
         most_bytes=settings.store_bytes,
         texts=settings.capture_content != "NO_CONTENT",
@@ -410,8 +414,8 @@ def _evaluators(
     chosen: list[Evaluator | None] = []
     # The metric `suspicious` compares any screen's consistency with the baseline.
     usual = (names is None or ALL in names) and screen is not None and screen.offers(consistency)
-    for candidate, more in ((Stopwatch(), ()), (screen, (*for_sampling, *[suspicious.name] * usual)), (judge, ())):
-        offered = () if candidate is None else _those_offered(candidate, meant, more, screens=candidate is screen)
+    for candidate, more in ((LabelFreeJudge(), ()), (screen, (*for_sampling, *[suspicious.name] * usual)), (judge, ())):
+        offered = () if candidate is None else _offered_metrics(candidate, meant, more, screens=candidate is screen)
         chosen.append(_evaluator(settings, candidate, offered, learner) if candidate is not None and offered else None)
     covered = {metric.name for evaluator in chosen if evaluator for metric in evaluator.metrics}
     for metric in named:
@@ -430,11 +434,13 @@ def _evaluator(settings: Settings, judge: Judge, metrics: tuple[Metric, ...], le
     return Evaluator(asked, metrics, settings.judge_timeout, concurrency=settings.judge_concurrency)
 
 
-def _those_offered(judge: Judge, meant: Sequence[Metric], more: Sequence[str], *, screens: bool) -> tuple[Metric, ...]:
+def _offered_metrics(
+    judge: Judge, meant: Sequence[Metric], more: Sequence[str], *, screens: bool
+) -> tuple[Metric, ...]:
     by_name = {metric.name: metric for metric in meant}
     by_name |= {metric.name: metric for metric in registry.resolve(more) if metric.name not in by_name}
     # A metric that reads no label is computed by the stopwatch alone, also where a judge claims to offer all.
-    measures = isinstance(judge, Stopwatch)
+    measures = isinstance(judge, LabelFreeJudge)
 
     def offers(metric: Metric) -> bool:
         if metric.name == suspicious.name:  # a judge sees a sample only

@@ -19,13 +19,13 @@ from ragtrace.evaluation.judge_client import JudgeStatus
 from ragtrace.evaluation.sampling import Sampler, Sampling
 from ragtrace.evaluation.scoring import Evaluators
 from ragtrace.instrument.recorder import mark_forked
-from ragtrace.pipeline.health import Health, RecentOutcomes
+from ragtrace.pipeline.health import HealthMonitor, RecentOutcomes
 from ragtrace.pipeline.processor import CallProcessor, WorkItem
 from ragtrace.pipeline.shutdown import (
     AT_LEAST_SECONDS,
     EXIT_SECONDS,
-    Drain,
     ShutdownBudget,
+    ShutdownTask,
     count_losses,
     end_spans,
     garbage_collection_disabled,
@@ -37,7 +37,7 @@ from ragtrace.pipeline.spooling import Spooling
 from ragtrace.pipeline.worker import Worker
 from ragtrace.system import exits
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.forks import in_child
+from ragtrace.system.forks import call_in_child
 from ragtrace.system.threads import run_bounded
 from ragtrace.telemetry.export.telemetry import Telemetry
 from ragtrace.telemetry.scores.instruments import Instruments
@@ -166,7 +166,7 @@ class Runtime:
     ) -> None:
         self.settings, self.telemetry = settings, telemetry
         self.sampling, self._sampler = sampling, Sampler(sampling, monotonic)
-        self.outcomes, self.health = RecentOutcomes(), Health()
+        self.outcomes, self.health = RecentOutcomes(), HealthMonitor()
         self.spooling = None if spool is None else Spooling(spool, telemetry)
         self.evaluators = evaluators
         self._evaluators = [evaluator for evaluator in evaluators if evaluator is not None]
@@ -197,9 +197,9 @@ class Runtime:
             genai_metrics=settings.genai_metrics,
             faults=faults.counts,
             lost=lambda: count_losses(telemetry, self._dropped.count()),
-            states=lambda: {evaluator: status.state for evaluator, status in self.standings().items()},
+            states=lambda: {evaluator: status.state for evaluator, status in self.judge_statuses().items()},
         )
-        telemetry.child_renewal.when_renewed(lambda: self._instruments.bind(telemetry.meter))
+        telemetry.child_renewal.on_renewal(lambda: self._instruments.bind(telemetry.meter))
         alerting = () if alerts is None else (alerts,)
         score_sender = ScoreSender(
             telemetry.tracer if telemetry.carriers else None,
@@ -224,13 +224,13 @@ class Runtime:
             self.spooling,
             score_head_dropped=sampling.score_head_dropped,
         )
-        self._drain = Drain(self._shut_down, self.worker)
+        self._drain = ShutdownTask(self._shut_down, self.worker)
         self._span_calls = SpanCalls(
             self.call_ended, self.worker.throttle.yield_interpreter, most_bytes=settings.queue_bytes // 4
         )
         self._span_calls.start(self.worker.start)
         set_before_flush(self._wait_idle)
-        in_child(self._reset_after_fork)
+        call_in_child(self._reset_after_fork)
         # After the providers were made, so before their own exit handlers: atexit is last in, first out.
         exits.before_exit(self._at_exit)
 
@@ -263,7 +263,7 @@ class Runtime:
             self._dropped.drop_call(builder)
             return
         work = WorkItem(builder.root, builder, True, set(self._evaluator_ids))
-        if work.open:
+        if work.pending_evaluators:
             self.ledger.count_offered(self._evaluator_ids, workflow)
         self._submit(work)
 
@@ -319,7 +319,7 @@ class Runtime:
     def reject(self, item: WorkItem, reason: str = "queue_full") -> None:
         """Count a call that does not fit into the queue as dropped, and release its texts; its span is still ended."""
         item.dropped = reason
-        self._processor.settle_open(item, "dropped", reason)
+        self._processor.count_pending_as(item, "dropped", reason)
         if item.is_call:  # the texts of a step stay with its call, which may still be scored
             item.step.clear_texts()
 
@@ -336,7 +336,7 @@ class Runtime:
             hold.release_expired()
         if self.spooling is not None and not self.worker.closed:
             self.spooling.tick()
-            if self.spooling.due():
+            if self.spooling.is_due():
                 self._score_spooled(self.spooling)
         self.orphans.trim(self.settings.queue_bytes // 8)
 
@@ -356,15 +356,15 @@ class Runtime:
         queued = 0
         with spooling.claim(self.settings.capacity // 2 - self.worker.size, timeout) as calls:
             for claimed in calls:
-                work = WorkItem.of_spooled(claimed)
-                self.ledger.count_offered(work.open, work.step.workflow)
-                for evaluator in work.open - set(self._evaluator_ids):
-                    self._processor.settle(work, evaluator, "dropped", "not_configured")
+                work = WorkItem.from_spooled(claimed)
+                self.ledger.count_offered(work.pending_evaluators, work.step.workflow)
+                for evaluator in work.pending_evaluators - set(self._evaluator_ids):
+                    self._processor.count_outcome(work, evaluator, "dropped", "not_configured")
                 if self.worker.offer(work):
                     queued += 1
                 else:
                     # It stays in the file, and is released for another process at shutdown.
-                    self._processor.settle_open(work, "dropped", "spooled")
+                    self._processor.count_pending_as(work, "dropped", "spooled")
         return queued
 
     # --- state -------------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ class Runtime:
     def _posted(self) -> dict[str, DeliveryCounts]:
         return {poster.outbox.name: poster.outbox.counts() for poster in self.telemetry.posters}
 
-    def standings(self) -> dict[str, JudgeStatus]:
+    def judge_statuses(self) -> dict[str, JudgeStatus]:
         """Return the status (breaker, queue, counters) of each judge that asks a server or a model, by evaluator id."""
         return {e.id: e.judge_client.status for e in self._evaluators if not e.judge_client.computes}
 
@@ -396,21 +396,21 @@ class Runtime:
         """Score and export all finished calls; return whether all was delivered within *timeout* seconds."""
         budget = ShutdownBudget(timeout)
         set_before_flush(self._wait_idle)
-        self._renew_to_count()
+        self._renew_for_metrics()
         scored = self._wait_idle(timeout)
         more = self.spooling is not None
         while more and scored and self.spooling is not None:
-            queued = self._score_spooled(self.spooling, budget.left())
-            more = queued > 0 or (self.spooling.scores_a_suspect and self.worker.size > 0)
+            queued = self._score_spooled(self.spooling, budget.seconds_left())
+            more = queued > 0 or (self.spooling.scores_suspect_call and self.worker.size > 0)
             scored = self.worker.wait_idle(budget.deadline - monotonic())  # for calls the worker claimed, too
-        self.learner.flush(budget.left() / 4)  # a failure there is counted as a fault, and does not fail this flush
-        notified = self.alerts is None or self.alerts.flush(budget.left() / 2)
+        self.learner.flush(budget.seconds_left() / 4)  # its failure is counted as a fault, and does not fail this flush
+        notified = self.alerts is None or self.alerts.flush(budget.seconds_left() / 2)
 
         def deliver() -> bool:
-            flushed = self.telemetry.flush(budget.left())
-            return self.telemetry.post_scores(budget.left()) and flushed
+            flushed = self.telemetry.flush(budget.seconds_left())
+            return self.telemetry.post_scores(budget.seconds_left()) and flushed
 
-        delivered = deliver() if self.spooling is None else self.spooling.confirm(deliver)
+        delivered = deliver() if self.spooling is None else self.spooling.deliver_and_delete(deliver)
         return delivered and scored and notified
 
     def shutdown(self, timeout: float) -> bool:
@@ -426,9 +426,9 @@ class Runtime:
                 spool or counted.
         """
         try:
-            return self._drain.run(ShutdownBudget(timeout, self.worker.size))
+            return self._drain.run_once(ShutdownBudget(timeout, self.worker.size))
         finally:
-            if self._drain.over:
+            if self._drain.has_ended:
                 exits.cancel(self._at_exit)
 
     def _shut_down(self, budget: ShutdownBudget) -> bool:
@@ -437,26 +437,26 @@ class Runtime:
         self._queue_deferred()
         self._span_calls.stop(self.worker.start)
         self._span_calls.collect(everything=True)
-        self._renew_to_count()
+        self._renew_for_metrics()
         reserved = partial(reserved_after_scoring, timeout, spools=self.spooling is not None)
         grace = AT_LEAST_SECONDS if self.spooling else reserved(0) / 4
         left = [each for item in self.worker.stop(timeout, grace, reserved) for each in (*item.claim_deferred(), item)]
         with garbage_collection_disabled():
             scored = not left
-            self._processor.settle_unscored(left, budget)
+            self._processor.store_or_drop(left, budget)
             until = budget.until(reserved=budget.closing / 2)
             run_bounded(partial(end_spans, left, self._processor.drop, self.telemetry, until), until)  # it may hang
             clear_before_flush(self._wait_idle)
-            self.learner.close(budget.left() / 4)
-            notified = self.alerts is None or self.alerts.close(budget.left() / 2)
-            flushed = self.telemetry.flush(budget.left(reserved=AT_LEAST_SECONDS))
-            closed = self.telemetry.shutdown(budget.left())
+            self.learner.close(budget.seconds_left() / 4)
+            notified = self.alerts is None or self.alerts.close(budget.seconds_left() / 2)
+            flushed = self.telemetry.flush(budget.seconds_left(reserved=AT_LEAST_SECONDS))
+            closed = self.telemetry.shutdown(budget.seconds_left())
             if self.spooling is not None:
                 self.spooling.close(budget.deadline, delivered=flushed and closed)
             delivered = scored and flushed and closed
             return log_losses(self.stats().dropped, self.telemetry.lost, delivered=delivered) and notified
 
-    def _renew_to_count(self) -> None:
+    def _renew_for_metrics(self) -> None:
         """Renew the telemetry providers of a forked child that has counts to export but has not written a span yet."""
         if self.telemetry.child_renewal.due and self.ledger.rows():
             self.telemetry.child_renewal.renew()

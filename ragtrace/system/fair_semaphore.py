@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class LateError(Exception):
+class TimeLimitError(Exception):
     """Raised when a coroutine is not done within its time limit; it has been cancelled."""
 
 
@@ -34,9 +34,9 @@ async def run_within(seconds: float | None, work: Coroutine[Any, Any, T]) -> T:
             task.cancel()
             task.add_done_callback(_retrieve_exception)
     if late:
-        raise LateError(f"no result within {seconds} s")
+        raise TimeLimitError(f"no result within {seconds} s")
     if task.cancelled():
-        raise LateError("it was cancelled")
+        raise TimeLimitError("it was cancelled")
     return task.result()
 
 
@@ -66,10 +66,10 @@ class FairSemaphore:
         """Number of tasks that wait for a place of the semaphore."""
         return len(self._turns)
 
-    async def take(self, timeout: float | None = None) -> bool:
+    async def acquire(self, timeout: float | None = None) -> bool:
         """Acquire a place of the semaphore within *timeout* seconds; return False if none came free.
 
-        It is given back with `give`.
+        It is given back with `release`.
         """
         if self._free:
             self._free -= 1
@@ -80,7 +80,7 @@ class FairSemaphore:
             await asyncio.wait({turn}, timeout=timeout)
         except BaseException:  # we were cancelled, perhaps at the moment when our turn came
             if turn.done():
-                self.give()
+                self.release()
             raise
         finally:
             if not turn.done():
@@ -88,12 +88,12 @@ class FairSemaphore:
         return turn.done()
 
     async def __aenter__(self) -> None:
-        await self.take()
+        await self.acquire()
 
     async def __aexit__(self, *_: object) -> None:
-        self.give()
+        self.release()
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Give a place of the semaphore back; the task that has waited longest gets it."""
         if self._turns:
             self._turns.popleft().set_result(None)

@@ -47,7 +47,7 @@ def printable(text: str, most: int = _LOGGED_CHARS) -> str:
     return shown if len(shown) <= most else f"{shown[:most]} ..."
 
 
-def say(level: int, message: str, *args: object) -> None:
+def log_safely(level: int, message: str, *args: object) -> None:
     """Log *message*, with the texts and exceptions in *args* made safe for a log line. Never raises.
 
     A log handler or filter of the application that raises must not hurt the application through ragtrace.
@@ -90,7 +90,7 @@ class Faults:
                 self._traceback(error),
             )
         except Exception:  # a hostile __str__ of the error
-            say(logging.ERROR, "ragtrace failed in %s; the error could not be printed", place)
+            log_safely(logging.ERROR, "ragtrace failed in %s; the error could not be printed", place)
 
     def _traceback(self, error: BaseException) -> str:
         """Return the traceback of *error* and of its causes as text, without the values of variables."""
@@ -117,15 +117,15 @@ class Faults:
             first = place not in self._counts
             self._count(place, count)
         if first:
-            say(logging.WARNING, message, *args)
+            log_safely(logging.WARNING, message, *args)
 
-    def tell_once(self, place: str, message: str, *args: object) -> None:
+    def log_once(self, place: str, message: str, *args: object) -> None:
         """Log the warning *message* only the first time for *place*; no failure is counted."""
         with self._lock:
             first = place not in self._told
             self._told.add(place)
         if first:
-            say(logging.WARNING, message, *args)
+            log_safely(logging.WARNING, message, *args)
 
     def counts(self) -> Mapping[str, int]:
         """Return the number of ragtrace's failures since the process started, by the part that failed."""
@@ -142,7 +142,7 @@ class Faults:
             self._here.counts = Counter[str]()
         self._here.counts[place] += count
 
-    def lately(self) -> Mapping[str, int]:
+    def counts_since_configure(self) -> Mapping[str, int]:
         """Return the number of ragtrace's failures since it was last configured, by the part that failed."""
         with self._lock:
             return dict(self._counts - self._earlier)
@@ -158,7 +158,7 @@ class Faults:
     def begin_configuration(self) -> None:
         """Mark the beginning of a configuration of ragtrace, to which later failures belong.
 
-        `lately` then counts the failures since the end of the previous one, if there was one.
+        `counts_since_configure` then counts the failures since the end of the previous one, if there was one.
         """
         with self._lock:
             self._earlier = self._ended

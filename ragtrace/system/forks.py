@@ -7,7 +7,7 @@ from collections.abc import Callable
 from weakref import WeakMethod
 
 
-def in_child(method: Callable[[], object]) -> None:
+def call_in_child(method: Callable[[], object]) -> None:
     """Register *method*, bound to an object, to be called in every child process forked while the object lives.
 
     A hook of the interpreter can never be removed again, so it must not keep the object alive. Where there are no forks

@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 
 
-def load(*names: str) -> None:
+def import_modules(*names: str) -> None:
     """Import the modules *names*, ignoring those that cannot be imported.
 
     They fail later, where they are used.

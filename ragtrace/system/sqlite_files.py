@@ -53,7 +53,7 @@ class ForkGate:
         self._inside, self._forking, self._passable = 0, False, passable
 
     @contextmanager
-    def inside(self) -> Generator[None, None, None]:
+    def delay_forks(self) -> Generator[None, None, None]:
         """Delay forks of the process while a `with` block uses SQLite, for `patience` seconds at most.
 
         Raises:
@@ -115,12 +115,12 @@ def _fork_gate() -> ForkGate:
     return gate
 
 
-def using_sqlite() -> AbstractContextManager[None]:
+def delay_forks() -> AbstractContextManager[None]:
     """Delay forks of the process while a `with` block uses SQLite.
 
     Raises `sqlite3.OperationalError` if this process cannot use SQLite.
     """
-    return _fork_gate().inside()
+    return _fork_gate().delay_forks()
 
 
 class ForkSafeConnection:
@@ -141,7 +141,7 @@ class ForkSafeConnection:
         Raises:
             sqlite3.Error: the file cannot be opened, or this process cannot use SQLite.
         """
-        with using_sqlite():
+        with delay_forks():
             if self._database is None:
                 self._database = self._connect()
                 _fork_gate().connections.add(self)
@@ -149,7 +149,7 @@ class ForkSafeConnection:
 
     def close(self) -> None:
         """Close the SQLite connection; the next use opens it again."""
-        with using_sqlite():
+        with delay_forks():
             self._close()
 
     def close_for_fork(self) -> None:
@@ -212,7 +212,7 @@ class SQLiteFile:
             sleep(_PAUSE_SECONDS)
 
     def _create_tables(self) -> None:
-        with using_sqlite(), closing(self.connect()) as database:
+        with delay_forks(), closing(self.connect()) as database:
             if self.has_tables(database):
                 return
             if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -304,7 +304,7 @@ def create_file(path: str) -> bool:
     """
     if os.path.exists(path):
         return False
-    with _creating(os.path.dirname(os.path.abspath(path))):
+    with _creation_lock(os.path.dirname(os.path.abspath(path))):
         if os.path.exists(path):
             return False
         # Left by a database that was deleted or renamed: SQLite would take them for the new one's.
@@ -316,7 +316,7 @@ def create_file(path: str) -> bool:
 
 
 @contextmanager
-def _creating(directory: str) -> Generator[None, None, None]:
+def _creation_lock(directory: str) -> Generator[None, None, None]:
     """Lock *directory* while a database file is created in it, so that other processes of ragtrace wait.
 
     They wait for `_CREATE_SECONDS` at most.

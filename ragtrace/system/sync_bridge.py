@@ -16,7 +16,7 @@ T = TypeVar("T")
 _INTERRUPTIBLE_S = 0.5
 
 
-def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_on_own_loop(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run the coroutine function *work* on a thread and event loop of its own, and return its result.
 
     A notebook's thread has an event loop that is already running. If the caller is interrupted, the work is cancelled,
@@ -34,7 +34,7 @@ def apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     def run() -> None:
         try:
-            with unwatched():
+            with suppress_instrumentation():
                 outcome.set_result(asyncio.run(whole()))
         except BaseException as error:
             outcome.set_exception(error)
@@ -64,7 +64,7 @@ def _wait(outcome: Future[T]) -> None:
 
 
 @contextmanager
-def unwatched() -> Generator[None, None, None]:
+def suppress_instrumentation() -> Generator[None, None, None]:
     """Suppress OpenTelemetry instrumentation in a `with` block, so that a judge's requests make no spans."""
     token = attach(set_value("suppress_instrumentation", True))
     try:

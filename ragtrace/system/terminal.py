@@ -35,7 +35,7 @@ def replace_unencodable_characters() -> None:
                 reconfigure(errors="replace")
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print the error *message* on standard error."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"ragtrace: {message}\n")

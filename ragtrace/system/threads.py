@@ -47,9 +47,9 @@ class DaemonPool(ThreadPoolExecutor):
     ) -> None:
         super().__init__(most)
         self._most, self._name, self._idle_seconds = most, name, idle_seconds
-        self._begin()
+        self._create_queue()
 
-    def _begin(self) -> None:
+    def _create_queue(self) -> None:
         self._pid = os.getpid()
         self._guard = threading.Lock()
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
@@ -90,7 +90,7 @@ class DaemonPool(ThreadPoolExecutor):
 
     def _reset_after_fork(self) -> None:
         if self._pid != os.getpid():  # a fork copies no thread, and the lock in the state it was in
-            self._begin()
+            self._create_queue()
 
     def _start(self) -> None:
         threading.Thread(target=self._serve, args=(self._calls,), name=self._name, daemon=True).start()
@@ -160,12 +160,12 @@ def run_all_bounded(actions: Iterable[Callable[[], object]], deadline: float) ->
 
     *deadline* is in monotonic seconds.
     """
-    futures = [start(action) for action in actions]
+    futures = [start_in_thread(action) for action in actions]
     wait(futures, max(0.0, deadline - monotonic()))
     return all(future.done() and future.result() for future in futures)
 
 
-def start(action: Callable[[], object]) -> Future[bool]:
+def start_in_thread(action: Callable[[], object]) -> Future[bool]:
     """Start *action* on another thread; return a future of whether it succeeded.
 
     If no thread can be started, it runs on the caller's. Its failures are counted.

@@ -50,7 +50,7 @@ _ExemplarOf = tuple[float, int, int, int]
 """Value, time, trace id and span id of a measurement."""
 
 
-def supported(environ: Mapping[str, str]) -> bool:
+def fast_meters_supported(environ: Mapping[str, str]) -> bool:
     """Return whether fast instruments support the metric settings in *environ*; if not, the SDK's must be used."""
     return all(environ.get(name, "").strip().lower() in ("", value) for name, value in _SUPPORTED.items())
 

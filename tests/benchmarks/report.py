@@ -21,7 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from ragtrace.history.writing import Offered
+from ragtrace.history.writing import QueuedCall
 from tests.support.history import Simulated, fill, made
 
 MOST_SECONDS: Final = 10.0
@@ -29,7 +29,7 @@ MOST_MIB: Final = 500.0
 DAY: Final = 86_400.0
 
 
-def simulated(calls: int, now: float) -> Iterator[Offered]:
+def simulated(calls: int, now: float) -> Iterator[QueuedCall]:
     """Two days with a regression in the last six hours."""
     rng = random.Random(1)
     for number in range(calls):

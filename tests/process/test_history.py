@@ -23,8 +23,8 @@ import ragtrace
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import RagCall
 from ragtrace.history.history import BATCH_SECONDS, History
-from ragtrace.history.reading import Reader
-from ragtrace.history.writing import Writer
+from ragtrace.history.reading import HistoryReader
+from ragtrace.history.writing import HistoryWriter
 from ragtrace.runtime import current
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import SQLiteFileError
@@ -84,7 +84,7 @@ def test_a_call_is_kept_with_everything_that_is_known_of_it(path: str, rng: rand
     offered = made(0.0, Simulated(bad=1.0, probability=1.0), rng)
     history(offered.call, offered.evaluations, Decided("sampled"))
     assert history.close(5.0)
-    with closing(Reader(path)) as reader:
+    with closing(HistoryReader(path)) as reader:
         columns = reader.columns(0, 2000)
         (texts,) = reader.texts(columns.number.tolist()).values()
     assert (columns.at.tolist(), columns.workflows, columns.models) == ([1000.0], ["support"], ["small-1"])
@@ -285,7 +285,7 @@ def test_the_file_is_its_owners_alone(path: str) -> None:
 def test_reading_a_file_that_is_no_history_says_so(tmp_path: Path) -> None:
     """And does not make one."""
     with pytest.raises(SQLiteFileError, match="no history"):
-        Reader(str(tmp_path / "missing.db"))
+        HistoryReader(str(tmp_path / "missing.db"))
     assert not (tmp_path / "missing.db").exists()
 
 
@@ -395,7 +395,7 @@ def test_a_process_killed_while_it_makes_the_file_leaves_a_file_to_go_on_with(pa
 
 def test_a_batch_is_all_there_or_not_at_all(path: str, rng: random.Random) -> None:
     """A failure half-way through a batch leaves nothing of it."""
-    writer = Writer(path, SOURCE, most_bytes=GIB, texts=True)
+    writer = HistoryWriter(path, SOURCE, most_bytes=GIB, texts=True)
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TRIGGER full BEFORE INSERT ON calls WHEN NEW.workflow = 'last'"
                       " BEGIN SELECT RAISE(FAIL, 'disk full'); END")  # fmt: skip
@@ -423,7 +423,7 @@ def test_configure_keeps_every_call(path: str, monkeypatch: pytest.MonkeyPatch) 
     for number in range(3):
         ask(f"question {number}?")
     assert ragtrace.flush()
-    with closing(Reader(path)) as reader:
+    with closing(HistoryReader(path)) as reader:
         columns = reader.columns(0, time.time() + 1)
         texts = [each.body["query"] for each in reader.texts(columns.number.tolist()).values()]
     (source,) = columns.sources.values()

@@ -126,7 +126,7 @@ def test_the_weighted_mean_is_unbiased_under_budgets_with_bursts() -> None:
             consistency = run.chance.random() * (0.6 if at % MINUTE < 5.0 else 1.0)
             values.append(outcome(run.chance, consistency))
             if run.send(at, consistency).included:
-                run.sampler.spent(run.chance.lognormvariate(-6.0, 1.0))
+                run.sampler.record_cost(run.chance.lognormvariate(-6.0, 1.0))
         sigmas.append(bias_in_sigmas(run, values))
     assert abs(sum(sigmas)) / math.sqrt(len(sigmas)) < SIGMAS
     assert all(abs(sigma) < SIGMAS for sigma in sigmas)
@@ -212,7 +212,7 @@ def test_a_budget_of_money_is_kept_and_used_under_a_daily_cycle() -> None:
     for at in poisson(run.chance, daily, 1.0, 2 * DAY):
         if run.send(at).included:
             cost = run.chance.lognormvariate(math.log(0.002) - 0.5, 1.0)
-            run.sampler.spent(cost)
+            run.sampler.record_cost(cost)
             days[int(at // DAY)] += cost
     assert all(4.4 < spent < 5.15 for spent in days)
 
@@ -222,7 +222,7 @@ def test_a_budget_that_is_not_reached_changes_nothing() -> None:
     run = Run(ragtrace.Sampling(rate=0.1, per_minute=60, usd_per_day=1_000.0), seed=10)
     for at in poisson(run.chance, lambda _: 5.0, 5.0, 20 * MINUTE):
         run.send(at)
-        run.sampler.spent(0.001)
+        run.sampler.record_cost(0.001)
     untouched = sum(decision.probability == 0.1 for decision in run.decisions)
     assert untouched > 0.99 * len(run.decisions)
 

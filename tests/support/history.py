@@ -12,11 +12,11 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.core.labels import Claim
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
-from ragtrace.history.source import Source
-from ragtrace.history.writing import Offered, Writer
+from ragtrace.history.source import CallOrigin
+from ragtrace.history.writing import HistoryWriter, QueuedCall
 
 GIB: Final = 2**30
-SOURCE: Final = Source(
+SOURCE: Final = CallOrigin(
     "support-bot", "1.4.0", "screen@1", ("faithfulness", "hallucination"), "judge@2", ("faithfulness", "hallucination")
 )
 QUERY: Final = "How long do I have to return a pair of shoes that I have worn outside?"
@@ -41,7 +41,7 @@ class Simulated:
     model: str = "small-1"
 
 
-def made(at: float, kind: Simulated, rng: random.Random) -> Offered:
+def made(at: float, kind: Simulated, rng: random.Random) -> QueuedCall:
     """One call at *at*, screened, and judged if its lot says so."""
     bad = rng.random() < kind.bad
     call = call_of(rng, BAD if bad else GOOD, workflow=kind.workflow, model=kind.model)
@@ -51,7 +51,7 @@ def made(at: float, kind: Simulated, rng: random.Random) -> Offered:
     if judged:
         value = rng.choice((0.5, 1.0)) if bad else 0.0
         evaluations.append(_evaluation("judge", "2", "llm_judge", value, bad=bad, probability=kind.probability))
-    return Offered(call, tuple(evaluations), "sampled" if judged else "not_sampled", at)
+    return QueuedCall(call, tuple(evaluations), "sampled" if judged else "not_sampled", at)
 
 
 def call_of(rng: random.Random, answer: str = GOOD, **more: str) -> RagCall:
@@ -90,10 +90,12 @@ def _claims(answer: str) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
-def fill(path: Path, calls: Iterator[Offered] | list[Offered], source: Source = SOURCE, *, texts: bool = True) -> None:
+def fill(
+    path: Path, calls: Iterator[QueuedCall] | list[QueuedCall], source: CallOrigin = SOURCE, *, texts: bool = True
+) -> None:
     """Write *calls* to the history at *path*."""
-    writer = Writer(str(path), source, most_bytes=4 * GIB, texts=texts)
-    batch: list[Offered] = []
+    writer = HistoryWriter(str(path), source, most_bytes=4 * GIB, texts=texts)
+    batch: list[QueuedCall] = []
     for call in calls:
         batch.append(call)
         if len(batch) == 1000:

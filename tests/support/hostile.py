@@ -9,8 +9,8 @@ from typing import Final
 from ragtrace.core.labels import Claim
 from ragtrace.core.text import encodable
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, Score, Unscored
-from ragtrace.history.source import Source
-from ragtrace.history.writing import Offered
+from ragtrace.history.source import CallOrigin
+from ragtrace.history.writing import QueuedCall
 from tests.support.history import call_of, fill
 
 PROOF: Final = "pwned"
@@ -46,7 +46,7 @@ PAYLOADS: Final = (
 )
 
 
-def call(payload: str, at: float, rng: random.Random) -> Offered:
+def call(payload: str, at: float, rng: random.Random) -> QueuedCall:
     """A call with *payload* wherever a text or a name can be."""
     answer = f"{payload} said {payload}"
     start = len(payload) // 2
@@ -63,7 +63,7 @@ def call(payload: str, at: float, rng: random.Random) -> Offered:
         f"unscored {payload}": Unscored("no_claims", payload, explanation=payload),
     }
     evaluation = Evaluation(f"judge {payload}", payload, "llm_judge", results, cost_usd=0.1, n_calls=1)
-    return Offered(hostile, (evaluation,), payload, at)
+    return QueuedCall(hostile, (evaluation,), payload, at)
 
 
 def history(path: Path, now: float) -> None:
@@ -71,5 +71,5 @@ def history(path: Path, now: float) -> None:
     rng = random.Random(1)
     for number, payload in enumerate(PAYLOADS):
         judge = encodable(f"judge {payload}@{payload}")
-        source = Source(payload, payload, judge, ("hallucination", encodable(payload)))
+        source = CallOrigin(payload, payload, judge, ("hallucination", encodable(payload)))
         fill(path, [call(payload, now - ago - number, rng) for ago in (5400.0, 1800.0)], source)

@@ -27,7 +27,7 @@ from prometheus_client.samples import Exemplar
 
 from ragtrace.core import semconv
 from ragtrace.system.faults import faults, guarded
-from ragtrace.system.forks import in_child
+from ragtrace.system.forks import call_in_child
 from ragtrace_exporters.openmetrics.snapshot import Family, Folder, Snapshot, label_name, read_metrics, with_zero_starts
 
 PUBLISH_SECONDS: Final = 2.0
@@ -58,7 +58,7 @@ class PageReader(InMemoryMetricReader):
         run = partial(contextvars.Context().run, self._run)
         self._thread = threading.Thread(target=run, name="ragtrace-prometheus", daemon=True)
         self._thread.start()
-        in_child(self._after_fork)
+        call_in_child(self._after_fork)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         """Write the last counts to the shared folder, and stop serving the page of metrics."""

@@ -36,7 +36,7 @@ class HttpNotifier:
     """Name in logs, with `{}` in place of the host."""
 
     def __post_init__(self) -> None:
-        preload.load("urllib.request", "encodings.idna")  # modules that the first POST would import
+        preload.import_modules("urllib.request", "encodings.idna")  # modules that the first POST would import
         if not _is_http_url(self.url):
             shown = (
                 repr(self.url.split("//")[-1].split("/")[0]) if isinstance(self.url, str) else type(self.url).__name__

@@ -18,7 +18,7 @@ from typing import Any, Final
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.local.scorer import OFFERED, Pair, consistency
-from ragtrace.system.forks import in_child
+from ragtrace.system.forks import call_in_child
 
 _VECTARA: Final = "vectara/hallucination_evaluation_model"
 _FOUNDATION: Final = "google/flan-t5-base"
@@ -79,7 +79,7 @@ class HHEM:
         self._max_tokens = max_tokens
         self._loaded: _Loaded | None = None
         self._reset()
-        in_child(self._reset)
+        call_in_child(self._reset)
 
     def _reset(self) -> None:
         self._lock = threading.Lock()

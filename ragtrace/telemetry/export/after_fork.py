@@ -56,7 +56,7 @@ class ChildRenewal:
         self._lock = threading.RLock()
         self._when_done: list[Callable[[], None]] = []
 
-    def when_renewed(self, action: Callable[[], None]) -> None:
+    def on_renewal(self, action: Callable[[], None]) -> None:
         """Register *action*, to be called when a forked child has been given its own exporters and metrics."""
         self._when_done.append(action)
 
@@ -137,7 +137,9 @@ class OwnMeters:
         # Only the SDK's own reader is known to hold no lock of its own when it collects: any other might wait for ours
         # while we wait for its.
         self._reader = reader
-        self._collection = _Collection(reader.collect, one_at_a_time=isinstance(reader, PeriodicExportingMetricReader))
+        self._collection = _SerialCollection(
+            reader.collect, one_at_a_time=isinstance(reader, PeriodicExportingMetricReader)
+        )
         vars(reader)["collect"] = self._collection
         self._provider: MeterProvider | None = SdkMeterProvider(
             [reader], resource=self._resource, shutdown_on_exit=False
@@ -203,7 +205,7 @@ class OwnMeters:
         self._open(reader)
 
 
-class _Collection:
+class _SerialCollection:
     """Replacement of a metric reader's `collect` that runs one collection at a time, to its end, in one process.
 
     The SDK breaks a collection off between two instruments, and adds what it had read by then to what it reads the next
@@ -240,25 +242,25 @@ class SharedMeters:
 
     def __init__(self, own: OwnMeters, renewal: ChildRenewal) -> None:
         self._own, self._renew = own, renewal.renew
-        self._observable: list[_Moving] = []
-        renewal.when_renewed(self._renew_observable)
+        self._observable: list[_ForkAwareProxy] = []
+        renewal.on_renewal(self._renew_observable)
 
     def get_meter(
         self, name: str, version: str | None = None, schema_url: str | None = None, attributes: Any = None
     ) -> Any:
         """Return a meter that a forked child makes anew with its own meter provider."""
         make = partial(self._own.shared_meter, name, version, schema_url, attributes)
-        return _Moving(make, self._renew, self._observable)
+        return _ForkAwareProxy(make, self._renew, self._observable)
 
     def _renew_observable(self) -> None:
         for instrument in self._observable:
             instrument.current()
 
 
-class _Moving:
+class _ForkAwareProxy:
     """Proxy of a meter or instrument, which makes the real one anew on its first use in a forked child."""
 
-    def __init__(self, make: Callable[[], Any], renew: Callable[[], None], observable: list[_Moving]) -> None:
+    def __init__(self, make: Callable[[], Any], renew: Callable[[], None], observable: list[_ForkAwareProxy]) -> None:
         self._make, self._renew, self._observable = make, renew, observable
         self._pid = 0
         self.current()
@@ -275,8 +277,8 @@ class _Moving:
             return getattr(self.current(), name)
         return partial(self._create, name)
 
-    def _create(self, method: str, *args: Any, **kwargs: Any) -> _Moving:
-        made = _Moving(lambda: getattr(self.current(), method)(*args, **kwargs), self._renew, self._observable)
+    def _create(self, method: str, *args: Any, **kwargs: Any) -> _ForkAwareProxy:
+        made = _ForkAwareProxy(lambda: getattr(self.current(), method)(*args, **kwargs), self._renew, self._observable)
         if "observable" in method:  # only the reader uses it, so it is made again along with the reader
             self._observable.append(made)
         return made

@@ -18,7 +18,7 @@ from opentelemetry.context import attach, detach, set_value
 
 from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal
-from ragtrace.system.faults import say
+from ragtrace.system.faults import log_safely
 from ragtrace.system.threads import prepare_bounded_calls, run_bounded
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ class Outbox(Generic[T]):
             pending = (*self._in_hand, *(entry for _, _, entry in self._queue))
             return all(entry.settled or entry.offered_at > moment for entry in pending)
 
-    def skip(self, reason: str) -> None:
+    def count_skipped(self, reason: str) -> None:
         """Count an item that the caller drops on purpose for *reason*, instead of queueing it."""
         with self._changed:
             self._offered += 1
@@ -234,13 +234,15 @@ class Outbox(Generic[T]):
         flushed = self.flush(timeout)
         with self._changed:
             self._over = True
-            left = [entry for entry in (*self._in_hand, *(entry for _, _, entry in self._queue)) if self._settle(entry)]
+            left = [
+                entry for entry in (*self._in_hand, *(entry for _, _, entry in self._queue)) if self._mark_done(entry)
+            ]
             self._queue.clear()
             for entry in left:
-                self._lose(entry, self._dropped, "shutdown")
+                self._count_lost(entry, self._dropped, "shutdown")
             self._changed.notify_all()
         if left:
-            say(
+            log_safely(
                 logging.WARNING,
                 "%s that were not delivered by %s before the shutdown: %d",
                 *(self._receiver.what, self.name, len(left)),
@@ -277,7 +279,7 @@ class Outbox(Generic[T]):
             batch.append(heapq.heappop(self._queue)[2])
         return batch
 
-    def _settle(self, entry: _Entry[T]) -> bool:
+    def _mark_done(self, entry: _Entry[T]) -> bool:
         """Mark the queue entry *entry* as no longer pending; return False if the shutdown has done so already."""
         if entry.settled:
             return False
@@ -286,7 +288,7 @@ class Outbox(Generic[T]):
         self._bytes -= entry.size
         return True
 
-    def _lose(self, entry: _Entry[T], counter: Counter[str], reason: str) -> None:
+    def _count_lost(self, entry: _Entry[T], counter: Counter[str], reason: str) -> None:
         self._known.pop(entry.key, None)
         counter[reason] += 1
         self._lost += 1
@@ -318,7 +320,7 @@ class Outbox(Generic[T]):
                 refusals = self._receiver.send([entry.item for entry in batch], self._send_seconds)
                 with self._changed:
                     self._in_hand.difference_update(batch)
-                    losses = self._settle_batch(batch, refusals)
+                    losses = self._record_batch_result(batch, refusals)
                     self._changed.notify_all()
                 for (reason, detail), lost in losses.items():  # not under the lock: a log handler may do anything
                     self._receiver.warn_lost(reason, detail, lost)
@@ -341,18 +343,20 @@ class Outbox(Generic[T]):
                 self._changed.wait(None if due is None else max(_SHORTEST_IDLE_SECONDS, due - now))
             return []
 
-    def _settle_batch(self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]) -> Counter[tuple[str, str]]:
+    def _record_batch_result(
+        self, batch: Sequence[_Entry[T]], refusals: Mapping[int, Refusal]
+    ) -> Counter[tuple[str, str]]:
         """Count each item of a sent *batch* as delivered or lost, or queue it again; return the losses, by reason."""
         losses: Counter[tuple[str, str]] = Counter()
         now = self._clock()
-        split = len(batch) > 1 and len(refusals) == len(batch) and all(map(_may_be_one_items_fault, refusals.values()))
+        split = len(batch) > 1 and len(refusals) == len(batch) and all(map(_may_concern_one_item, refusals.values()))
         for position, entry in enumerate(batch):
             refusal = refusals.get(position)
             entry.tries += 1
             if entry.settled:
                 continue
             if refusal is None:
-                self._settle(entry)
+                self._mark_done(entry)
                 self._posted += 1
             elif split:
                 entry.alone = True
@@ -362,8 +366,8 @@ class Outbox(Generic[T]):
             else:
                 if refusal.busy:
                     self._paused_until = max(self._paused_until, now + _LONGEST_PAUSE_SECONDS)
-                self._settle(entry)
-                self._lose(entry, self._failed, refusal.reason)
+                self._mark_done(entry)
+                self._count_lost(entry, self._failed, refusal.reason)
                 losses[refusal.reason, refusal.detail] += 1
         return losses
 
@@ -383,5 +387,5 @@ class Outbox(Generic[T]):
             self._retry_after_until = max(self._retry_after_until, now + pause)
 
 
-def _may_be_one_items_fault(refusal: Refusal) -> bool:
+def _may_concern_one_item(refusal: Refusal) -> bool:
     return not refusal.again and refusal.reason in _ONE_ITEMS_FAULT

@@ -20,7 +20,7 @@ from ragtrace.core import semconv
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.settings import DEFAULT, Settings, check_known
 from ragtrace.core.types import Signals
-from ragtrace.system.faults import say
+from ragtrace.system.faults import log_safely
 from ragtrace.telemetry.export.after_fork import (
     COLLECT_MS,
     EVENTS,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 ENTRY_POINTS: Final = "ragtrace.exporters"
 
 
-def build(
+def build_telemetry(
     settings: Settings,
     exporter: object,
     *,
@@ -82,7 +82,7 @@ def build(
     renewal = ChildRenewal(make if exporter is None or isinstance(exporter, str) else None)
     resource = _resource_of(settings, signals)
     own_tracers = None if tracers else OwnTracerProvider(resource)
-    hold = None if own_tracers is None else _own_hold(own_tracers, signals, settings, renewal, sizes[0])
+    hold = None if own_tracers is None else _add_own_hold_processor(own_tracers, signals, settings, renewal, sizes[0])
     own_loggers = None if loggers or signals.logs is None else _own_loggers(signals, resource, renewal, sizes[1])
     with_resource: Any = own_tracers or own_loggers
     current = None if with_resource is None else lambda: with_resource.resource
@@ -115,7 +115,7 @@ def build(
         service = str(resource.attributes.get(semconv.SERVICE_NAME, ""))
         telemetry.posters.append(ScorePoster(signals.scores, service=service, evidence=settings.evidence))
     if own_meters is not None:
-        renewal.when_renewed(lambda: setattr(telemetry, "meter", own_meters.get_meter(semconv.SCOPE, release)))
+        renewal.on_renewal(lambda: setattr(telemetry, "meter", own_meters.get_meter(semconv.SCOPE, release)))
     if settings.evaluate_spans:
         from ragtrace.telemetry.spans.span_listener import listen
 
@@ -194,7 +194,7 @@ def _flush_metrics(flush: Callable[[float], object], timeout_millis: float) -> o
     return flush(max(timeout_millis, COLLECT_MS))
 
 
-def _own_hold(
+def _add_own_hold_processor(
     provider: OwnTracerProvider, signals: Signals, settings: Settings, renewal: ChildRenewal, limit: int
 ) -> HoldProcessor | None:
     """Add the processor that exports spans (a `HoldProcessor`) to *provider* and return it; None if there is none."""
@@ -273,7 +273,7 @@ def _set_global(providers: Mapping[str, Any]) -> None:
         _made_global[kind] = provider
         _PROCESS[kind][1](provider)
     if kept:
-        say(
+        log_safely(
             logging.WARNING,
             "set_global=True: the process has a %s provider already, which OpenTelemetry does not let us replace; what "
             "other libraries record still goes there. Call ragtrace.configure(set_global=True) once, before any "

@@ -68,7 +68,7 @@ class ScorePoster:
             return
         for record in self._records(call.span, call.workflow, evaluations):
             if not call.span.trace_flags.sampled:
-                self.outbox.skip(HEAD_DROPPED)
+                self.outbox.count_skipped(HEAD_DROPPED)
                 continue
             size = _RECORD_BYTES + 2 * len(record.explanation or "")
             self.outbox.offer(record, size=size, key=record.id, delay=getattr(self.sink, "first_after_s", 0.0))

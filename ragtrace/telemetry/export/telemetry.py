@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core.types import Observer
-from ragtrace.system.faults import faults, say
+from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.export.after_fork import SPANS, ChildRenewal
 from ragtrace.telemetry.spans.hold import span_bytes, without_releasing_held
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ragtrace.telemetry.fast_meters import FastMeter
     from ragtrace.telemetry.spans.fast import FastTracer
 
-PATIENCE_SECONDS: Final = 60.0
+MAX_WAIT_SECONDS: Final = 60.0
 """Seconds for which a backend that does not answer is waited for before spans and events are given up."""
 NOT_TAKEN: Final = "not taken by the backend"
 """Reason of losses where the backend refuses the whole signal."""
@@ -81,7 +81,7 @@ class ExportQueueCounts:
         *,
         reserve: int = 0,
         most_bytes: int = 1 << 62,
-        patience: float = PATIENCE_SECONDS,
+        patience: float = MAX_WAIT_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.what, self.limit = what, limit
@@ -242,7 +242,7 @@ class RetryingExporter:
             failed_at_once = self._clock() - began < _REFUSED_WITHIN_SECONDS
             if _succeeded(result) or self._refused or failed_at_once or self.queue.stalled:
                 return result
-            say(logging.INFO, "the backend does not answer; %d %s wait", self.queue.size, self.queue.what)
+            log_safely(logging.INFO, "the backend does not answer; %d %s wait", self.queue.size, self.queue.what)
             if self._closing.wait(self._pause):
                 return result
 

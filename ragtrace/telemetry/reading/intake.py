@@ -15,7 +15,7 @@ from ragtrace.core import semconv
 from ragtrace.core.step import CallBuilder, Step
 from ragtrace.system.context import FRAME
 from ragtrace.system.faults import faults
-from ragtrace.system.forks import in_child
+from ragtrace.system.forks import call_in_child
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -68,7 +68,7 @@ class SpanIntake:
 
     def __init__(self) -> None:
         self.reset()
-        in_child(self.reset)
+        call_in_child(self.reset)
         _intakes.append(ref(self))
 
     def reset(self) -> None:

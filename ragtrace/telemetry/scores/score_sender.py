@@ -151,7 +151,7 @@ class ScoreSender:
             self._emit(root, call, evaluation, target)
         if evaluations and not released and target.trace_flags.sampled and self._carriers is not None:
             if not self._owned and not hold_processors():
-                faults.tell_once(
+                faults.log_once(
                     "scores on spans of their own",
                     "the scores of calls go onto spans of their own ('evaluate ...', linked to the call's root span), "
                     "as nothing holds the root spans back in your tracer provider; to have them on the call itself, "
@@ -244,7 +244,7 @@ def _openinference_scores(target: SpanContext, evaluations: Sequence[Evaluation]
 # --- the scores of a call as attributes of its root span --------------------------------------------------------------
 
 
-def status(evaluations: Sequence[Evaluation]) -> str:
+def evaluation_status(evaluations: Sequence[Evaluation]) -> str:
     """Return the status of a call with *evaluations*: `ok`, `partial`, `error`, or `not_sampled` if there are none."""
     outcomes = {evaluation.outcome[0] for evaluation in evaluations}
     if not outcomes:
@@ -280,7 +280,7 @@ def score_attributes(evaluations: Sequence[Evaluation], call: RagCall, *, eviden
         call: the call, redacted.
         evidence: whether to quote the unsupported claims.
     """
-    attributes: Attributes = {semconv.EVAL_STATUS: status(evaluations)}
+    attributes: Attributes = {semconv.EVAL_STATUS: evaluation_status(evaluations)}
     if call.context_source:
         attributes[semconv.CONTEXT_SOURCE] = call.context_source
     last = next(

@@ -36,8 +36,8 @@ from opentelemetry.trace import (
 
 from ragtrace.core import semconv
 from ragtrace.system.context import SPAN_KEY
-from ragtrace.system.faults import faults, say
-from ragtrace.telemetry.spans.span_providers import OwnTracerProvider, UserProvider, traits_of, user_provider
+from ragtrace.system.faults import faults, log_safely
+from ragtrace.telemetry.spans.span_providers import OwnTracerProvider, UserProvider, sampler_traits, user_provider
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -87,7 +87,7 @@ def _new_record(limits: SpanLimits, name: str, attributes: Attributes) -> SpanRe
     )
 
 
-def bounded(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequence[T]:
+def bounded_list(items: Sequence[T], most: int | None, dropped: int = 0) -> Sequence[T]:
     """Return *items* (events or links) as a `BoundedList`, which keeps the last *most* and counts the dropped ones.
 
     Args:
@@ -225,24 +225,24 @@ class FastSpan(Span, ReadableSpan):
         """Return whether the span has not ended."""
         return not self._ended
 
-    def _refuses(self, method: str) -> bool:
+    def _warn_if_ended(self, method: str) -> bool:
         if self._ended:
-            say(logging.WARNING, "%s came too late: on an ended span nothing can be changed", method)
+            log_safely(logging.WARNING, "%s came too late: on an ended span nothing can be changed", method)
         return self._ended
 
     def set_attribute(self, key: str, value: AnyValue) -> None:
         """Set one attribute of the span."""
-        if not self._refuses("set_attribute"):
+        if not self._warn_if_ended("set_attribute"):
             self._record.attributes[key] = value
 
     def set_attributes(self, attributes: Mapping[str, AnyValue]) -> None:
         """Set several attributes of the span."""
-        if self._refuses("set_attributes"):
+        if self._warn_if_ended("set_attributes"):
             return
         record = self._recorded
         if record is None:  # the usual case: all attributes are put in at once
             name, first = self._start_attributes()
-            made = _new_record(self._tracer.limits, name, _merged(first or {}, attributes))
+            made = _new_record(self._tracer.limits, name, _merge_attributes(first or {}, attributes))
             record = self._keep(made)
             if record is made:
                 return
@@ -250,26 +250,26 @@ class FastSpan(Span, ReadableSpan):
 
     def add_event(self, name: str, attributes: Attributes = None, timestamp: int | None = None) -> None:
         """Add an event to the span."""
-        if not self._refuses("add_event"):
+        if not self._warn_if_ended("add_event"):
             record = self._record
             kept = record.bounded(attributes, record.limits.max_event_attributes)
             record.events.append(Event(name, kept, timestamp))
 
     def add_link(self, context: SpanContext, attributes: Attributes = None) -> None:
         """Add a link to another span; one to an invalid context without attributes and trace state is ignored."""
-        if not (context.is_valid or attributes or context.trace_state) or self._refuses("add_link"):
+        if not (context.is_valid or attributes or context.trace_state) or self._warn_if_ended("add_link"):
             return
         record = self._record
         record.links.append(Link(context, record.bounded(attributes, record.limits.max_link_attributes)))
 
     def update_name(self, name: str) -> None:
         """Replace the name of the span."""
-        if not self._refuses("update_name"):
+        if not self._warn_if_ended("update_name"):
             self._record.name = name
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         """Set the status of the span; a status OK is final, and UNSET is ignored."""
-        if self._refuses("set_status"):
+        if self._warn_if_ended("set_status"):
             return
         new = status if isinstance(status, Status) else Status(status, description)
         if self._record.status.status_code is not StatusCode.OK and new.status_code is not StatusCode.UNSET:
@@ -312,7 +312,7 @@ class FastSpan(Span, ReadableSpan):
         """
         if self._recorded is None and not self._ended:
             name, first = self._start_attributes()
-            merged = _merged(first or {}, attributes)
+            merged = _merge_attributes(first or {}, attributes)
             if self._tracer.accepts_unchanged(merged):
                 self._ended, self._end_time = True, end_time
                 self._start_attributes = lambda: (name, first)  # a kept span must not keep the step's texts alive
@@ -323,7 +323,7 @@ class FastSpan(Span, ReadableSpan):
         record = self._record
         links = record.links
         if self._more_links:
-            links = bounded((*links, *self._more_links), None, links.dropped)
+            links = bounded_list((*links, *self._more_links), None, links.dropped)
         return self._copy(record.name, record.attributes, record.events, links, record.status, end_time)
 
     def _copy(
@@ -351,7 +351,7 @@ class FastSpan(Span, ReadableSpan):
         )
 
 
-def _merged(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
+def _merge_attributes(first: Mapping[str, AnyValue], more: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
     """Merge two attribute mappings in the SDK's order: an attribute that is in both stands where *more* has it."""
     if first.keys().isdisjoint(more):
         return {**first, **more}
@@ -381,7 +381,7 @@ class FastTracer:
         self.scope = InstrumentationScope(semconv.SCOPE, release)
         ids, self._sampler = provider.id_generator, provider.sampler
         self.span_id, self._trace_id = ids.generate_span_id, ids.generate_trace_id
-        traits = traits_of(self._sampler)
+        traits = sampler_traits(self._sampler)
         self._keeps_roots, self._drops_roots, self._inherits, self.drops_children, self.ids_only = traits
         # Older SDKs do not know this flag, and unknown flags of a remote parent are not passed on.
         random_flag: int = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)

@@ -22,9 +22,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core import semconv
 from ragtrace.system.faults import guarded
-from ragtrace.system.forks import in_child
+from ragtrace.system.forks import call_in_child
 from ragtrace.telemetry.reading.intake import SpanIntake
-from ragtrace.telemetry.spans.fast import bounded
+from ragtrace.telemetry.spans.fast import bounded_list
 from ragtrace.telemetry.spans.span_providers import sees_ends_only
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class HoldProcessor(SpanProcessor):
         """Takes the spans of which calls are assembled; None: no call is."""
         self._reset()
         _hold_processors.append(ref(self, _unregister))
-        in_child(self._reset)  # the parent exports what it held; a copy exported by the child would be a duplicate
+        call_in_child(self._reset)  # the parent exports what it held; a copy exported by the child would be a duplicate
 
     def _reset(self) -> None:
         self._lock = threading.RLock()  # a fork copies the lock, perhaps held
@@ -263,8 +263,8 @@ def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
         parent=span.parent,
         resource=span.resource,
         attributes=attributes,
-        events=bounded(span.events, None, span.dropped_events),
-        links=bounded(span.links, None, span.dropped_links),
+        events=bounded_list(span.events, None, span.dropped_events),
+        links=bounded_list(span.links, None, span.dropped_links),
         kind=span.kind,
         status=span.status,
         start_time=span.start_time,

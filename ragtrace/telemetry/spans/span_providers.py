@@ -148,7 +148,7 @@ class SamplerTraits(NamedTuple):
     """It looks at neither name nor attributes."""
 
 
-def traits_of(sampler: object) -> SamplerTraits:
+def sampler_traits(sampler: object) -> SamplerTraits:
     """Return the known properties of *sampler*; all are False unless it consists of samplers of the SDK."""
     if not _is_the_sdks(sampler):  # by its type: a user's subclass inherits the description, not the behaviour
         return SamplerTraits(False, False, False, False, False)
@@ -169,7 +169,7 @@ def traits_of(sampler: object) -> SamplerTraits:
 def drops_children(provider: object) -> bool:
     """Return whether the sampler of *provider* is known to drop every span whose local parent it has dropped."""
     try:
-        return traits_of(getattr(provider, "sampler", None)).drops_children
+        return sampler_traits(getattr(provider, "sampler", None)).drops_children
     except Exception as error:  # of a user's own sampler
         faults.record("description of a sampler", error)
         return False

@@ -16,8 +16,8 @@ from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
 from ragtrace.diagnosis import of_environment
 from ragtrace.estimates import Baseline, BaselineKey, CollectedScores
-from ragtrace.history.source import Source
-from ragtrace.history.writing import Offered, Writer
+from ragtrace.history.source import CallOrigin
+from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.system.terminal import FAILURE, OK, USAGE
 from ragtrace.testing import FakeJudge
 from tests.support.history import GIB, call_of
@@ -30,20 +30,20 @@ KEY = BaselineKey("support", "consistency", "screen@1")
 def fill(path: Path, scores: list[float], *, release: str, days_ago: float, query: str | None = None) -> None:
     """Keep a screened call for each of *scores*, as a process of that release would."""
     rng = random.Random(len(scores))
-    source = Source("bot", release, "screen@1", ("consistency", "suspicious"), "judge@2", ("faithfulness",))
-    offered: list[Offered] = []
+    source = CallOrigin("bot", release, "screen@1", ("consistency", "suspicious"), "judge@2", ("faithfulness",))
+    offered: list[QueuedCall] = []
     for n, score in enumerate(scores):
         at = time() - days_ago * DAY + n / 1000
         call = call_of(rng, workflow="support")
         results = {"consistency": Score(score, "consistency", "1"), "suspicious": Score(0.0, "suspicious", "1")}
         screened = Evaluation("screen", "1", "deterministic", results)
         judged = Evaluation("judge", "2", "llm_judge", {"faithfulness": Score(score, "faithfulness", "1")}, 0.5)
-        offered.append(Offered(call, (screened, judged)[: 1 + n % 2], "sampled", at))
+        offered.append(QueuedCall(call, (screened, judged)[: 1 + n % 2], "sampled", at))
     if not path.exists():
         from ragtrace.history.schema import history_file
 
         history_file(str(path)).create()
-    with closing(Writer(str(path), source, most_bytes=GIB, texts=query is not None)) as writer:
+    with closing(HistoryWriter(str(path), source, most_bytes=GIB, texts=query is not None)) as writer:
         writer.write(offered)
 
 

@@ -167,13 +167,13 @@ def test_a_call_is_suspicious_or_not_in_every_process_alike() -> None:
 
 def test_whether_a_tied_call_is_suspicious_says_nothing_of_whether_it_is_judged() -> None:
     """Otherwise tied calls would be judged with another probability than is stored with their scores."""
-    from ragtrace.evaluation.sampling import included
+    from ragtrace.evaluation.sampling import is_sampled
 
     found = Distribution.of([1.0] * 500)
     rng = random.Random(6)
     calls = [call for call in (trace_id(rng) for _ in range(40_000)) if found.suspicious(1.0, call)]
     assert len(calls) / 40_000 == pytest.approx(0.05, abs=0.005)
-    assert statistics.fmean(included(call, 0.3) for call in calls) == pytest.approx(0.3, abs=0.04)
+    assert statistics.fmean(is_sampled(call, 0.3) for call in calls) == pytest.approx(0.3, abs=0.04)
 
 
 # --- how it is kept --------------------------------------------------------------------------------------------------

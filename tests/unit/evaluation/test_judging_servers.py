@@ -227,6 +227,6 @@ def test_how_a_judge_stands_can_be_asked() -> None:
     assert ragtrace.flush(WAIT_S)
     runtime = current()
     assert runtime is not None
-    standing = runtime.standings()["judge"]
+    standing = runtime.judge_statuses()["judge"]
     assert (standing.state, standing.asked, standing.in_flight) == ("closed", 1, 0)
     assert 0 < standing.waits_s <= 50

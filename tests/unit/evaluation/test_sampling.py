@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanContext
 
 import ragtrace
 from ragtrace.core.types import Document, Evaluation, RagCall, Result, SamplingDecision, Score, Unscored
-from ragtrace.evaluation.sampling import Sampler, included
+from ragtrace.evaluation.sampling import Sampler, is_sampled
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeClock
 
@@ -38,14 +38,14 @@ async def forgetful(call: RagCall) -> bool:
 
 
 def share(probability: float, traces: list[int]) -> float:
-    return sum(included(trace, probability) for trace in traces) / len(traces)
+    return sum(is_sampled(trace, probability) for trace in traces) / len(traces)
 
 
 def test_nothing_and_everything_are_exact() -> None:
     """Probability 0 includes no call and 1 every call."""
     assert (share(0.0, TRACES), share(1.0, TRACES)) == (0.0, 1.0)
-    assert included(0, 1.0)
-    assert included(2**128 - 1, 1.0)
+    assert is_sampled(0, 1.0)
+    assert is_sampled(2**128 - 1, 1.0)
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.5, 0.9])
@@ -57,7 +57,7 @@ def test_the_share_included_is_the_probability(probability: float) -> None:
 
 def test_a_higher_probability_includes_what_a_lower_one_does() -> None:
     """Raising the rate never un-judges a call."""
-    assert all(included(trace, 0.6) for trace in TRACES if included(trace, 0.3))
+    assert all(is_sampled(trace, 0.6) for trace in TRACES if is_sampled(trace, 0.3))
 
 
 def test_the_answer_does_not_depend_on_the_bits_that_a_head_sampler_looks_at() -> None:
@@ -70,14 +70,14 @@ def test_the_answer_does_not_depend_on_the_bits_that_a_head_sampler_looks_at() -
 def test_the_answer_is_the_same_in_every_process() -> None:
     """Hash randomisation of the interpreter has no part in it."""
     program = (
-        "import sys; from ragtrace.evaluation.sampling import included\n"
-        "sys.stdout.write(''.join('01'[included(int(word), 0.5)] for word in sys.argv[1:]))"
+        "import sys; from ragtrace.evaluation.sampling import is_sampled\n"
+        "sys.stdout.write(''.join('01'[is_sampled(int(word), 0.5)] for word in sys.argv[1:]))"
     )
     chosen = TRACES[:40]
     there = subprocess.run(
         [sys.executable, "-c", program, *map(str, chosen)], capture_output=True, text=True, timeout=60, check=True
     ).stdout
-    assert there == "".join("01"[included(trace, 0.5)] for trace in chosen)
+    assert there == "".join("01"[is_sampled(trace, 0.5)] for trace in chosen)
 
 
 def test_a_suspicious_call_is_likelier() -> None:
@@ -219,9 +219,9 @@ def test_what_the_budget_took_away_is_told_from_what_chance_did() -> None:
     sampler = Sampler(ragtrace.Sampling(rate=0.5, per_minute=30), FakeClock())
     for trace in TRACES:
         decision = sampler.decide(replace(CALL, span=SpanContext(trace, 1, is_remote=False)), None)
-        expected = "sampled" if decision.included else "budget" if included(trace, 0.5) else "not_sampled"
+        expected = "sampled" if decision.included else "budget" if is_sampled(trace, 0.5) else "not_sampled"
         assert decision.reason == expected
-        assert decision.included == included(trace, decision.probability)
+        assert decision.included == is_sampled(trace, decision.probability)
 
 
 def test_time_brings_the_budget_back() -> None:
@@ -260,7 +260,7 @@ def probability_after(*costs: Any) -> float:
     """Of the 50th call at once under a dollar a day, after judgements at *costs*."""
     sampler = Sampler(ragtrace.Sampling(rate=1.0, usd_per_day=1.0), FakeClock())
     for cost in costs:
-        sampler.spent(cost)
+        sampler.record_cost(cost)
     for _ in range(49):
         sampler.decide(CALL, None)
     return sampler.decide(CALL, None).probability

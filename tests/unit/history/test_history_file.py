@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 import ragtrace
-from ragtrace.history.reading import Reader
-from ragtrace.history.writing import Offered, Writer
+from ragtrace.history.reading import HistoryReader
+from ragtrace.history.writing import HistoryWriter, QueuedCall
 from ragtrace.system.faults import faults
 from ragtrace.system.sqlite_files import create_file
 from tests.support.history import GIB, SOURCE, Simulated, made
@@ -65,14 +65,14 @@ def test_a_renamed_history_keeps_its_rows(path: Path) -> None:
     assert (rows(rotated), rows(path)) == (3, 5)
 
 
-class DeletingBatch(list[Offered]):
+class DeletingBatch(list[QueuedCall]):
     """A batch that deletes the file when it is first written."""
 
-    def __init__(self, path: Path, offered: Offered) -> None:
+    def __init__(self, path: Path, offered: QueuedCall) -> None:
         super().__init__([offered])
         self._path, self.due = path, True
 
-    def __iter__(self) -> Iterator[Offered]:
+    def __iter__(self) -> Iterator[QueuedCall]:
         if self.due:
             self.due = False
             self._path.unlink()
@@ -81,7 +81,7 @@ class DeletingBatch(list[Offered]):
 
 def test_what_was_written_while_the_file_was_deleted_is_written_again(path: Path) -> None:
     """The first attempt went to a file that nobody can open any more."""
-    writer = Writer(str(path), SOURCE, most_bytes=GIB, texts=True)
+    writer = HistoryWriter(str(path), SOURCE, most_bytes=GIB, texts=True)
     batch = DeletingBatch(path, made(0.0, Simulated(), random.Random(1)))
     assert writer.write(batch) == 0
     assert rows(path) == 1
@@ -114,9 +114,9 @@ def test_a_file_of_an_earlier_release_is_read_and_written(path: Path) -> None:
     """With its calls, scores and texts; the calls of this process stand beside them."""
     with closing(sqlite3.connect(path)) as database:
         database.executescript((ROOT / "tests" / "files" / "history_version_1.sql").read_text())
-    with closing(Writer(str(path), SOURCE, most_bytes=GIB, texts=True)) as writer:
+    with closing(HistoryWriter(str(path), SOURCE, most_bytes=GIB, texts=True)) as writer:
         assert writer.write([made(1_700_000_120.0, Simulated(), random.Random(1))]) == 0
-    reader = Reader(str(path))
+    reader = HistoryReader(str(path))
     columns = reader.columns(1_699_999_999.0, 1_700_000_061.0)
     texts = reader.texts([1])[1]
     reader.close()

@@ -121,7 +121,7 @@ def test_what_is_delivered_is_deleted(path: str) -> None:
     spool.add([unscored(1), unscored(2)])
     first, _ = spool.claim(2)
     spool.delete([first.number])
-    spool.release([])
+    spool.release_claims([])
     assert numbers(Spool(path).claim(5)) == [2]
     assert spool.contents().calls == 1
 
@@ -134,7 +134,7 @@ def test_a_call_is_given_back_only_by_the_process_that_claimed_it(path: str) -> 
     [call] = sleeper.claim(1)
     clock.advance(61)
     assert numbers(other.claim(1)) == [1]
-    sleeper.release([call.number])
+    sleeper.release_claims([call.number])
     assert Spool(path, clock=clock).claim(1) == []
 
 
@@ -181,7 +181,7 @@ def test_a_claim_that_is_not_renewed_ends(path: str) -> None:
     sleeper.add([unscored(1)])
     [mine] = sleeper.claim(1)
     clock.advance(59)
-    sleeper.renew()
+    sleeper.renew_leases()
     clock.advance(59)
     assert other.claim(1) == []
     clock.advance(2)
@@ -227,7 +227,7 @@ def crash_while_scoring(path: str, clock: FakeClock) -> None:
     """A process that begins to score every call it can claim, and is gone."""
     crashing = Spool(path, lease=60, clock=clock)
     for call in crashing.claim(9):
-        crashing.begin(call.number)
+        crashing.count_attempt(call.number)
 
 
 def test_a_call_behind_five_crashes_is_tried_at_growing_intervals(path: str) -> None:
@@ -238,7 +238,7 @@ def test_a_call_behind_five_crashes_is_tried_at_growing_intervals(path: str) -> 
     while Spool(path).contents().calls:
         spool = Spool(path, lease=60, clock=clock)
         for call in spool.claim(1):
-            spool.begin(call.number)
+            spool.count_attempt(call.number)
             tried_at.append(clock())
         clock.advance(61 if len(tried_at) < 6 else 601)
     intervals = [int(later - earlier) for earlier, later in pairwise(tried_at)]
@@ -255,8 +255,8 @@ def test_undelivered_scores_count_as_a_try(path: str) -> None:
     spool.add([unscored(1)])
     for _ in range(5):
         [call] = spool.claim(1)
-        spool.begin(call.number)
-        spool.release([])
+        spool.count_attempt(call.number)
+        spool.release_claims([])
     assert spool.claim(1) == []
     assert spool.contents().calls == 1
 
@@ -270,8 +270,8 @@ def test_a_call_that_only_waited_at_crashes_counts_no_try(path: str) -> None:
         clock.advance(61)
         leaving = Spool(path, lease=60, clock=clock)
         [call] = leaving.claim(1)
-        leaving.begin(call.number)
-        leaving.release([call.number])
+        leaving.count_attempt(call.number)
+        leaving.release_claims([call.number])
     assert faults.counts() == {}
 
 
@@ -282,7 +282,7 @@ def test_calls_that_may_have_caused_two_crashes_are_tried_one_by_one(path: str) 
     for _ in range(2):
         crashing = Spool(path, lease=60, clock=clock)
         for call in crashing.claim(9):
-            crashing.begin(call.number)
+            crashing.count_attempt(call.number)
         clock.advance(61)
     spool = Spool(path, lease=60, clock=clock)
     spool.add([unscored(4)])
@@ -291,7 +291,7 @@ def test_calls_that_may_have_caused_two_crashes_are_tried_one_by_one(path: str) 
     for number in range(1, 4):
         [alone] = spool.claim(9)
         assert (numbers([alone]), spool.claim(9)) == ([number], [])
-        spool.survived(alone.number)
+        spool.clear_suspicion(alone.number)
         spool.delete([alone.number])
     assert faults.counts() == {}
 
@@ -364,6 +364,6 @@ def test_a_file_of_an_earlier_release_is_read(path: str, version: int) -> None:
     assert (first.call.query, first.open, first.probability, first.response_id) == (
         "question 1?", ("judge",), 0.25, "response-1",
     )  # fmt: skip
-    spool.begin(claimed[0].number)
+    spool.count_attempt(claimed[0].number)
     spool.delete([call.number for call in claimed])
     assert spool.contents().calls == 0

@@ -17,7 +17,7 @@ import ragtrace
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Judge, Judgement, Metric, RagCall, Result, Score, Unscored
 from ragtrace.metrics import registry
-from ragtrace.system.sync_bridge import apart
+from ragtrace.system.sync_bridge import run_on_own_loop
 from ragtrace.testing import FakeJudge
 from tests.support.watched import ANSWER, GOOD, HALF, WAIT_S, WaitingJudge, ask, watch
 
@@ -214,7 +214,7 @@ def test_interrupt_cancels_the_judge() -> None:
             raise
 
     with pytest.raises(KeyboardInterrupt):
-        apart(work)
+        run_on_own_loop(work)
     assert stopped == ["cancelled"]
 
 

@@ -305,14 +305,14 @@ def test_it_does_not_wait_for_itself(make: Make) -> None:
     answers: list[bool] = []
 
     async def handle(item: int) -> None:
-        assert worker.on_its_thread
+        assert worker.is_current_thread
         answers.append(worker.wait_idle(WAIT_S))
 
     worker = make(handle)
     worker.offer(1)
     assert worker.wait_idle(WAIT_S)
     assert answers == [False]
-    assert not worker.on_its_thread
+    assert not worker.is_current_thread
 
 
 def test_it_can_be_stopped_from_its_own_thread(make: Make) -> None:

@@ -21,8 +21,8 @@ from ragtrace.cli import main
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Result, Score
 from ragtrace.estimates import Moments, difference, estimate_mean, judged_moments, unjudged_moments
-from ragtrace.history.source import Source
-from ragtrace.history.writing import Offered
+from ragtrace.history.source import CallOrigin
+from ragtrace.history.writing import QueuedCall
 from ragtrace.offline.score_rows import FORMULA_STARTS
 from ragtrace.report import wording
 from ragtrace.report.analysis import build_report
@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.db"
 
 
-def calls(count: int, start: float, kind: Simulated, seed: int = 1) -> list[Offered]:
+def calls(count: int, start: float, kind: Simulated, seed: int = 1) -> list[QueuedCall]:
     """Evenly spread over a day."""
     rng = random.Random(seed)
     return [made(start + DAY * (number + 0.5) / count, kind, rng) for number in range(count)]
@@ -70,7 +70,7 @@ def regression(path: Path, before: float = 0.02, after: float = 0.25, count: int
     return build_report(str(path), TODAY, made_at=NOW)
 
 
-def pooled(offered: list[Offered], metric: str = "hallucination") -> Moments:
+def pooled(offered: list[QueuedCall], metric: str = "hallucination") -> Moments:
     """The moments as the running process would have summed them."""
     total = Moments()
     for each in offered:
@@ -229,7 +229,7 @@ def test_last_hour_is_reported(path: Path) -> None:
 def test_comparison_names_releases_and_judge(path: Path) -> None:
     """The report names the releases on both sides of a comparison and the judge that scored them."""
     for start, release in ((NOW - 2 * DAY, "1.3"), (NOW - DAY, "1.4")):
-        source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
+        source = CallOrigin("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
         fill(path, calls(300, start, Simulated(0.1, 0.5), int(start) % 7), source)
     found = build_report(str(path), TODAY)
     assert found.headline is not None
@@ -277,7 +277,7 @@ def test_report_agrees_with_the_running_process(path: Path) -> None:
 def test_two_releases_are_compared(path: Path) -> None:
     """`A:B` compares two values of service.version within the period."""
     for release, bad in (("1.4.0", 0.02), ("1:5", 0.3)):
-        source = Source("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
+        source = CallOrigin("bot", release, SOURCE.screen, SOURCE.screened, SOURCE.judge, SOURCE.judged)
         fill(path, calls(300, NOW - DAY, Simulated(bad, 0.5), int(bad * 100)), source)
     found = build_report(str(path), TODAY, compare="1.4.0:1:5")
     assert found.comparison is not None
@@ -311,10 +311,10 @@ def test_scores_of_two_judges_are_never_averaged(path: Path) -> None:
     """After a change of the judge there is no common mean and no difference to the period before."""
     fill(path, calls(200, NOW - 2 * DAY, Simulated()))
     other = [
-        Offered(call.call, tuple(_by_another(e) for e in call.evaluations), call.decision, call.at)
+        QueuedCall(call.call, tuple(_by_another(e) for e in call.evaluations), call.decision, call.at)
         for call in calls(200, NOW - DAY, Simulated(), 2)
     ]
-    fill(path, other, Source("bot", "1.4.0", SOURCE.screen, SOURCE.screened, "judge@3", SOURCE.judged))
+    fill(path, other, CallOrigin("bot", "1.4.0", SOURCE.screen, SOURCE.screened, "judge@3", SOURCE.judged))
     found = build_report(str(path), TODAY)
     assert found.headline is not None
     assert found.headline.evaluator == "judge@3"
@@ -389,7 +389,7 @@ def test_worst_answers_mark_their_unsupported_words(path: Path) -> None:
 
 def _compared(path: Path, *labelling: str) -> Report:
     """One day of calls of which a screen has compared the words; *labelling*: metrics that label statements."""
-    offered: list[Offered] = []
+    offered: list[QueuedCall] = []
     for each in calls(60, NOW - DAY, Simulated(0.5, 0.0)):
         [screen] = each.evaluations
         claims = next(r.claims for r in screen.results.values() if isinstance(r, Score))
@@ -429,7 +429,7 @@ def test_worst_answers_without_texts_have_their_trace(path: Path) -> None:
     assert found.problems[0].trace_id in render_html(found)
 
 
-def with_results(each: Offered, evaluator: str, **values: float) -> Offered:
+def with_results(each: QueuedCall, evaluator: str, **values: float) -> QueuedCall:
     """*each* with more results of one of its evaluators."""
     more: dict[str, Result] = {
         name: Score(value, name, "1", higher_is_better=name not in ("hallucinated", "answered_without_context"))

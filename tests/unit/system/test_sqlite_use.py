@@ -29,7 +29,7 @@ class Visitor(threading.Thread):
         self.is_in, self.may_leave = threading.Event(), threading.Event()
 
     def run(self) -> None:
-        with self._gate.inside():
+        with self._gate.delay_forks():
             self.is_in.set()
             self.may_leave.wait(WAIT_S)
 
@@ -44,7 +44,7 @@ def test_a_fork_waits_until_nobody_is_inside() -> None:
     gate.before_fork()
     visitor.join(WAIT_S)
     gate.after_fork(child=True)
-    with gate.inside():
+    with gate.delay_forks():
         pass
 
 
@@ -59,7 +59,7 @@ def test_a_fork_is_not_held_up_for_long() -> None:
     gate.before_fork()
     assert monotonic() - began < 1.0
     gate.after_fork(child=True)
-    with pytest.raises(sqlite3.OperationalError, match="was forked while SQLite was in use"), gate.inside():
+    with pytest.raises(sqlite3.OperationalError, match="was forked while SQLite was in use"), gate.delay_forks():
         pass
     visitor.may_leave.set()
 
@@ -73,7 +73,7 @@ def test_a_grandchild_cannot_use_either_what_its_parent_could_not() -> None:
     for _ in range(2):
         gate.before_fork()
         gate.after_fork(child=True)
-    with pytest.raises(sqlite3.OperationalError), gate.inside():
+    with pytest.raises(sqlite3.OperationalError), gate.delay_forks():
         pass
     visitor.may_leave.set()
 
@@ -93,7 +93,7 @@ def test_nobody_comes_in_while_the_process_forks() -> None:
 def test_whoever_is_inside_may_go_in_again() -> None:
     """Also while a fork waits for them: else the two would wait for each other."""
     gate = ForkGate(patience=WAIT_S)
-    with gate.inside(), gate.inside():
+    with gate.delay_forks(), gate.delay_forks():
         pass
     gate.before_fork()
     gate.after_fork(child=False)
@@ -102,7 +102,7 @@ def test_whoever_is_inside_may_go_in_again() -> None:
 FORKING: Final = """
 import os, signal, sys, threading
 from contextlib import closing
-from ragtrace.system.sqlite_files import SQLiteFile, transaction, using_sqlite
+from ragtrace.system.sqlite_files import SQLiteFile, transaction, delay_forks
 
 folder, over = sys.argv[1], threading.Event()
 
@@ -111,7 +111,7 @@ def use(name):
     file = SQLiteFile(os.path.join(folder, name), "test", application=1, version=1, tables=tables)
     file.create()
     while True:
-        with using_sqlite(), closing(file.connect(5.0)) as database, transaction(database):
+        with delay_forks(), closing(file.connect(5.0)) as database, transaction(database):
             database.execute("INSERT INTO calls (body) VALUES ('')")
         yield
 

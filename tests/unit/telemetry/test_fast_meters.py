@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-from ragtrace.telemetry.fast_meters import MOST_SERIES, FastMeter, FastMetricReader, MetricStore, supported
+from ragtrace.telemetry.fast_meters import MOST_SERIES, FastMeter, FastMetricReader, MetricStore, fast_meters_supported
 
 BOUNDS = (0.125, 0.5, 1.0)
 SPAN = set_span_in_context(NonRecordingSpan(SpanContext(7, 9, False, TraceFlags(TraceFlags.SAMPLED))))
@@ -211,4 +211,4 @@ def test_other_peoples_metrics_stay_theirs(light: Rig) -> None:
 )
 def test_what_is_asked_for_otherwise_is_left_to_the_sdk(environ: Mapping[str, str], expected: bool) -> None:
     """Deltas, exponential histograms, other exemplars."""
-    assert supported(environ) is expected
+    assert fast_meters_supported(environ) is expected

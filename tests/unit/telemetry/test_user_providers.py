@@ -24,7 +24,7 @@ from opentelemetry.trace import Span
 
 import ragtrace
 from ragtrace.telemetry.spans.fast import FastSpan
-from ragtrace.telemetry.spans.span_providers import sees_ends_only, traits_of, user_provider
+from ragtrace.telemetry.spans.span_providers import sampler_traits, sees_ends_only, user_provider
 from tests.support.spans import LINKED, WAYS, Watching, annotated, record
 from tests.support.watched import ask
 
@@ -179,7 +179,7 @@ class ByName(TraceIdRatioBased):
 @pytest.mark.parametrize("sampler", [ByName(0.5), ParentBased(ByName(0.5))])
 def test_a_sampler_is_not_taken_at_inherited_words(sampler: Any) -> None:
     """It looks at names, whatever the description says that it has inherited."""
-    assert not any(traits_of(sampler))
+    assert not any(sampler_traits(sampler))
 
 
 def test_a_sampler_that_looks_at_names_is_shown_them() -> None:
