@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.frameworks.environment import RECORDED, cells, record
+from tests.integration.frameworks.environment import RECORDED, applications_of, environments, record
 from tests.integration.frameworks.shapes import calls, shape
 
 pytestmark = pytest.mark.integration
@@ -14,10 +14,13 @@ pytestmark = pytest.mark.integration
 CONCURRENT = {"langchain_batch"}
 """Applications whose requests overlap, so that the parents of their spans change from run to run."""
 
+# Every family of instrumentations, but neither two at once nor the ways to switch content off.
 CELLS = [
     pytest.param(application, instrumentation, mode, id=f"{application}-{instrumentation}-{mode}")
-    for application, instrumentation, mode in cells()
-    if "+" not in instrumentation and mode in ("sync", "astream")
+    for environment in environments()
+    for application in applications_of(environment)
+    for instrumentation in environments()[environment]["instrumentations"]
+    for mode in ("sync", "astream")
 ]
 
 

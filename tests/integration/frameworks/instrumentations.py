@@ -74,6 +74,9 @@ ENVIRONMENT: Final[dict[str, dict[str, str]]] = {
     "openai-v2": _CONTENT,
     "openai-v2-events": {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"},
     "openllmetry": {},
+    "openinference-hidden": {"OPENINFERENCE_HIDE_INPUTS": "true", "OPENINFERENCE_HIDE_OUTPUTS": "true"},
+    "openllmetry-hidden": {"TRACELOOP_TRACE_CONTENT": "false"},
+    "openinference-truncated": {"OPENINFERENCE_HIDE_EMBEDDINGS_VECTORS": "true"},
     "native": {"HAYSTACK_CONTENT_TRACING_ENABLED": "true"},
     "native-default": {},
     "native-format1": {},
@@ -84,7 +87,12 @@ ENVIRONMENT: Final[dict[str, dict[str, str]]] = {
     "agents-v2": {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"},
     "agents-v2-default": {},
 }
-"""Environment variables of a family. "-default" and "-events" are the family without content or with events."""
+"""Environment variables of a family, with a suffix where content is off ("-default", "-hidden"), is on log events
+("-events"), or is cut off by the limits of the SDK ("-truncated")."""
+
+TRUNCATED: Final = "-truncated"
+TRUNCATED_CHARS: Final = 60
+_SUFFIXES: Final = ("-default", "-hidden", "-events", TRUNCATED)
 
 
 def instrument(name: str, framework: str, tracer_provider: TracerProvider, logger_provider: LoggerProvider) -> None:
@@ -96,7 +104,7 @@ def instrument(name: str, framework: str, tracer_provider: TracerProvider, logge
         family, of_openai = (part[: -len("-openai")], True) if part.endswith("-openai") else (part, False)
         for variable, value in ENVIRONMENT[family].items():
             os.environ.setdefault(variable, value)
-        package = family.removesuffix("-default").removesuffix("-events")
+        package = next((family.removesuffix(suffix) for suffix in _SUFFIXES if family.endswith(suffix)), family)
         module, _, instrumentor = INSTRUMENTORS[package, _OPENAI if of_openai else framework].partition(":")
         switched_on: Any = getattr(import_module(module), instrumentor)()
         switched_on.instrument(tracer_provider=tracer_provider, logger_provider=logger_provider)

@@ -25,7 +25,7 @@ from typing import Any, Final
 from corpus import DOCUMENTS
 from environment import FOLDER, framework_of
 from google.protobuf.json_format import MessageToDict
-from instrumentations import instrument
+from instrumentations import TRUNCATED, TRUNCATED_CHARS, instrument
 from model_server import Exchange, ModelServer
 from opentelemetry import trace
 from opentelemetry._logs import set_logger_provider
@@ -139,9 +139,11 @@ def record(application: str, framework: str, instrumentation: str, mode: str, fo
     spans, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()
     ids = _SeededIds(f"{application} {instrumentation} {mode}")
     # OpenInference's own provider allows 10,000 attributes, too.
-    tracer_provider = TracerProvider(
-        resource=resource, id_generator=ids, span_limits=SpanLimits(max_span_attributes=10_000)
+    limits = SpanLimits(
+        max_span_attributes=10_000,
+        max_span_attribute_length=TRUNCATED_CHARS if instrumentation.endswith(TRUNCATED) else None,
     )
+    tracer_provider = TracerProvider(resource=resource, id_generator=ids, span_limits=limits)
     tracer_provider.add_span_processor(SimpleSpanProcessor(spans))
     trace.set_tracer_provider(tracer_provider)
     logger_provider = LoggerProvider(resource=resource)
