@@ -69,10 +69,10 @@ demo: $(VENV)/.runtime
 demo-backends: $(VENV)/.backends
 	@$(BIN)/ragtrace demo --backends $(ARGS)
 
-# One process more than there are processors, as many of the tests wait for processes and servers. Not reordered: the
-# folders with the longest files come first.
+# One process more than there are processors, as many of the tests wait for processes and servers. The tests of a file
+# share imports and set-ups, so one process runs them. Not reordered: the folders with the longest files come first.
 WORKERS := $(or $(JOBS),$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1))
-PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --timing without
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --timing without
 
 # In parallel, then the tests that measure times, alone. Exit status 5: no such test was selected.
 test: $(VENV)/.dev

@@ -37,10 +37,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect by `--timing`; keep the tests of a file, which share imports and set-ups, on one worker."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    """Deselect by `--timing`."""
     choice = config.getoption("--timing")
     if choice == "with":
         return

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Final
+from typing import Any
 
 import pytest
-
-ONE_PROCESS: Final = pytest.mark.xdist_group("frameworks")
-"""Marks tests that use these libraries, so that one process of a parallel run imports them."""
 
 
 def library(name: str) -> Any:

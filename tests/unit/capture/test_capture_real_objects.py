@@ -7,9 +7,7 @@ from typing import Any
 
 from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_query
 from ragtrace.core.types import Document
-from tests.support.frameworks import ONE_PROCESS, library
-
-pytestmark = ONE_PROCESS
+from tests.support.frameworks import library
 
 langchain_documents = partial(library, "langchain_core.documents")
 langchain_messages = partial(library, "langchain_core.messages")

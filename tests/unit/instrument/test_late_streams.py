@@ -14,10 +14,9 @@ import pytest
 import ragtrace
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
-from tests.support.frameworks import ONE_PROCESS, library
+from tests.support.frameworks import library
 from tests.support.watched import GOOD, watch
 
-pytestmark = ONE_PROCESS
 chat = partial(library, "llama_index.core.chat_engine.types")
 
 

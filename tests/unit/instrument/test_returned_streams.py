@@ -18,7 +18,7 @@ from opentelemetry.trace import StatusCode
 import ragtrace
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured
-from tests.support.frameworks import ONE_PROCESS, library
+from tests.support.frameworks import library
 from tests.support.passed import WORDS, seen, span_of
 from tests.support.watched import WAIT_S
 
@@ -281,7 +281,6 @@ def nodes() -> list[Any]:
     return [schema.NodeWithScore(node=text, score=0.9)]
 
 
-@ONE_PROCESS
 def test_a_llama_index_streaming_response_stays_one(captured: Captured) -> None:
     """The very object; its generator is observed, and its sources are the contexts."""
     response = llama().StreamingResponse(response_gen=(word for word in WORDS), source_nodes=nodes())
@@ -298,7 +297,6 @@ def test_a_llama_index_streaming_response_stays_one(captured: Captured) -> None:
     assert documents == [{"id": "n1", "score": 0.9, "content": "The tower is 330 metres high."}]
 
 
-@ONE_PROCESS
 def test_a_llama_index_response_read_by_its_own_method(captured: Captured) -> None:
     """`get_response` consumes the generator inside."""
 
@@ -310,7 +308,6 @@ def test_a_llama_index_response_read_by_its_own_method(captured: Captured) -> No
     assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
 
 
-@ONE_PROCESS
 def test_an_asynchronous_llama_index_response_stays_one(captured: Captured) -> None:
     """The same for its asynchronous twin."""
 
@@ -331,7 +328,6 @@ def test_an_asynchronous_llama_index_response_stays_one(captured: Captured) -> N
     assert seen(captured) == ("".join(WORDS), False, StatusCode.UNSET)
 
 
-@ONE_PROCESS
 def test_a_llama_index_response_that_is_dropped_was_abandoned(captured: Captured) -> None:
     """Nobody reads it to the end."""
 

@@ -11,7 +11,7 @@ import ragtrace
 from ragtrace.core import semconv
 from ragtrace.core.labels import Intention, Turn
 from ragtrace.core.types import Judgement, RagCall
-from tests.support.frameworks import ONE_PROCESS, library
+from tests.support.frameworks import library
 from tests.support.watched import GOOD, watch
 
 OPENAI: Any = [
@@ -108,7 +108,6 @@ def haystack() -> Any:
     ]  # fmt: skip
 
 
-@ONE_PROCESS
 @pytest.mark.parametrize("make", [langchain, llama_index, haystack])
 def test_messages_of_frameworks(make: Any) -> None:
     """The roles are those of the conventions, whatever the framework calls them."""
