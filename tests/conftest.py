@@ -81,9 +81,12 @@ def _only_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _nothing_left_behind() -> Iterator[None]:
     """Shuts ragtrace down after each test, and fails a test that leaves a non-daemon thread."""
+    from ragtrace.system.faults import faults
+
     before = set(threading.enumerate())
     yield
     _shutdown()
+    faults.message_filter, faults.hides_messages = None, False  # of the last `configure`
     left = [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
     for thread in left:
         thread.join(THREAD_EXIT_S)

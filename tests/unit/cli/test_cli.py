@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,49 +15,12 @@ from typing import Any
 import pytest
 
 from ragtrace.cli import main
-from ragtrace.system.terminal import FAILURE, INTERRUPTED, OK, READER_GONE, USAGE
+from ragtrace.system.terminal import FAILURE, OK, USAGE
+from tests.support.model_server import ModelServer
 
 TIMEOUT = 60.0
 BLOCKED = "import sys; sys.modules['rich'] = None; from ragtrace.cli import main; sys.exit(main())"
 """Runs the command line as if rich were not installed."""
-
-REPLY = "The pump moves water. It was built by Zebedee Corporation in 1907."
-
-
-class ModelServer(ThreadingHTTPServer):
-    """A local server that speaks as much of the OpenAI protocol as a stream needs."""
-
-    daemon_threads = True
-
-    def __init__(self, react: Callable[[], None] | None = None, status: int = 200) -> None:
-        super().__init__(("127.0.0.1", 0), _ModelHandler)
-        self.react, self.status = react, status
-        self.asked: list[Any] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class _ModelHandler(BaseHTTPRequestHandler):
-    server: ModelServer
-
-    def do_POST(self) -> None:
-        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-        if self.server.react:
-            self.server.react()
-        self.send_response(self.server.status)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
-        if self.server.status == 200:
-            for word in REPLY.split(" "):
-                chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
-                delta = {"index": 0, "delta": {"content": f"{word} "}, "finish_reason": None}
-                self.wfile.write(f"data: {json.dumps({**chunk, 'choices': [delta]})}\n\n".encode())
-            self.wfile.write(b"data: [DONE]\n\n")
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        pass
 
 
 @pytest.fixture
@@ -109,9 +70,9 @@ def run(*command: str, env: Mapping[str, str] | None = None) -> subprocess.Compl
     )
 
 
-def demo(docs: Path, *options: str) -> tuple[str, ...]:
-    """The command that runs a short demo over *docs*."""
-    return ("-m", "ragtrace", "demo", "--docs", str(docs), "--questions", "8", *options)
+def demo(docs: Path, *options: str) -> list[str]:
+    """The arguments of a short demo over *docs*."""
+    return ["demo", "--docs", str(docs), "--questions", "8", *options]
 
 
 # --- wrong usage ----------------------------------------------------------------------------------------------------
@@ -198,7 +159,7 @@ def test_a_model_that_keeps_failing_ends_the_demo(
 
 def test_json_is_one_object(docs: Path) -> None:
     """Nothing else on standard output, nothing on standard error, and the documented keys."""
-    done = run(*demo(docs, "--json"))
+    done = run("-m", "ragtrace", *demo(docs, "--json"))
     assert (done.returncode, done.stderr) == (OK, "")
     found = json.loads(done.stdout)
     assert done.stdout.count("\n") == 1
@@ -226,76 +187,58 @@ def test_the_standard_library_by_json() -> None:
 
 def test_without_rich_the_report_is_plain(docs: Path) -> None:
     """The same content, no traceback."""
-    done = run("-c", BLOCKED, *demo(docs)[2:])
+    done = run("-c", BLOCKED, *demo(docs))
     assert (done.returncode, done.stderr) == (OK, "")
     assert "SIMULATED" in done.stdout
     assert "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT" in done.stdout
 
 
-def test_without_a_terminal_there_are_no_colours(docs: Path) -> None:
+def test_without_a_terminal_there_are_no_colours(
+    docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pipe gets plain characters."""
-    done = run(*demo(docs))
-    assert done.returncode == OK
-    assert "\x1b" not in done.stdout
-    assert "SIMULATED" in done.stdout
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert main(demo(docs)) == OK
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "SIMULATED" in printed
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_a_narrow_encoding_does_not_fail(docs: Path, encoding: str) -> None:
     """What it cannot show is replaced."""
-    done = run(*demo(docs), env=environment(PYTHONIOENCODING=encoding, PYTHONUTF8="0"))
+    done = run("-m", "ragtrace", *demo(docs), env=environment(PYTHONIOENCODING=encoding, PYTHONUTF8="0"))
     assert (done.returncode, done.stderr) == (OK, "")
 
 
-def test_no_color_and_a_narrow_terminal_are_respected(docs: Path) -> None:
-    """Even when colours are forced on, NO_COLOR wins; no line is wider than the terminal."""
-    done = run(*demo(docs), env=environment(NO_COLOR="1", FORCE_COLOR="1", COLUMNS="50"))
-    assert done.returncode == OK
-    assert "\x1b[31m" not in done.stdout
-    assert "\x1b[1;31m" not in done.stdout
+def test_no_color_is_respected(docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even when colours are forced on, NO_COLOR wins; a narrow terminal is no reason to fail."""
+    for name, value in {"NO_COLOR": "1", "FORCE_COLOR": "1", "COLUMNS": "50"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(demo(docs)) == OK
+    printed = capsys.readouterr().out
+    assert "SIMULATED" in printed
+    assert "\x1b[31m" not in printed
+    assert "\x1b[1;31m" not in printed
 
 
 # --- a model behind a server ----------------------------------------------------------------------------------------
 
 
-def test_a_served_model_is_asked_and_judged(docs: Path, serve: Callable[..., ModelServer]) -> None:
+def test_a_served_model_is_asked_and_judged(
+    docs: Path,
+    serve: Callable[..., ModelServer],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its answers are streamed from the server and judged; it is given the passages."""
     server = serve()
-    done = run(*demo(docs, "--model", "tiny", "--json"), env=environment(OPENAI_BASE_URL=server.url))
-    assert (done.returncode, done.stderr) == (OK, "")
-    found = json.loads(done.stdout)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    assert main(demo(docs, "--model", "tiny", "--json")) == OK
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    found = json.loads(printed.out)
     assert found["model"] == "tiny"
     assert found["before"]["scored"] == 4
     assert len(server.asked) == 8
     assert "Clean the" in server.asked[0]["messages"][1]["content"]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT to another process on Windows")
-def test_control_c_ends_quietly(docs: Path, serve: Callable[..., ModelServer]) -> None:
-    """Status 130, one line, no traceback: here in the middle of a model's answer."""
-    server = serve(react=lambda: process.send_signal(signal.SIGINT))
-    process = subprocess.Popen(
-        [sys.executable, *demo(docs, "--model", "tiny")],
-        env=environment(OPENAI_BASE_URL=server.url),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    _, errors = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == INTERRUPTED
-    assert errors == "ragtrace: interrupted\n"
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="pipes break differently on Windows")
-def test_a_reader_that_goes_away_is_no_error(docs: Path) -> None:
-    """As with `ragtrace demo | head -0`: no traceback."""
-    process = subprocess.Popen(
-        [sys.executable, *demo(docs)], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    errors = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(TIMEOUT) == READER_GONE
-    assert errors == ""
