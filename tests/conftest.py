@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given, strategies
@@ -18,6 +18,10 @@ from tests.support.examples import register_profiles
 if TYPE_CHECKING:
     from tests.support.otlp import GrpcReceiver, HttpReceiver, Receiver
 
+SERVER_FILES: Final = frozenset(
+    f"tests/integration/{name}.py" for name in ("test_native_scores", "test_phoenix", "test_trace_lists")
+)
+"""Files whose tests share the servers of `tests/integration/conftest.py`."""
 THREAD_EXIT_S: Final = 5.0
 """How long a thread that is already ending may take."""
 
@@ -34,6 +38,21 @@ def pytest_configure() -> None:
     register_profiles()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one process run the files that share servers, where one process runs each file."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByServer(LoadFileScheduling):
+        """Scheduler of files, for which those of `SERVER_FILES` are one."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "servers" if file in SERVER_FILES else file
+
+    return ByServer(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

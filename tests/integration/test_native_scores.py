@@ -8,7 +8,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -20,7 +20,7 @@ from ragtrace_exporters.mlflow import MlflowScores
 from ragtrace_exporters.phoenix import PhoenixScores
 from ragtrace_exporters.score_api import JsonClient
 from tests.support.application import INVENTED, PASSAGES, QUESTION, ask
-from tests.support.services import Phoenix, mlflow, phoenix
+from tests.support.services import Phoenix
 
 pytestmark = pytest.mark.integration
 
@@ -30,20 +30,6 @@ METRICS: Final = set(ragtrace.score(query="Where?", contexts=["In Paris."], answ
 """All metrics that the default screen gives."""
 EXPLANATION: Final = "of 3 claims: 2 not found, 1 supported"
 T = TypeVar("T")
-
-
-@pytest.fixture(scope="module")
-def phoenix_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phoenix]:
-    """One Phoenix for all tests of this module; each writes to a project of its own."""
-    with phoenix(tmp_path_factory.mktemp("phoenix")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One MLflow for all tests of this module; each writes to an experiment of its own."""
-    with mlflow(tmp_path_factory.mktemp("mlflow")) as base:
-        yield base
 
 
 @pytest.fixture

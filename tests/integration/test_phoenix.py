@@ -8,14 +8,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
 import ragtrace
 from tests.support.application import ANSWER, PASSAGES, QUESTION, ask
-from tests.support.services import Phoenix, phoenix
+from tests.support.services import Phoenix
 
 pytestmark = pytest.mark.integration
 
@@ -24,19 +23,14 @@ JUDGING_S: Final = 1.0
 """How long the slow judge takes: far longer than the application."""
 
 
-@pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phoenix]:
-    """One Phoenix for all tests of this module; each writes to a project of its own."""
-    with phoenix(tmp_path_factory.mktemp("phoenix")) as running:
-        yield running
-
-
 @pytest.fixture(params=["http/protobuf", "grpc"])
-def project(request: pytest.FixtureRequest, backend: Phoenix, monkeypatch: pytest.MonkeyPatch) -> str:
+def project(request: pytest.FixtureRequest, phoenix_server: Phoenix, monkeypatch: pytest.MonkeyPatch) -> str:
     """Name of a fresh project, to which the environment sends traces by one of the two protocols."""
     name = f"{request.node.originalname}-{request.param.partition('/')[0]}"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", request.param)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", backend.grpc if request.param == "grpc" else backend.http)
+    monkeypatch.setenv(
+        "OTEL_EXPORTER_OTLP_ENDPOINT", phoenix_server.grpc if request.param == "grpc" else phoenix_server.http
+    )
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", f"openinference.project.name={name}")
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")  # Phoenix takes traces only
     monkeypatch.setenv("OTEL_LOGS_EXPORTER", "none")
@@ -66,23 +60,23 @@ def _get(url: str) -> Any:
         return json.load(response)
 
 
-def _graphql(backend: Phoenix, query: str) -> Any:
+def _graphql(phoenix_server: Phoenix, query: str) -> Any:
     body = json.dumps({"query": query}).encode()
-    request = urllib.request.Request(f"{backend.http}/graphql", body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(f"{phoenix_server.http}/graphql", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as response:
         answer = json.load(response)
     assert not answer.get("errors"), answer
     return answer["data"]
 
 
-def _spans(backend: Phoenix, project: str, count: int = 3) -> dict[str, dict[str, Any]]:
+def _spans(phoenix_server: Phoenix, project: str, count: int = 3) -> dict[str, dict[str, Any]]:
     """The spans of *project* by OpenInference kind, once there are *count*: Phoenix stores them a moment later."""
     deadline = time.monotonic() + ARRIVAL_S
     found: list[dict[str, Any]] = []
     while len(found) < count and time.monotonic() < deadline:
         threading.Event().wait(0.1)
         try:
-            found = _get(f"{backend.http}/v1/projects/{project}/spans")["data"]
+            found = _get(f"{phoenix_server.http}/v1/projects/{project}/spans")["data"]
         except urllib.error.HTTPError as error:
             if error.code != 404:  # no such project yet
                 raise
@@ -90,10 +84,10 @@ def _spans(backend: Phoenix, project: str, count: int = 3) -> dict[str, dict[str
     return {span["span_kind"]: span for span in found}
 
 
-def _latency_ms(backend: Phoenix, project: str) -> float:
+def _latency_ms(phoenix_server: Phoenix, project: str) -> float:
     """The latency that Phoenix shows for the one trace of *project*."""
     projects = _graphql(
-        backend, "{projects{edges{node{name spans(first: 10){edges{node{parentId trace{latencyMs}}}}}}}}"
+        phoenix_server, "{projects{edges{node{name spans(first: 10){edges{node{parentId trace{latencyMs}}}}}}}}"
     )["projects"]["edges"]
     (edges,) = [edge["node"]["spans"]["edges"] for edge in projects if edge["node"]["name"] == project]
     (root,) = [edge["node"] for edge in edges if edge["node"]["parentId"] is None]
@@ -105,11 +99,11 @@ def _call() -> None:
     assert ragtrace.flush(timeout=15.0)
 
 
-def test_the_retriever_shows_its_documents(backend: Phoenix, project: str) -> None:
+def test_the_retriever_shows_its_documents(phoenix_server: Phoenix, project: str) -> None:
     """Phoenix sees a retriever span with query and documents: text, id and score, in rank order."""
     ragtrace.configure(service="guide-service", dialects=("otel", "openinference"))
     _call()
-    retriever = _spans(backend, project)["RETRIEVER"]["attributes"]
+    retriever = _spans(phoenix_server, project)["RETRIEVER"]["attributes"]
     shown = {key: value for key, value in retriever.items() if key.startswith(("retrieval.documents.", "input."))}
     assert shown == {
         "input.value": QUESTION,
@@ -123,11 +117,11 @@ def test_the_retriever_shows_its_documents(backend: Phoenix, project: str) -> No
     }
 
 
-def test_the_spans_have_their_kinds_and_parents(backend: Phoenix, project: str) -> None:
+def test_the_spans_have_their_kinds_and_parents(phoenix_server: Phoenix, project: str) -> None:
     """A chain with a retriever and an LLM span below it, in one trace, with question and answer."""
     ragtrace.configure(service="guide-service", dialects=("otel", "openinference"))
     _call()
-    spans = _spans(backend, project)
+    spans = _spans(phoenix_server, project)
     root = spans["CHAIN"]
     assert {kind: span["parent_id"] for kind, span in spans.items()} == {
         "CHAIN": None,
@@ -138,11 +132,11 @@ def test_the_spans_have_their_kinds_and_parents(backend: Phoenix, project: str) 
     assert (root["attributes"]["input.value"], root["attributes"]["output.value"]) == (QUESTION, ANSWER)
 
 
-def test_the_root_shows_its_scores(backend: Phoenix, project: str) -> None:
+def test_the_root_shows_its_scores(phoenix_server: Phoenix, project: str) -> None:
     """The scores are attributes of the root span, as `ragtrace.score` computes them."""
     ragtrace.configure(service="guide-service", dialects=("otel", "openinference"))
     _call()
-    root = _spans(backend, project)["CHAIN"]["attributes"]
+    root = _spans(phoenix_server, project)["CHAIN"]["attributes"]
     results = ragtrace.score(query=QUESTION, contexts=list(PASSAGES), answer=ANSWER)
     expected = {
         f"ragtrace.eval.{name}.score": pytest.approx(result.value)
@@ -154,22 +148,22 @@ def test_the_root_shows_its_scores(backend: Phoenix, project: str) -> None:
     assert set(expected) >= {"ragtrace.eval.consistency.score", "ragtrace.eval.answered.score"}
 
 
-def test_the_documents_are_read_from_the_otel_dialect_too(backend: Phoenix, project: str) -> None:
+def test_the_documents_are_read_from_the_otel_dialect_too(phoenix_server: Phoenix, project: str) -> None:
     """Without the OpenInference dialect Phoenix still finds the documents, through its own reading of gen_ai names."""
     ragtrace.configure(service="guide-service")
     _call()
-    spans = _spans(backend, project)
+    spans = _spans(phoenix_server, project)
     documents = spans["RETRIEVER"]["attributes"]
     assert [documents[f"retrieval.documents.{rank}.document.content"] for rank in (0, 1)] == list(PASSAGES)
 
 
-def test_the_latency_is_the_applications(backend: Phoenix, project: str) -> None:
+def test_the_latency_is_the_applications(phoenix_server: Phoenix, project: str) -> None:
     """A judge that takes a second adds nothing to the latency that Phoenix shows for the trace."""
     ragtrace.configure(service="guide-service", dialects=("otel", "openinference"), screen=SlowJudge())
     began = time.monotonic()
     ask(QUESTION)
     asked_ms = (time.monotonic() - began) * 1000
     assert ragtrace.flush(timeout=15.0)
-    spans = _spans(backend, project)
+    spans = _spans(phoenix_server, project)
     assert spans["CHAIN"]["attributes"]["ragtrace.eval.status"] == "ok"
-    assert _latency_ms(backend, project) <= asked_ms + 1 < JUDGING_S * 1000
+    assert _latency_ms(phoenix_server, project) <= asked_ms + 1 < JUDGING_S * 1000

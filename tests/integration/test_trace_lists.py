@@ -6,7 +6,6 @@ import json
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -16,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 import ragtrace
 from ragtrace.testing import OpenAIServer
 from tests.support.application import ANSWER, INVENTED, QUESTION, ask
-from tests.support.services import Phoenix, mlflow, phoenix
+from tests.support.services import Phoenix
 
 if TYPE_CHECKING:
     from fastapi.testclient import TestClient
@@ -29,20 +28,6 @@ SHOWN: Final = {
     "hallucinated", "faithfulness", "answer_relevancy", "context_relevance", "answered", "answered_without_context",
     "consistency",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def phoenix_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Phoenix]:
-    """One Phoenix; each test writes to a project of its own."""
-    with phoenix(tmp_path_factory.mktemp("phoenix")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One MLflow; each test writes to an experiment of its own."""
-    with mlflow(tmp_path_factory.mktemp("mlflow")) as base:
-        yield base
 
 
 @pytest.fixture(params=["without telemetry", "with its own telemetry"])
