@@ -153,7 +153,8 @@ def generate(
         contexts: where the documents are among the arguments; default: found by name; else what was retrieved.
         answer: takes the returned value (of a stream: each piece) and gives the text; default: found by itself.
         model: the model asked for; default: an argument of that name.
-        provider: name of the model's provider, such as "openai".
+        provider: name of the model's provider, such as "openai"; default: what the client that the function uses, or
+            the value it returns, tells.
         session: where the conversation's id is; default: found by name.
 
     Raises:
@@ -191,7 +192,10 @@ def _decorate(function: Any, specify: Callable[[Any], StepSpec]) -> Any:
             return wrapped(*args, **kwargs)
         if is_unobserved():
             return wrapped(*args, **kwargs)
-        return run(StepRecorder(runtime, spec, args, kwargs, instance is not None), wrapped, args, kwargs)
+        recorder = StepRecorder(runtime, spec, args, kwargs, instance is not None)
+        if instance is not None:
+            recorder.take_instance(instance)
+        return run(recorder, wrapped, args, kwargs)
 
     if inspect.isfunction(function):
         return _ObservedFunction(function, observed)

@@ -36,6 +36,7 @@ from ragtrace.capture.fields import (
     values_of,
     whole_of,
 )
+from ragtrace.capture.providers import provider_of
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
@@ -74,6 +75,8 @@ class Answer:
     documents: tuple[Document, ...] | None = None
     """Documents that came with the answer; None if none did."""
     tool_calls: int = 0
+    provider: str | None = None
+    """Provider of the model; None if nothing in the value tells it."""
     cut_chars: int = 0
     """Characters of a stream that were not kept."""
     budget: SearchBudget = field(default_factory=SearchBudget, compare=False, repr=False)
@@ -118,6 +121,7 @@ def _read(value: object, answer: Answer, depth: int) -> bool:
 
 
 def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
+    answer.provider = answer.provider or provider_of(value) or None
     if shape_of(type(value)).is_passage or get("page_content") is not None:
         return False
     choices = items_of(get("choices"), _MAX_CHOICES)

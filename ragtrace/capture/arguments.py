@@ -34,6 +34,7 @@ from ragtrace.capture.fields import (
     warn_not_found,
     whole_of,
 )
+from ragtrace.capture.providers import ReferencedClients, provider_among
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.step import Message, Prompt, Role
 from ragtrace.core.types import Document
@@ -174,6 +175,8 @@ class ExtractedArguments(NamedTuple):
     model: str | None = None
     user: str | None = None
     prompt: Prompt | None = None
+    provider: str | None = None
+    """Provider of the clients among the arguments, as `provider_among` returns it."""
 
 
 class Parameter(NamedTuple):
@@ -255,6 +258,8 @@ class FunctionArguments:
         sources = (self._query, self._contexts, self._session, self._user)
         self.can_wait = all(source.function is None for source in sources)
         """Whether another thread may read the arguments: not where a user's function is to be called."""
+        self.clients = ReferencedClients(unwrap(inner)) if kind == "generate" else None
+        """Clients to which the code of a generation refers."""
         usual = [parameter for parameter in self._parameters.values() if parameter.name not in _NOT_A_QUERY]
         self._candidates = [parameter for parameter in usual if parameter.position is not None]
         self._prompts = [] if kind == "retrieve" else usual
@@ -282,6 +287,7 @@ class FunctionArguments:
                 None if self._model is _NOWHERE else text_of(self._value(self._model, call)) or None,
                 None if self._user is _NOWHERE else label_of(self._value(self._user, call)),
                 None if is_frozen else self._find_prompt(call, query),
+                None if is_frozen or self.clients is None else provider_among((*args, *kwargs.values())),
             )
         except Exception as error:  # the application must not see it
             faults.record(f"capture of the arguments of {self.function_name}", error)

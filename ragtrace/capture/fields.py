@@ -110,6 +110,12 @@ _PLAIN_DESCRIPTORS = frozenset(map(id, (MemberDescriptorType, GetSetDescriptorTy
 # --- Classes ----------------------------------------------------------------------------------------------------------
 
 
+def class_order(cls: type[Any]) -> tuple[type[Any], ...]:
+    """Return the class *cls* and its bases, in the order in which attributes are looked up."""
+    order: tuple[type[Any], ...] = _of_class["__mro__"](cls)
+    return order
+
+
 def static_attribute(cls: type[Any], name: str) -> Any:
     """Return the attribute *name* as written in *cls* or its bases, without running a descriptor or metaclass."""
     for owner in _of_class["__mro__"](cls):
@@ -350,6 +356,15 @@ def _own_dict(value: object, shape: Shape) -> dict[str, object] | None:
     fields: Any = object.__getattribute__(value, "__dict__") if shape.has_dict else None
     kind = cast("type[object]", type(fields))
     return fields if kind is dict else None
+
+
+def own_fields(value: object) -> dict[str, object] | None:
+    """Return the `__dict__` of the instance *value* without running code of its class; None if it has none."""
+    cls = type(value)
+    shape = shape_of(cls)
+    if not shape.has_dict and shape.kind == "closed" and _is_plain_descriptor(static_attribute(cls, "__dict__")):
+        shape = shape._replace(has_dict=True)  # a stream or a response, whose other attributes are left alone
+    return _own_dict(value, shape)
 
 
 def plain_fields(value: object) -> dict[str, object] | None:

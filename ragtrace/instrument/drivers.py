@@ -238,6 +238,7 @@ def _observed(call: Invocation, result: Any) -> Any:
         return ObservedResponse(result, partial(_settle, call))
     if shape_of(own_kind).stream:
         call.is_stream = True
+        call.take_provider(result)
         return observed_stream(result, call)
     return None
 

@@ -89,6 +89,10 @@ class Invocation:
         except Exception as error:
             faults.record("stream piece", error)
 
+    def take_provider(self, stream: object) -> None:
+        """Take the provider of the model from *stream*, the stream that the function returned, if it tells."""
+        self._recorder.take_provider(stream)
+
     def done(self, value: object) -> None:
         """End the run normally: the function returned *value*, or its stream is exhausted."""
         self._end(value, None, abandoned=False)

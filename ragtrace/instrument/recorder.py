@@ -17,6 +17,7 @@ from ragtrace.capture import AnswerStream, find_answer, find_documents, warn_not
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
 from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
+from ragtrace.capture.providers import Client, provider_among, provider_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.core.step import CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
@@ -172,6 +173,8 @@ class StepRecorder:
     _kept_result: object = _NOTHING
     _stream: AnswerStream | None = None
     _pieces: list[object] | None = None
+    _clients: tuple[Client, ...] = ()
+    """Clients among the attributes of the instance on which a method is called."""
 
     def __init__(
         self, runtime: RecordingRuntime, spec: StepSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: bool
@@ -252,6 +255,17 @@ class StepRecorder:
         self.call_builder = CallBuilder(step, [step], orphans)
         return True
 
+    def take_instance(self, instance: object) -> None:
+        """Note the clients that *instance*, on which a method is called, has as attributes: they tell the provider."""
+        clients = self._spec.arguments.clients
+        if clients is not None and self._spec.provider is None:
+            self._clients = clients.of_instance(instance)
+
+    def take_provider(self, found: object) -> None:
+        """Take the provider of the model from *found*, a stream of a known library or its first piece, if it tells."""
+        if self.step.kind == "generate" and not self.step.provider:
+            self.step.provider = provider_of(found) or self.step.provider
+
     def piece(self, piece: object) -> None:
         """Record a piece that the function's stream has yielded: a document of a retrieval, or a part of the answer."""
         if self._is_dropped:
@@ -265,6 +279,8 @@ class StepRecorder:
             return
         if self._stream is None:
             self._stream = AnswerStream()
+            if type(piece) is not str:
+                self.take_provider(piece)
         self._stream.add(piece if self._spec.result is None else self._spec.result(piece))
 
     def done(self, value: object) -> None:
@@ -405,6 +421,12 @@ class StepRecorder:
                 step.reranked = found.documents
         elif spec.kind == "generate":
             step.documents = found.documents
+            clients = spec.arguments.clients
+            if step.provider is None and clients is not None:
+                provider = found.provider
+                if provider is None and self._clients:
+                    provider = provider_among(client() for client in self._clients) or ""
+                step.provider = clients.in_function() if provider is None else provider
 
     def _take_result(self, value: object) -> None:
         spec, step = self._spec, self.step
@@ -431,6 +453,8 @@ class StepRecorder:
             step.finish_reasons = found.finish_reasons or step.finish_reasons
             if found.input_tokens is not None or found.output_tokens is not None:
                 step.usage = Usage(found.input_tokens, found.output_tokens)
+            if step.kind == "generate":
+                step.provider = step.provider or found.provider
             step.cut_chars += found.cut_chars
             step.documents = found.documents if step.documents is None else step.documents
         if step.kind == "generate":

@@ -1,0 +1,338 @@
+"""Finds the provider of a model in the clients that a generation function uses, and in what they return.
+
+The values are those of `gen_ai.provider.name`. A client or a result of a provider's own SDK tells the provider. An
+OpenAI-compatible client tells it by its host only, since many providers have that interface. Of an object of a known
+library only the instance's dictionary is read, and nothing of any other object.
+Sources: the list of well-known values in github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai; the hosts
+in the providers' own documentation of their interfaces.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from gc import get_referents
+from types import CellType, FunctionType
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from ragtrace.capture.fields import class_order, label_of, module_of, own_fields, shape_of, type_name_of
+from ragtrace.system.faults import faults
+
+Reader: TypeAlias = Callable[[Any], "str | None"]
+Client: TypeAlias = Callable[[], object]
+"""Weak reference to a client."""
+
+_AZURE_OPENAI: Final = "azure.ai.openai"
+_BEDROCK: Final = "aws.bedrock"
+_VERTEX: Final = "gcp.vertex_ai"
+_GEMINI: Final = "gcp.gemini"
+_GOOGLE: Final = "gcp.gen_ai"
+"""Any endpoint of Google's."""
+_UNKNOWN: Final = ""
+"""The object is of a known library, and does not tell the provider."""
+
+_HOSTS: Final = (
+    ("api.openai.com", "openai"),
+    ("openai.azure.com", _AZURE_OPENAI),
+    ("services.ai.azure.com", "azure.ai.inference"),
+    ("models.ai.azure.com", "azure.ai.inference"),
+    ("api.anthropic.com", "anthropic"),
+    ("generativelanguage.googleapis.com", _GEMINI),
+    ("aiplatform.googleapis.com", _VERTEX),
+    ("api.mistral.ai", "mistral_ai"),
+    ("api.cohere.com", "cohere"),
+    ("api.cohere.ai", "cohere"),
+    ("api.deepseek.com", "deepseek"),
+    ("api.groq.com", "groq"),
+    ("api.perplexity.ai", "perplexity"),
+    ("api.moonshot.ai", "moonshot_ai"),
+    ("api.moonshot.cn", "moonshot_ai"),
+    ("api.x.ai", "x_ai"),
+    ("ml.cloud.ibm.com", "ibm.watsonx.ai"),
+    ("openrouter.ai", "openrouter"),
+)
+"""Hosts, and domains of hosts, with their providers; the last is a value of our own."""
+_NAMES: Final[Mapping[str, str]] = {
+    "openai": _UNKNOWN,  # LangChain says so of every OpenAI-compatible server
+    "amazon_bedrock": _BEDROCK, "bedrock": _BEDROCK, "bedrock_converse": _BEDROCK,
+    "azure_openai": _AZURE_OPENAI, "azure": _AZURE_OPENAI, "azure_ai": "azure.ai.inference",
+    "vertexai": _VERTEX, "vertex": _VERTEX, "vertex_ai": _VERTEX, "google_vertexai": _VERTEX, "google_vertex": _VERTEX,
+    "gemini": _GEMINI, "google_generativeai": _GEMINI, "google_genai": _GOOGLE,
+    "mistralai": "mistral_ai", "mistral": "mistral_ai", "xai": "x_ai", "moonshot": "moonshot_ai",
+    "ibm": "ibm.watsonx.ai", "watsonx": "ibm.watsonx.ai", "openai_like": _UNKNOWN,
+}  # fmt: skip
+"""Names that frameworks have for providers, where the conventions have another one."""
+_LANGCHAIN_PACKAGES: Final = frozenset(
+    "anthropic aws cohere deepseek fireworks google_genai google_vertexai groq huggingface ibm mistralai ollama"
+    " perplexity together xai".split()
+)
+_RESULTS: Final = frozenset({"types", "_types", "messages"})
+"""Modules of the libraries in which the classes of results are."""
+_URL_LIBRARIES: Final = frozenset({"httpx", "httpx2"})
+_MOST_CLASSES: Final = 1_000
+_MOST_DEPTH: Final = 3
+_MOST_TRIES: Final = 20
+"""Instances in which no client was found, after which no further one is searched."""
+
+
+def provider_of(value: object) -> str | None:
+    """Return the provider of *value*, a client or a result of a known library. Never raises.
+
+    Returns:
+        A value of `gen_ai.provider.name`; "" if *value* does not tell it; None for any other object.
+    """
+    try:
+        return _provider_of(value, 0)
+    except Exception as error:  # the application must not see it
+        faults.record("capture.provider", error)
+        return None
+
+
+def provider_among(values: Iterable[object]) -> str | None:
+    """Return the provider that all clients among *values* have; "" if they differ or one is unknown, None for none."""
+    clients = (value for value in values if _is_client(value))
+    found = {provider for client in clients if (provider := provider_of(client)) is not None}
+    return None if not found else found.pop() if len(found) == 1 else _UNKNOWN
+
+
+class ReferencedClients:
+    """Finder of the clients that a function refers to: global variables, closed-over ones and attributes of `self`.
+
+    They are looked up by the names in the function's code, at each call.
+
+    Args:
+        function: the function as written, without wrappers.
+    """
+
+    def __init__(self, function: object) -> None:
+        self._names: tuple[str, ...] = ()
+        self._globals: Mapping[str, object] = {}
+        self._cells: tuple[CellType, ...] = ()
+        if isinstance(function, FunctionType):
+            self._names, self._globals = function.__code__.co_names, function.__globals__
+            self._cells = function.__closure__ or ()
+        self._attributes: tuple[tuple[str, ...], tuple[Client, ...]] = self._names, ()
+        """Names of attributes that may hold clients, and the clients that were found in them last."""
+        self._tries = _MOST_TRIES
+        self._last: tuple[tuple[Client, ...], str | None] = (), None
+        """Clients that were found in variables last, and their provider."""
+        self._class: type[object] | None = None
+        """Class of the last instance, found to have a plain dictionary."""
+
+    def in_function(self) -> str | None:
+        """Return the provider of the clients in global and closed-over variables, as `provider_among` does."""
+        if not self._names and not self._cells:
+            return None
+        variables = map(self._globals.get, self._names)
+        values = (*variables, *(inner for cell in self._cells for inner in get_referents(cell)))
+        clients = [value for value in values if _is_client(value)]
+        last, provider = self._last
+        if len(clients) != len(last) or any(one() is not client for one, client in zip(last, clients, strict=True)):
+            provider = provider_among(clients)
+            self._last = tuple(map(_reference, clients)), provider
+        return provider
+
+    def of_instance(self, instance: object) -> tuple[Client, ...]:
+        """Return the clients among the attributes of *instance*, as weak references to be read in the background.
+
+        A strong reference could end a client on the background thread that the application has let go.
+        """
+        names, last = self._attributes
+        if not names:
+            return ()
+        try:
+            cls = type(instance)
+            if cls is not self._class:
+                if not shape_of(cls).has_dict:
+                    return ()
+                self._class = cls
+            fields = object.__getattribute__(instance, "__dict__")
+            for name, client in zip(names, last):  # noqa: B905  # strict= doubles the time of this loop
+                if client() is not fields.get(name):
+                    break
+            else:
+                if last:  # the clients of the call before
+                    return last
+            return self._search(names, fields)
+        except Exception as error:  # the application must not see it
+            faults.record("capture.provider", error)
+            return ()
+
+    def _search(self, names: Sequence[str], fields: Mapping[str, object]) -> tuple[Client, ...]:
+        """Return the clients among the *fields* of these *names*, and note both for the next call."""
+        values = {name: fields[name] for name in names if name in fields}
+        # A client that is made later is None until then.
+        values = {name: value for name, value in values.items() if value is None or _is_client(value)}
+        if any(value is not None for value in values.values()):
+            found = tuple(map(_reference, values.values()))
+            self._attributes = tuple(values), found
+            return found
+        self._tries -= 1
+        if not self._tries:
+            self._attributes = (), ()
+        return ()
+
+
+def _reference(client: object) -> Client:
+    try:
+        return weakref.ref(client)
+    except TypeError:
+        return lambda: None  # for None, and for a client that cannot be kept for later, and so tells nothing
+
+
+# --- Objects ----------------------------------------------------------------------------------------------------------
+
+
+def _provider_of(value: object, depth: int) -> str | None:
+    reader = _reader_of(type(value))
+    if reader is None or isinstance(reader, str):
+        return reader
+    return None if depth > _MOST_DEPTH else reader(value)
+
+
+def _reader_of(cls: type[Any]) -> str | Reader | None:
+    known = _readers.get(id(cls))
+    if known is None:
+        if len(_readers) >= _MOST_CLASSES:
+            _readers.clear()
+        known = _readers[id(cls)] = (cls, _find_reader(cls))
+    return known[1]
+
+
+def _is_client(value: object) -> bool:
+    """Return whether *value* is a client or a model of a known library: no result, such as an earlier message."""
+    return _reader_of(type(value)) is not None and _RESULTS.isdisjoint(module_of(type(value)).split("."))
+
+
+_readers: dict[int, tuple[type[Any], str | Reader | None]] = {}
+"""By identity, as a metaclass may refuse to be hashed; the class itself is kept, so that its identity is not reused."""
+
+
+def _find_reader(cls: type[Any]) -> str | Reader | None:
+    for owner in class_order(cls):  # an application's class may be derived from a client's
+        parts = module_of(owner).split(".")
+        for length in range(min(len(parts), 5), 0, -1):
+            found = _LIBRARIES.get(".".join(parts[:length]))
+            if found is not None:
+                return _by_class_name(type_name_of(owner), found)
+        if parts[0].startswith("langchain_") and (name := parts[0].removeprefix("langchain_")) in _LANGCHAIN_PACKAGES:
+            return _BEDROCK if name == "aws" else _NAMES.get(name, name)
+        if parts[:2] == ["llama_index", "llms"] and len(parts) > 2:
+            return _of_base_url if parts[2] in ("openai", "openai_like") else _NAMES.get(parts[2], parts[2])
+        if parts[:3] == ["haystack", "components", "generators"]:
+            return _by_class_name(type_name_of(owner), _of_base_url)
+        if parts[:3] == ["haystack_integrations", "components", "generators"] and len(parts) > 3:
+            return _NAMES.get(parts[3], parts[3])
+    return None
+
+
+def _by_class_name(name: str, found: str | Reader) -> str | Reader | None:
+    """Return the provider that the name of a client's class tells, such as `AzureOpenAI`; else *found*."""
+    if "Azure" in name:
+        return _AZURE_OPENAI
+    if "Bedrock" in name:
+        return _BEDROCK
+    if "Vertex" in name:
+        return _VERTEX
+    return None if found == "botocore" else found  # a client of another service of AWS
+
+
+def _field(value: object, *path: str) -> Any:
+    """Return the field at *path* in the dictionaries of *value* and the objects in it; None if there is none."""
+    for name in path:
+        fields: Any = value if type(value) is dict else own_fields(value)
+        value = None if fields is None else fields.get(name)
+    return value
+
+
+def _of_host(address: object) -> str:
+    if type(address) is not str and module_of(type(address)).partition(".")[0] not in _URL_LIBRARIES:
+        return _UNKNOWN  # its text would be made by code of the application
+    return _of_address(str(address))
+
+
+@lru_cache(maxsize=256)
+def _of_address(address: str) -> str:
+    host = urlsplit(address).hostname or ""
+    return next((name for known, name in _HOSTS if host == known or host.endswith(f".{known}")), _of_region(host))
+
+
+def _of_region(host: str) -> str:
+    if host.endswith("-aiplatform.googleapis.com"):
+        return _VERTEX
+    return _BEDROCK if host.startswith("bedrock-runtime") and host.endswith(".amazonaws.com") else _UNKNOWN
+
+
+def _of_base_url(value: Any) -> str | None:
+    """Return the provider of an OpenAI-compatible client, a part of one or a stream from one, by the host."""
+    for path in (("_base_url",), ("response", "_request", "url"), ("api_base",)):
+        if (address := _field(value, *path)) is not None:
+            return _of_host(address)
+    for path in (("_client",), ("client",), ("root_client",), ("async_client",)):
+        if (inner := _field(value, *path)) is not None and inner is not value and _reader_of(type(inner)) is not None:
+            return _of_base_url(inner) if _reader_of(type(inner)) is _of_base_url else provider_of(inner)
+    return _UNKNOWN
+
+
+def _of_own_sdk(provider: str) -> Reader:
+    """Return a reader of an SDK that is *provider*'s own, whose client may be directed at another known provider."""
+
+    def read(value: Any) -> str:
+        address = _field(value, "_base_url")
+        return (_of_host(address) if address is not None else _UNKNOWN) or provider
+
+    return read
+
+
+def _of_google(value: Any) -> str:
+    is_vertex = _field(value, "_api_client", "vertexai")
+    return _GOOGLE if is_vertex is None else _VERTEX if is_vertex else _GEMINI
+
+
+def _of_chat_message(value: Any) -> str | None:
+    name = label_of(_field(value, "response_metadata", "model_provider"))
+    return None if name is None else _NAMES.get(name, name)
+
+
+def _of_runnable(value: Any) -> str | None:
+    """Return the provider of the models in a LangChain sequence of steps, or in one bound to arguments."""
+    inner = [_field(value, name) for name in ("first", "last", "bound")]
+    found = {each for step in (*inner, *(_field(value, "middle") or ())) if (each := provider_of(step)) is not None}
+    return None if not found else found.pop() if len(found) == 1 else _UNKNOWN
+
+
+def _of_litellm(value: Any) -> str | None:
+    hidden = getattr(value, "_hidden_params", None)
+    name = label_of(_field(hidden, "custom_llm_provider"))
+    if name is None:
+        return None
+    address = _field(hidden, "api_base")
+    return _of_host(address) if name == "openai" and address is not None else _NAMES.get(name, name)
+
+
+_LIBRARIES: Final[Mapping[str, str | Reader]] = {
+    "openai": _of_base_url,
+    "langchain_openai": _of_base_url,
+    "anthropic": _of_own_sdk("anthropic"),
+    "groq": _of_own_sdk("groq"),
+    "mistralai": "mistral_ai",
+    "cohere": "cohere",
+    "ollama": "ollama",
+    "together": "together",
+    "xai_sdk": "x_ai",
+    "ibm_watsonx_ai": "ibm.watsonx.ai",
+    "perplexity": "perplexity",
+    "azure.ai.inference": "azure.ai.inference",
+    "google.genai": _of_google,
+    "google.generativeai": _GEMINI,
+    "google.ai.generativelanguage": _GEMINI,
+    "google.cloud.aiplatform": _VERTEX,
+    "vertexai": _VERTEX,
+    "botocore.client": "botocore",
+    "litellm.types.utils": _of_litellm,
+    "langchain_core.messages": _of_chat_message,
+    "langchain_core.runnables": _of_runnable,
+}
+"""By package, the provider or the reader of its objects."""
