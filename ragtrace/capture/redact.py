@@ -208,8 +208,10 @@ def redact_step(step: Step, redact: Redact) -> None:
             setattr(step, name, redact.id(text) if name in _IDS else encodable(text))
     texts = {name: getattr(step, name) for name in ("query", "answer", "reference")}
     documents, reranked, error, prompt = step.documents, step.reranked, step.error, step.prompt
+    prompt_documents = step.prompt_documents
     # If redaction itself fails, nothing unredacted may be left behind.
     step.query = step.answer = step.reference = step.documents = step.reranked = step.prompt = None
+    step.prompt_documents = None
     for name, text in texts.items():
         if text is not None:
             setattr(step, name, redacted(text))
@@ -223,6 +225,8 @@ def redact_step(step: Step, redact: Redact) -> None:
     if documents is not None:
         step.documents = redact.documents(documents)
         step.cut_chars += sum([document.cut_chars for document in step.documents])
+    if prompt_documents is not None:  # texts of the prompt, whose cut characters have been counted
+        step.prompt_documents = redact.documents(prompt_documents)
     if reranked is not None:  # texts of an earlier retrieval, whose cut characters have been counted there
         step.reranked = redact.documents(reranked)
     if error is not None:

@@ -96,7 +96,8 @@ class Step:
     contexts_here: tuple[Document, ...] | None = None
     """On a root: the call's contexts, where no retrieval span shows them."""
     prompt_documents: tuple[Document, ...] | None = None
-    """On a root: documents that were found in the text of the prompt."""
+    """On a root or generation: documents that were found in the prompt, results of tools since the question included.
+    """
     answer: str | None = None
     answer_found: bool | None = None
     """Whether the returned or streamed value was understood as an answer, an empty one included; None: no value."""
@@ -142,7 +143,7 @@ class Step:
         """Return the memory that the texts of the step take, in bytes; 0 as long as the step has not ended."""
         if self.bytes is None and self.ended:
             self.complete()
-            documents = (*(self.documents or ()), *(self.reranked or ()))
+            documents = (*(self.documents or ()), *(self.reranked or ()), *(self.prompt_documents or ()))
             texts = [self.query, self.answer, *(document.text for document in documents)]
             texts += [] if self.prompt is None else [message.text for message in self.prompt.messages]
             self.bytes = sum(map(getsizeof, texts))
@@ -162,7 +163,7 @@ class Step:
             texts += [message.text for message in self.prompt.messages]
         for document in self.documents or ():
             texts += (document.text, document.id)
-        for document in self.reranked or ():
+        for document in (*(self.reranked or ()), *(self.prompt_documents or ())):
             texts += (document.text, document.id)
         for text in filter(None, texts):  # noqa: SIM110  # all() over a generator takes twice as long
             if not text.isascii() or "\0" in text or len(text) > most_chars:
@@ -172,7 +173,7 @@ class Step:
     def clear_texts(self) -> None:
         """Discard all texts of a step that will not be written or scored, also those not read yet."""
         self.query = self.answer = self.documents = self.reference = self.contexts_here = self.prompt = None
-        self.reranked = None
+        self.reranked = self.prompt_documents = None
         self.bytes = 0
         deferred, self.deferred = self.deferred, None
         if deferred is not None:
@@ -297,6 +298,8 @@ class CallBuilder:
             found, source = _retrieved(self.orphans)
         if found is not None:
             return found, source
+        if final.prompt_documents is not None:
+            return final.prompt_documents, "prompt"
         for step in (final, self.root):
             messages = () if step.prompt is None else step.prompt.messages
             if results := tuple(Document(message.text) for message in messages if message.role == "tool"):

@@ -619,7 +619,7 @@ def _find_in_prompt(root: Step, final: Step, found: list[SpanReading]) -> None:
     """Take the contexts out of the final prompt where no retrieval and no tool has shown any."""
     if any(each.step.documents is not None or each.documents_without_text for each in found):
         return
-    if root.documents or final.prompt is None or _has_tool_results(final):
+    if root.documents or final.prompt is None or final.prompt_documents or _has_tool_results(final):
         return
     for message in reversed(final.prompt.messages):
         parts = split_prompt(message.text) if message.role in ("user", "system") else None

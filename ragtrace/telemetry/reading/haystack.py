@@ -130,7 +130,7 @@ def _read_generation(reading: SpanReading, given: object, returned: object) -> S
     prompt = None if get is None else get("prompt") if get("messages") is None else get("messages")
     messages = read_messages([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt)
     step.query, step.prompt = last_user_text(messages), prompt_of(messages)
-    step.documents = documents_of_results(results_since_user(messages))
+    step.prompt_documents = documents_of_results(results_since_user(messages))
     found = getter(returned)
     replies = [] if found is None else items_of(found("replies"), 1) or []
     for reply in replies:

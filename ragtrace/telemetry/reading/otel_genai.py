@@ -225,7 +225,7 @@ def read_generation(
         return  # ragtrace says itself which documents a generation was given
     results = results_since_user(given)
     results += [result for message in returned for result in message.server_results]
-    step.documents = _merged(_documents_of_variables(variables), documents_of_results(results))
+    step.prompt_documents = _merged(_documents_of_variables(variables), documents_of_results(results))
 
 
 def read_workflow(

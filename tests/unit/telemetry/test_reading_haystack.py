@@ -143,7 +143,7 @@ def test_an_agent_of_haystack_3() -> None:
         },
         "haystack.agent.step.llm",
     )
-    assert (last.calls_tools, last.step.answer, last.step.documents) == (False, TOWER, (Document(TOWER),))
+    assert (last.calls_tools, last.step.answer, last.step.prompt_documents) == (False, TOWER, (Document(TOWER),))
 
     attributes = {"haystack.tool.name": "search", "haystack.agent.step.tool.input": {"query": QUESTION}}
     attributes |= {"haystack.agent.step.tool.output": {"documents": [{"id": "d1", "content": TOWER}]}}

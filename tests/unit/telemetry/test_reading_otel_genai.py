@@ -98,7 +98,7 @@ def test_variables_of_a_prompt_template_hold_question_and_documents() -> None:
             **{"gen_ai.prompt.variable.context": TOWER, "gen_ai.prompt.variable.question": QUESTION},
         )
     )
-    assert (found.step.query, found.step.documents) == (QUESTION, (Document(TOWER),))
+    assert (found.step.query, found.step.prompt_documents) == (QUESTION, (Document(TOWER),))
 
 
 def test_a_reply_that_calls_a_tool_is_no_answer() -> None:
@@ -130,7 +130,7 @@ def test_tool_results_since_the_question_are_documents() -> None:
             message("tool", new),
         )
     )
-    assert found.step.documents == (Document(TOWER, "d1"),)
+    assert found.step.prompt_documents == (Document(TOWER, "d1"),)
     assert found.step.query == QUESTION
     assert found.step.prompt is not None
     assert [each.role for each in found.step.prompt.messages] == ["user", "tool", "user", "tool"]
@@ -147,7 +147,7 @@ def test_results_of_the_providers_own_search_are_documents() -> None:
     found = reading_of(
         chat(message("user", text(QUESTION)), returned=[message("assistant", part), message("assistant", text(TOWER))])
     )
-    assert found.step.documents == (Document(TOWER, "f1", 0.9),)
+    assert found.step.prompt_documents == (Document(TOWER, "f1", 0.9),)
     assert (found.calls_tools, found.step.answer) == (False, TOWER)
 
 
@@ -459,7 +459,7 @@ def test_a_chain_of_langchain_under_genai(mode: str) -> None:
         assert retrieval.documents_without_text == len(call["contexts"])
         step = generation.step
         assert (step.query, step.answer) == (call["query"], call["answer"])
-        assert step.documents == (Document("\n\n".join(call["contexts"])),)
+        assert step.prompt_documents == (Document("\n\n".join(call["contexts"])),)
         assert step.usage == Usage(call["input_tokens"], call["output_tokens"])
         assert step.streamed is (mode in ("stream", "astream"))
 
@@ -473,7 +473,7 @@ def test_an_agent_of_langgraph_under_genai(mode: str) -> None:
     for root, tool_call, answer, call in zip(found["trace"], found["tool"], answers, calls, strict=True):
         assert (root.step.query, root.step.answer) == (call["query"], call["answer"])
         assert tool_call.step.documents == (Document("\n\n".join(call["contexts"])),)
-        assert answer.step.documents == tool_call.step.documents
+        assert answer.step.prompt_documents == tool_call.step.documents
         assert answer.step.answer == call["answer"]
     assert all(each.step.answer is None for each in found["generate"] if each.calls_tools)
 
@@ -502,7 +502,7 @@ def test_replies_that_are_the_repr_of_a_response(api: str, mode: str) -> None:
         assert (agent.query, agent.answer) == (call["query"], call["answer"])
         assert (answer.query, answer.answer) == (call["query"], call["answer"])
         assert [document.text for document in tool_call.step.documents or ()] == call["contexts"]
-        assert answer.documents in (None, tool_call.step.documents)
+        assert answer.prompt_documents in (None, tool_call.step.documents)
     assert all(each.step.answer is None for each in found["generate"] if each.calls_tools)
     assert len(found["generate"]) == 2 * len(calls)
 

@@ -56,7 +56,7 @@ def test_a_recorded_agent(form: str) -> None:
         assert run.conversation_id == call["session"]
         assert run.usage == Usage(call["input_tokens"], call["output_tokens"])
         assert [document.text for document in tool.documents or ()] == call["contexts"]
-        assert answer.documents == tool.documents
+        assert answer.prompt_documents == tool.documents
         assert (answer.query, answer.answer) == (call["query"], call["answer"])
         assert answer.response_id == call["response_ids"][-1]
 

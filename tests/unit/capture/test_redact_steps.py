@@ -1,0 +1,34 @@
+"""The texts of a step are redacted before a judge or a backend sees them."""
+
+from __future__ import annotations
+
+from ragtrace.capture.redact import Redact, redact_step
+from ragtrace.core.step import CallBuilder, Step
+from ragtrace.core.types import Document
+
+
+def generation() -> Step:
+    """Return an ended generation with documents that were found in its prompt."""
+    step = Step()
+    step.kind, step.ended, step.answer = "generate", True, "330 metres"
+    step.prompt_documents = (Document("Call 0123456 for the height."),)
+    return step
+
+
+def test_documents_of_the_prompt_are_redacted() -> None:
+    """They are contexts like those of a retrieval."""
+    step = generation()
+    redact_step(step, Redact(patterns=[r"\d{7}"]))
+    assert step.prompt_documents == (Document("Call [redacted] for the height."),)
+    assert CallBuilder(step, [step]).build().contexts == step.prompt_documents
+
+
+def test_documents_of_the_prompt_take_memory_and_are_no_plain_texts_by_themselves() -> None:
+    """They count where the other texts of a step count."""
+    step, empty = generation(), Step()
+    empty.kind, empty.ended, empty.answer = "generate", True, "330 metres"
+    assert step.text_bytes() > empty.text_bytes()
+    assert not step.is_plain(20)
+    assert empty.is_plain(20)
+    step.clear_texts()
+    assert step.prompt_documents is None
