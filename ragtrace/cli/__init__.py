@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from ragtrace.cli import baseline, doctor, exporters, report, score
+from ragtrace.cli import baseline, doctor, exporters, report, run, score
 from ragtrace.demo import command as demo
 from ragtrace.system.terminal import (
     INTERRUPTED,
@@ -21,7 +21,7 @@ from ragtrace.system.terminal import (
 
 __all__ = ["main"]
 
-_COMMANDS = (demo, score, report, baseline, doctor, exporters)
+_COMMANDS = (demo, run, score, report, baseline, doctor, exporters)
 """Commands in the order of the help."""
 
 
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     *arguments* default to those of the process.
     """
-    replace_unencodable_characters()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if list(arguments[:1]) != [run.NAME]:  # the output of a user's program stays as it is
+        replace_unencodable_characters()
     parser = argparse.ArgumentParser(prog="ragtrace", description="Evaluates live RAG calls on their own traces.")
     parser.add_argument("--version", action="version", version=f"ragtrace {version('ragtrace-otel')}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -40,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help(sys.stderr)
         return USAGE
+    if options.command == run.NAME and not options.list:
+        return run.run(options)  # its exceptions and its output are those of the user's program
     try:
         status: int = options.run(options)
         flush(sys.stdout)

@@ -58,6 +58,8 @@ DEFAULT_SCREEN: Final = _DefaultScreen()
 _RECONFIGURE_SECONDS = 5.0
 _WHILE_SERVING: Final = ("ragtrace.block", "ragtrace.propagation", "ragtrace.runtime.estimate")
 """Modules that an application may first use while it serves calls."""
+_FOR_SPANS: Final = ("ragtrace.telemetry.reading.assembler",)
+"""Modules that the background first uses when spans of other instrumentations have ended."""
 
 
 def configure(
@@ -224,7 +226,7 @@ def _runtime(
     Raises:
         SettingsError: a file cannot be used, or an exporter cannot be built.
     """
-    preload.import_modules(*_WHILE_SERVING)
+    preload.import_modules(*_WHILE_SERVING, *(_FOR_SPANS if settings.evaluate_spans else ()))
     if settings.store:  # checked before anything is started
         _history(settings).prepare(settings.origins["store"])
     if settings.baseline:

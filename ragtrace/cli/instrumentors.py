@@ -1,0 +1,158 @@
+"""Choice of the installed instrumentations of GenAI libraries, and their start before a program runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution, entry_points
+from typing import Final
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.system.faults import say
+
+_GROUPS: Final = ("openinference_instrumentor", "opentelemetry_instrumentor")
+_CONVENTIONS: Final = (
+    "openinference-semantic-conventions",
+    "opentelemetry-semantic-conventions-ai",  # OpenLLMetry
+    "opentelemetry-util-genai",
+)
+"""Distributions that only instrumentations of GenAI libraries require. The first carry the texts of documents, the
+last capture no content unless they are told to: where several instrument one library, the first is taken."""
+ALL: Final = "*"
+
+
+@dataclass(frozen=True)
+class Instrumentor:
+    """Installed instrumentation of a library, as its entry point declares it."""
+
+    entry_point: EntryPoint
+    distribution: str
+    """Name of the distribution that holds the instrumentation; names are lower-case, with hyphens."""
+    libraries: frozenset[str]
+    """Names of the distributions that it instruments; of several, one may be enough."""
+    requires: frozenset[str]
+    """Names of the distributions that it requires."""
+
+    @property
+    def name(self) -> str:
+        """Name of the entry point, such as `openai`."""
+        return self.entry_point.name
+
+    @property
+    def rank(self) -> int:
+        """Place of the instrumentation's convention in `_CONVENTIONS`; behind them all if it is of no GenAI library."""
+        ranks = [rank for rank, needed in enumerate(_CONVENTIONS) if needed in self.requires]
+        return min(ranks, default=len(_CONVENTIONS))
+
+    @property
+    def instruments_genai(self) -> bool:
+        """Whether the instrumented library is a GenAI library: only such instrumentations start by themselves."""
+        return self.rank < len(_CONVENTIONS)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether one of the libraries is installed; True as well if the instrumentation does not name them."""
+        return not self.libraries or any(map(_is_installed, self.libraries))
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """Names that two instrumentations of the same library have in common."""
+        names = {library.removesuffix("-core") for library in self.libraries} or {self.name}
+        return frozenset(_plain(name).replace("-", "") for name in names)
+
+    def answers_to(self, name: str) -> bool:
+        """Return whether a user who writes *name* means this instrumentation: its name, distribution or library."""
+        return _plain(name) in {_plain(self.name), self.distribution, *self.libraries}
+
+    def start(self) -> None:
+        """Instrument the library; a failure is logged, since the program must run in any case."""
+        try:
+            self.entry_point.load()().instrument(raise_exception_on_conflict=True)
+        except Exception as error:
+            say(
+                logging.WARNING,
+                "%s could not instrument %s: %s: %s",
+                self.distribution,
+                self.name,
+                type(error).__name__,
+                error,
+            )
+
+
+def choose(wanted: Sequence[str] = (), unwanted: Sequence[str] = ()) -> list[Instrumentor]:
+    """Return the instrumentations to start: one for each installed GenAI library, and those that *wanted* names.
+
+    Args:
+        wanted: names of instrumentations, distributions or libraries to instrument in any case; where *wanted* names
+            several instrumentations of one library by their distributions, all of them are returned.
+        unwanted: names of those not to instrument; `*`: instrument only what *wanted* names.
+
+    Raises:
+        SettingsError: there is no instrumentation of that name, or the library that it instruments is not installed.
+    """
+    found = sorted(installed(), key=lambda each: (each.rank, each.distribution, each.name))
+    chosen: list[Instrumentor] = []
+    for name in wanted:
+        named = [each for each in found if each.answers_to(name)]
+        usable = [each for each in named if each.is_usable]
+        if not usable:
+            raise SettingsError(_unknown(name, named, found))
+        exact = [each for each in usable if each.distribution == _plain(name)] or usable[:1]
+        chosen += [each for each in exact if each not in chosen]
+    for name in unwanted:
+        if name != ALL and not any(each.answers_to(name) for each in found):
+            raise SettingsError(_unknown(name, [], found, option="--no-instrument"))
+    for each in found:
+        refused = ALL in unwanted or any(each.answers_to(name) for name in unwanted)
+        taken = any(each.targets & other.targets for other in chosen)
+        if each.instruments_genai and each.is_usable and not refused and not taken:
+            chosen.append(each)
+    return chosen
+
+
+def installed() -> Iterator[Instrumentor]:
+    """Yield the installed instrumentations, each once; OpenInference declares its own under two groups."""
+    seen: set[str] = set()
+    for group in _GROUPS:
+        for entry_point in entry_points(group=group):
+            if entry_point.value not in seen:
+                seen.add(entry_point.value)
+                yield _read(entry_point)
+
+
+def _read(entry_point: EntryPoint) -> Instrumentor:
+    source: Distribution | None = entry_point.dist
+    requirements = [] if source is None else source.requires or []
+    libraries = frozenset(_required(each) for each in requirements if "instruments" in each.partition(";")[2])
+    requires = frozenset(_required(each) for each in requirements)
+    name = entry_point.value.partition(":")[0] if source is None else _plain(source.metadata["Name"])
+    return Instrumentor(entry_point, name, libraries, requires)
+
+
+def _required(requirement: str) -> str:
+    """Return the name of the distribution in a requirement, such as `openai` of `openai>=2; extra == "x"`."""
+    end = next((at for at, char in enumerate(requirement) if not (char.isalnum() or char in "-_.")), len(requirement))
+    return _plain(requirement[:end])
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _unknown(
+    name: str, named: Sequence[Instrumentor], found: Iterable[Instrumentor], *, option: str = "--instrument"
+) -> str:
+    if named:
+        needed = ", ".join(sorted({library for each in named for library in each.libraries}))
+        return f"{option} {name}: {named[0].distribution} instruments {needed}, which is not installed; install it"
+    known = ", ".join(sorted({each.name for each in found})) or "none"
+    return f"{option} {name}: no instrumentation of that name is installed; installed: {known}"

@@ -1,0 +1,31 @@
+"""Configuration of ragtrace by `opentelemetry-instrument`, for applications whose code does not mention ragtrace.
+
+opentelemetry-instrumentation calls the entry points of the group `opentelemetry_pre_instrument` in each process that it
+instruments, after it has set the OpenTelemetry providers (its configurator) and before it instruments any library
+(opentelemetry-instrumentation 0.66b2, `auto_instrumentation/_load.py`). An exception there would leave the application
+without any instrumentation.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Final
+
+from ragtrace.system.faults import say
+
+_VARIABLE: Final = "RAGTRACE_EVALUATE_SPANS"
+
+
+def configure_if_enabled() -> None:
+    """Configure ragtrace from the environment if RAGTRACE_EVALUATE_SPANS is set; log a failure, and never raise."""
+    if not os.environ.get(_VARIABLE):
+        return
+    try:
+        from ragtrace.core.settings import resolve_settings
+        from ragtrace.runtime.configure import configure
+
+        if resolve_settings({}, os.environ).evaluate_spans:
+            configure()
+    except Exception as error:
+        say(logging.ERROR, "not configured, so no call is scored: %s: %s", type(error).__name__, error)
