@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,10 @@ Scores recorded calls: each line of CALLS.jsonl is an object with "answer" (null
 "parts", "conversation_id", "workflow", "model", and "id". The names of RAGAS (user_input, retrieved_contexts, response,
 ...) and DeepEval (input, retrieval_context, actual_output, ...) will do as well. Killed at any moment and started again
 with the same options, it goes on where it was, without judging any call twice that was finished.
+
+With --format otlp the file holds spans instead: OTLP JSON, as the file exporter of the OpenTelemetry Collector writes,
+or the spans of Phoenix. The calls are put together from the spans of OpenInference, OpenTelemetry GenAI, OpenLLMetry,
+Haystack, Pydantic AI and ragtrace.
 """
 _SCORE_NOTES = """\
 judges:
@@ -38,6 +42,7 @@ output:
   SCORES.jsonl    an object a call, in the order of the calls: line, id, judge, results (by metric: score or status and
                   reason, label, attributes), unsupported (statements, with offsets into the answer, chunks from 1 and
                   quote), cached, n_calls, input_tokens, output_tokens, cost_usd (null: price not known)
+                  with --format otlp: id is trace id and span id of the call's root, and line is the number of the call
   SCORES.csv      a row a call; a text that a spreadsheet would run as a formula has a ' before it
   It appears when all is done. Until then SCORES.jsonl.part (SCORES.csv.part) holds what is judged; it also stays when
   calls failed because the judge was unavailable or late: the same command then judges these, and no others, again.
@@ -49,6 +54,9 @@ keys of the JSON object:
   bad, resumed, again, unread_keys, duration_s                bad lines; calls judged by an earlier run; calls to judge
                   again; unknown keys with their number of lines; seconds
   out_of_bounds   a sentence for each mean that is out of its bounds
+  spans           with --format otlp: number of spans; steps (of calls) among them, and of these no_call (nothing was
+                  generated there), duplicates (the same model call in two instrumentations), late, evicted (too many
+                  unfinished); other_signals (lines of logs and metrics), unread_attributes
 
 bounds, for continuous integration:
   --fail-under faithfulness=0.8 --fail-over hallucinated=0.05    on the mean over the scored calls; a metric without any
@@ -65,6 +73,9 @@ def add(commands: Any) -> None:
     """Add the command `ragtrace score` to the parser of the command line."""
     parser = add_command(commands, "score", run, "score a file of recorded calls", _SCORE, _SCORE_NOTES)
     parser.add_argument("calls", type=Path, metavar="CALLS.jsonl")
+    parser.add_argument(
+        "--format", choices=("calls", "otlp"), default="calls", help="what the file holds: calls (the default) or spans"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="SCORES.jsonl|SCORES.csv")
     parser.add_argument(
         "--metrics", metavar="A,B", help="names (default: the usual ones; all: every one of one judge call)"
@@ -188,6 +199,7 @@ def _score(options: argparse.Namespace) -> FileOutcome:
         options.out,
         judge=judge,
         metrics=names,
+        file_format=options.format,
         judge_spec=" ".join(filter(None, (options.judge, options.mode))),
         concurrency=options.concurrency,
         timeout=options.timeout,
@@ -199,7 +211,7 @@ def _score(options: argparse.Namespace) -> FileOutcome:
 
 def _print(outcome: FileOutcome, crossed: Sequence[str], options: argparse.Namespace) -> None:
     if options.json:
-        rest = {name: value for name, value in asdict(outcome).items() if name != "summary"}
+        rest = {name: value for name, value in asdict(outcome).items() if name != "summary" and value is not None}
         sys.stdout.write(f"{json.dumps({**asdict(outcome.summary), **rest, 'out_of_bounds': crossed})}\n")
     else:
         lines = [*_summary_lines(outcome, options), *(f"out of bounds: {what}" for what in crossed)]
@@ -218,6 +230,8 @@ def _summary_lines(outcome: FileOutcome, options: argparse.Namespace) -> list[st
         costs = [f"{summary.cost_usd:.4f} USD"] if summary.cost_usd or not summary.unpriced else []
         costs += [f"price of {summary.unpriced:,} calls not known"] if summary.unpriced else []
         lines.append(f"judge: {requests}, {', '.join(costs)}")
+    if outcome.spans is not None:
+        lines.append(_spans_line(outcome.spans))
     if outcome.bad:
         lines.append(f"{outcome.bad:,} bad lines were skipped")
     if outcome.again:
@@ -227,6 +241,15 @@ def _summary_lines(outcome: FileOutcome, options: argparse.Namespace) -> list[st
         lines.append(f"unknown keys: {seen}"[:500])
     lines.append(f"scores: {options.out}")
     return lines
+
+
+def _spans_line(counts: Mapping[str, int]) -> str:
+    """Return the counts of spans as one line, without those that are zero."""
+    spans, steps = counts["spans"], counts["steps"]
+    rest = [f"{count:,} {name}" for name, count in counts.items() if count and name not in ("spans", "steps")]
+    return f"spans: {spans:,}, {steps:,} of them steps of calls{''.join(f', {each}' for each in rest)}".replace(
+        "_", " "
+    )
 
 
 def _metric_line(metric: MetricSummary, width: int) -> str:

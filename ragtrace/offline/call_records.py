@@ -201,6 +201,8 @@ class CallLine:
     call: RagCall
     key: bytes
     """Hash of 16 bytes; equal for lines that describe the same call."""
+    part: str = "line"
+    """What `number` counts, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,8 @@ class BadLine:
 
     number: int
     error: str
+    part: str = "line"
+    """What cannot be read, for messages; the number of its line follows."""
 
 
 class CallFile:

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Judge, Metric
@@ -22,6 +22,11 @@ from ragtrace.offline.score_rows import FORMS, ScoreRow, copy_row, row_cost, row
 from ragtrace.system.atomic_file import write_atomically
 from ragtrace.system.sync_bridge import suppress_instrumentation
 
+if TYPE_CHECKING:
+    from ragtrace.offline.span_file_calls import SpanFileCalls
+
+FileFormat = Literal["calls", "otlp"]
+"""Content of a file to score: records of calls, or spans that calls are read from."""
 _FORMAT: Final = 1
 """Format of the journal's entries; one more whenever the content of a row changes."""
 _MOST_COMPLAINTS: Final = 20
@@ -42,6 +47,8 @@ class FileOutcome:
     unread_keys: Mapping[str, int]
     """Number of lines by key that describes nothing known here."""
     duration_s: float
+    spans: Mapping[str, int] | None = None
+    """Counts of spans, if the calls were read from spans: see `SpanFileCalls.span_counts`."""
 
 
 def score_file(
@@ -50,6 +57,7 @@ def score_file(
     *,
     judge: Judge,
     metrics: str | Sequence[str | Metric] | None = None,
+    file_format: FileFormat = "calls",
     judge_spec: str = "",
     concurrency: int = CONCURRENCY,
     timeout: float | None = TIMEOUT_S,
@@ -68,6 +76,7 @@ def score_file(
     Args:
         calls: each line an object with `answer` and any other of `call_records.KEYS`, and perhaps an `id`.
         out: `.jsonl` or `.csv`.
+        file_format: "otlp": *calls* holds spans in OTLP JSON or in the form of Phoenix, which the calls are read from.
         judge_spec: specification of the judge, part of which its id and version do not tell.
         restart: forget what was judged before.
         quiet: show no progress.
@@ -81,14 +90,16 @@ def score_file(
     wanted = metrics_for(judge, metrics)
     journal_path = out.with_name(f"{out.name}.part")
     _check_paths(calls, out, journal_path, restart=restart)
-    header = {
+    header: dict[str, object] = {
         "ragtrace_score": _FORMAT,
         "judge": f"{judge.id}@{judge.version}",
         "asked": judge_spec,
         "metrics": {metric.name: metric.version for metric in wanted},
     }
+    if file_format != "calls":
+        header["format"] = file_format
     began = monotonic()
-    lines = CallFile(calls)
+    lines = _open(calls, file_format)
     with Journal(journal_path, header, restart=restart) as journal:
         with show_progress(None, quiet=quiet) as progress, suppress_instrumentation():
             run = _Run(lines, journal, progress, complain)
@@ -98,7 +109,16 @@ def score_file(
         write_atomically(out, FORMS[out.suffix.lower()](rows, [metric.name for metric in wanted]))
         if not run.again:
             journal.remove()
-    return FileOutcome(builder.summary(), run.bad, run.resumed, run.again, dict(lines.unread_keys), monotonic() - began)
+    unread, spans = (dict(lines.unread_keys), None) if isinstance(lines, CallFile) else ({}, lines.span_counts)
+    return FileOutcome(builder.summary(), run.bad, run.resumed, run.again, unread, monotonic() - began, spans)
+
+
+def _open(calls: Path, file_format: FileFormat) -> CallFile | SpanFileCalls:
+    if file_format == "calls":
+        return CallFile(calls)
+    from ragtrace.offline.span_file_calls import SpanFileCalls
+
+    return SpanFileCalls(calls)
 
 
 def _check_paths(calls: Path, out: Path, journal: Path, *, restart: bool) -> None:
@@ -122,7 +142,13 @@ def _counted(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterator[Scor
 class _Run:
     """Run of `score_file` over the lines of a file of calls; judges the calls that are not in the journal."""
 
-    def __init__(self, lines: CallFile, journal: Journal, progress: Progress, complain: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        lines: CallFile | SpanFileCalls,
+        journal: Journal,
+        progress: Progress,
+        complain: Callable[[str], None],
+    ) -> None:
         self._lines, self._journal, self._progress, self._complain = lines, journal, progress, complain
         self._judging: dict[bytes, asyncio.Event] = {}
         """By key, the calls that are being judged; the event is set when the call is done."""
@@ -140,7 +166,7 @@ class _Run:
         if isinstance(line, BadLine):
             self.bad += 1
             if self.bad <= _MOST_COMPLAINTS:
-                self._complain(f"line {line.number} skipped: {line.error}")
+                self._complain(f"{line.part} {line.number} skipped: {line.error}")
             return
         if self._journal.has_line(line.number, line.key):
             self.resumed += 1
@@ -169,7 +195,7 @@ class _Run:
             failure = f"{evaluation.error}: {detail}" if detail else evaluation.error
             if failure not in self._failures and len(self._failures) < _MOST_COMPLAINTS:
                 self._failures.add(failure)
-                self._complain(f"line {line.number} not judged: {failure}"[:_MOST_COMPLAINT_CHARS])
+                self._complain(f"{line.part} {line.number} not judged: {failure}"[:_MOST_COMPLAINT_CHARS])
 
     def _add(self, line: CallLine, row: ScoreRow, *, again: bool = False) -> None:
         self._journal.add(line.key, row, again=again)
