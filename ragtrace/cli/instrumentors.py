@@ -9,7 +9,7 @@ from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, d
 from typing import Final
 
 from ragtrace.core.errors import SettingsError
-from ragtrace.system.faults import say
+from ragtrace.system.faults import log_safely
 
 _GROUPS: Final = ("openinference_instrumentor", "opentelemetry_instrumentor")
 _CONVENTIONS: Final = (
@@ -70,7 +70,7 @@ class Instrumentor:
         try:
             self.entry_point.load()().instrument(raise_exception_on_conflict=True)
         except Exception as error:
-            say(
+            log_safely(
                 logging.WARNING,
                 "%s could not instrument %s: %s: %s",
                 self.distribution,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from zipfile import is_zipfile
 
 from ragtrace.cli.options import add_command
-from ragtrace.system.terminal import OK, USAGE, complain
+from ragtrace.system.terminal import OK, USAGE, print_error
 
 NAME: Final = "run"
 _STDIN: Final = "-"
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
         start = _program(options)
         _configure()
     except (SettingsError, OSError) as error:
-        complain(str(error))
+        print_error(str(error))
         return USAGE
     from ragtrace.runtime.current_runtime import current
 
@@ -110,7 +110,7 @@ def _configure() -> None:
 
 def _instrument(chosen: Sequence[Any]) -> None:
     if not chosen:
-        complain("no instrumentation of an installed GenAI library was found; only decorated functions are scored")
+        print_error("no instrumentation of an installed GenAI library was found; only decorated functions are scored")
     for each in chosen:
         each.start()
 

@@ -12,7 +12,7 @@ import logging
 import os
 from typing import Final
 
-from ragtrace.system.faults import say
+from ragtrace.system.faults import log_safely
 
 _VARIABLE: Final = "RAGTRACE_EVALUATE_SPANS"
 
@@ -28,4 +28,4 @@ def configure_if_enabled() -> None:
         if resolve_settings({}, os.environ).evaluate_spans:
             configure()
     except Exception as error:
-        say(logging.ERROR, "not configured, so no call is scored: %s: %s", type(error).__name__, error)
+        log_safely(logging.ERROR, "not configured, so no call is scored: %s: %s", type(error).__name__, error)
