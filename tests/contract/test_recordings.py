@@ -32,7 +32,7 @@ def test_the_application_answered_three_questions_from_its_documents(name: str) 
     assert len(logged) == 3
     for call in logged:
         assert call["query"]
-        assert len(call["contexts"]) == 3
+        assert 1 <= len(call["contexts"]) <= 3
         assert any(call["answer"] in text for text in call["contexts"])
         assert call["input_tokens"] > 0
         assert call["output_tokens"] > 0

@@ -29,6 +29,7 @@ _STOP_WORDS: Final = frozenset(
 _UNKNOWN: Final = "I do not know."
 _QUESTION: Final = re.compile(r"(?:follow[ -]?up (?:input|message|question)|question|query)\s*:[ \t]*(\S.*)", re.I)
 _STANDALONE: Final = re.compile(r"stand-?alone (?:question|query)|rewrite the (?:question|query)", re.I)
+_GRADE: Final = re.compile(r"\b(?:say|answer|reply)\b.{0,20}\byes or no\b", re.I)
 _NAME: Final = re.compile(r"\b(?:the )?[A-Z][\w-]*(?: (?:of )?[A-Z][\w-]*)+")
 
 
@@ -107,6 +108,8 @@ class ModelServer:
         said = "\n".join(_text(message) for message in messages)
         if _STANDALONE.search(said):
             return _standalone(said, question)
+        if _GRADE.search(said):
+            return _grade(said)
         numbered = re.findall(r"Document (\d+):\s+([^<\s].*)", said)
         if numbered and "relevance" in said.lower():
             return _ranked(numbered, _words(question))
@@ -217,6 +220,13 @@ def _standalone(said: str, question: str) -> str:
     if named is None:
         return plain
     return re.sub(r"\bit\b", named[0], re.sub(r"\bits\b", f"{named[0]}'s", plain))
+
+
+def _grade(said: str) -> str:
+    """Return "yes" if what is graded, the last paragraph, shares two words with what is above it."""
+    above, _, graded = said.rpartition("\n\n")
+    shared = _words(above.partition("\n\n")[2]) & (_words(graded) - {"ques", "answ", "docu"})
+    return "yes" if len(shared) >= 2 else "no"
 
 
 def _ranked(numbered: list[tuple[str, str]], wanted: set[str]) -> str:
