@@ -516,6 +516,7 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
             it.
         readings: all of them, in the order in which they began.
     """
+    _complete_from_within(readings)
     generations = [each for each in readings if each.step.kind == "generate" and _answers(each)]
     root = next((top for top in tops if top.step.kind == "trace"), None)
     if root is None:
@@ -548,6 +549,30 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
             reading.step.documents = None
     _leave_out_unused(found, final)
     return AssembledCall(CallBuilder(step, [step, *steps]), tuple(readings))
+
+
+def _complete_from_within(readings: list[SpanReading]) -> None:
+    """Give a model call or retrieval without a result that of the same step inside it.
+
+    Of two instrumentations, the one around the other may have content switched off, or carry none.
+    """
+    by_step = {id(each.step): each for each in readings}
+    for reading in reversed(readings):  # the innermost first
+        inner, around = reading.step, by_step.get(id(reading.step.parent))
+        if around is None or around.step.kind != inner.kind:
+            continue
+        outer = around.step
+        if inner.kind == "generate" and outer.answer is None and not around.calls_tools:
+            around.calls_tools = reading.calls_tools
+            outer.answer, outer.answer_found = inner.answer, inner.answer_found
+            outer.query = inner.query if outer.query is None else outer.query
+            outer.prompt = inner.prompt if outer.prompt is None else outer.prompt
+            outer.response_id = outer.response_id or inner.response_id
+            outer.usage = inner.usage if outer.usage == NO_USAGE else outer.usage
+        elif inner.kind == "retrieve" and outer.documents is None and not around.documents_without_text:
+            around.documents_without_text = reading.documents_without_text
+            outer.documents, outer.reranked = inner.documents, inner.reranked
+            outer.rerank = inner.rerank
 
 
 def _leave_out_unused(found: list[SpanReading], final: Step) -> None:

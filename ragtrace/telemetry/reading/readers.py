@@ -11,10 +11,10 @@ from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading
 
 Reader = Callable[[FinishedSpan], SpanReading | None]
 _READERS: Final[tuple[Reader, ...]] = (
+    pydantic_ai.read,  # before OpenInference, whose attributes are added to its spans and leave out some results
     openinference.read,
     traceloop.read,
     haystack.read,
-    pydantic_ai.read,
     otel_genai.read,
 )
 """Readers in the order in which they are asked: those of conventions that build on others come before these."""

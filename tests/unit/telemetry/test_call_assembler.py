@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,9 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from ragtrace.telemetry.reading.assembler import AssembledCall, CallAssembler
 from ragtrace.telemetry.reading.finished_span import FinishedSpan
+from ragtrace.telemetry.reading.otlp_json import SpanFile
 from ragtrace.testing import FakeClock
+from tests.unit.telemetry.recorded import RECORDED
 
 QUERY = "How tall is the Eiffel Tower?"
 ANSWER = "The Eiffel Tower is 330 metres tall."
@@ -193,6 +196,34 @@ def test_a_retriever_inside_a_tool_counts_once() -> None:
     spans = [retriever((11, 20), tool), tool, llm((30, 90), root), root]
     (call,) = assembled(spans)
     assert texts(call) == WHOLE
+
+
+def test_a_step_without_texts_has_those_of_the_same_step_inside_it() -> None:
+    """Of two instrumentations of one retrieval or model call, the outer one may carry no content."""
+    root = chain((0, 100), output__value="")
+    outer_retriever, outer_llm = span("RETRIEVER", (10, 20), root), span("LLM", (30, 90), root)
+    inner = [retriever((11, 19), outer_retriever), llm((31, 89), outer_llm, llm__token_count__prompt=7)]
+    (call,) = assembled([*inner, outer_retriever, outer_llm, root])
+    assert texts(call) == WHOLE
+    assert call.builder.build().usage.input_tokens == 7
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "agents_sdk-openllmetry+openllmetry-openai-sync",
+        "haystack_2_pipeline-openinference-sync",
+        "haystack_2_pipeline-openllmetry+openllmetry-openai-astream",
+        "pydantic_ai_1-openinference-sync",
+        "pydantic_ai_server-openinference-async",
+    ],
+)
+def test_recorded_calls_of_two_instrumentations_are_those_that_the_application_logged(name: str) -> None:
+    """One of the two shows the texts that the other leaves out."""
+    calls = assembled([each for each in SpanFile(RECORDED / f"{name}.spans.jsonl") if isinstance(each, FinishedSpan)])
+    logged = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
+    expected = [(call["query"], call["contexts"], call["answer"]) for call in logged]
+    assert sorted(map(texts, calls)) == sorted(expected)
 
 
 def test_the_reranked_documents_are_the_contexts() -> None:
