@@ -20,7 +20,7 @@ TokenEmbedder: TypeAlias = Callable[[Sequence[str]], Sequence[Any]]
 not cut long texts: the part cut off would silently not be compared."""
 
 
-class Match(NamedTuple):
+class BertScoreMatch(NamedTuple):
     """BERTScore of a candidate text against a reference text: precision, recall and F1.
 
     Each is at most 1 and may be negative.
@@ -35,7 +35,7 @@ class EmbeddingError(Exception):
     """Raised when token embeddings cannot be used to compute a score; its text is the reason."""
 
 
-def match(candidate: Matrix, reference: Matrix) -> Match:
+def bert_score(candidate: Matrix, reference: Matrix) -> BertScoreMatch:
     """Return the BERTScore of *candidate* against *reference*, two texts given by their token embeddings.
 
     All of it is 0 if one of them has no token.
@@ -45,13 +45,13 @@ def match(candidate: Matrix, reference: Matrix) -> Match:
         reference: (n, d) token embeddings of unit length.
     """
     if not len(candidate) or not len(reference):
-        return Match(0.0, 0.0, 0.0)
+        return BertScoreMatch(0.0, 0.0, 0.0)
     cosines = candidate @ reference.T
     precision, recall = float(cosines.max(axis=1).mean()), float(cosines.max(axis=0).mean())
     total = precision + recall
     if total:
-        return Match(precision, recall, 2 * precision * recall / total)
-    return Match(precision, recall, 0.0 if precision == 0 else math.nan)
+        return BertScoreMatch(precision, recall, 2 * precision * recall / total)
+    return BertScoreMatch(precision, recall, 0.0 if precision == 0 else math.nan)
 
 
 def unit_rows(found: Sequence[Any], texts: int) -> list[Matrix]:

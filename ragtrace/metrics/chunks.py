@@ -113,7 +113,7 @@ def precision_at_k(
 
     With nothing retrieved it is 0, with the attribute `retrieved` 0.
     """
-    return _ranked(call, judgement, lambda hits: sum(hits) / k, threshold, k)
+    return _rank_score(call, judgement, lambda hits: sum(hits) / k, threshold, k)
 
 
 @formula(needs=_NEEDS, settled=_nothing_to_grade)
@@ -127,7 +127,7 @@ def average_precision_at_k(
     Unscored: `empty_query`; `contexts_missing`; `unjudged_rank` (one of the first K chunks has no valid label).
     Source: average precision, normalised by what is relevant among the retrieved, as the total is not known.
     """
-    return _ranked(call, judgement, _average_precision, threshold, k)
+    return _rank_score(call, judgement, _average_precision, threshold, k)
 
 
 @formula(needs=_NEEDS, settled=_nothing_to_grade)
@@ -142,7 +142,7 @@ def reciprocal_rank(call: RagCall, judgement: Judgement, *, threshold: int = REL
 
     The mean over queries is the mean reciprocal rank.
     """
-    return _ranked(call, judgement, lambda hits: 1 / len(hits) if any(hits) else 0.0, threshold, None)
+    return _rank_score(call, judgement, lambda hits: 1 / len(hits) if any(hits) else 0.0, threshold, None)
 
 
 def discounted_mean(units: Sequence[float | None], decay: float = 1.0) -> float:
@@ -171,32 +171,32 @@ def _mean(
 
     The chunk at each rank weighs *decay* times the one before it.
     """
-    graded = _grades(call, judgement)
+    graded = _all_grades(call, judgement)
     if isinstance(graded, Unscored):
         return graded
     if not graded:
         return Unscored("no_contexts")
-    attributes = _about_chunks(call, judgement, graded, threshold)
+    attributes = _chunk_attributes(call, judgement, graded, threshold)
     if too_many(graded.count(None), len(graded), max_unjudged):
         return Unscored("too_many_unjudged", attributes=attributes)
     value = discounted_mean([None if grade is None else worth(grade) for grade in graded], decay)
     return Score(value, attributes=attributes)
 
 
-def _ranked(
+def _rank_score(
     call: RagCall, judgement: Judgement, value: Callable[[Sequence[bool]], float], threshold: int, k: int | None
 ) -> Result:
     """Return a rank-based score: what *value* computes from the relevance of the first *k* retrieved chunks.
 
     The function *value* gets one boolean a chunk. With *k* None these are the chunks up to the first relevant one.
     """
-    graded = _grades(call, judgement)
+    graded = _all_grades(call, judgement)
     if isinstance(graded, Unscored):
         return graded
     hits = [grade is not None and grade >= threshold for grade in graded]
     cut = k if k is not None else hits.index(True) + 1 if True in hits else None
     attributes = {
-        **_about_chunks(call, judgement, graded, threshold),
+        **_chunk_attributes(call, judgement, graded, threshold),
         "retrieved": len(graded),
         "relevant": sum(hits[:cut]),
         **({} if k is None else {"k": k}),
@@ -211,7 +211,7 @@ def _average_precision(hits: Sequence[bool]) -> float:
     return sum(precisions) / len(precisions) if precisions else 0.0
 
 
-def _grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unscored:
+def _all_grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unscored:
     """Return the relevance grade of every chunk in rank order, or the reason why there are no grades.
 
     The grade of an unjudged chunk is None. A blank chunk has grade 0, and where all are blank no judge is needed.
@@ -230,7 +230,7 @@ def _grades(call: RagCall, judgement: Judgement) -> Sequence[int | None] | Unsco
     return [grade if type(grade) is int and 0 <= grade <= BEST_GRADE else None for grade in given]
 
 
-def _about_chunks(
+def _chunk_attributes(
     call: RagCall, judgement: Judgement, graded: Sequence[int | None], threshold: int
 ) -> dict[str, Plain]:
     """Return the attributes that every metric over chunks has: grades, counts, and whether a good chunk was missed.
@@ -286,7 +286,7 @@ def precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
     Raises:
         SettingsError: *k* or *threshold* is not such a number.
     """
-    return _at(k, precision_at_k, "precision_at", threshold)
+    return _top_k_metric(k, precision_at_k, "precision_at", threshold)
 
 
 def average_precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
@@ -294,10 +294,10 @@ def average_precision_at(k: int, *, threshold: int = RELEVANT_GRADE) -> Formula:
 
     Arguments and errors are as for `precision_at`.
     """
-    return _at(k, average_precision_at_k, "average_precision_at", threshold)
+    return _top_k_metric(k, average_precision_at_k, "average_precision_at", threshold)
 
 
-def _at(k: object, metric: Formula, name: str, threshold: int) -> Formula:
+def _top_k_metric(k: object, metric: Formula, name: str, threshold: int) -> Formula:
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise SettingsError(f"k must be a whole number of at least 1, got {k!r}; write for instance precision_at(3)")
     suffix = "" if _check_grade(threshold) == RELEVANT_GRADE else f"_from_{threshold}"

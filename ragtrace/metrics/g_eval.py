@@ -71,13 +71,15 @@ class GEval:
 
     def __call__(self, call: RagCall, judgement: Judgement) -> Result:
         up, threshold = self.higher_is_better, self.threshold
-        return Formula(self.name, self.version, self._rated, self.needs, up, threshold=threshold)(call, judgement)
+        return Formula(self.name, self.version, self._score_from_rating, self.needs, up, threshold=threshold)(
+            call, judgement
+        )
 
-    def lacks(self, call: RagCall) -> str:
+    def missing_input(self, call: RagCall) -> str:
         """Return the reason why *call* cannot be rated: the first declared field that it lacks; "" if it has all."""
         return unmet(call, Judgement(), *(reason for field in self.fields for reason in _REQUIRED[field]))
 
-    def named_but_absent(self) -> tuple[str, ...]:
+    def unseen_fields(self) -> tuple[str, ...]:
         """Return the names of call fields that criteria or steps mention, but that the judge is not shown.
 
         The fields are found by the words usual for them in such prompts. The judge is shown those in `fields`.
@@ -86,8 +88,8 @@ class GEval:
         found = (_NAMES[field].search(text) for field in _NAMES if field not in self.fields)
         return tuple(match[0] for match in found if match)
 
-    def _rated(self, call: RagCall, judgement: Judgement) -> Result:
-        if reason := self.lacks(call):
+    def _score_from_rating(self, call: RagCall, judgement: Judgement) -> Result:
+        if reason := self.missing_input(call):
             return Unscored(reason)
         rating = judgement.ratings.get(self.name)
         if rating is None:
@@ -98,7 +100,7 @@ class GEval:
             return Unscored("out_of_range", explanation=f"{rating.value!r} is outside {self.low}..{self.high}")
         value = (rating.value - self.low) / (self.high - self.low)
         attributes: dict[str, Plain] = {"method": rating.method, "rating": rating.value, "samples": rating.samples}
-        if missing := self.named_but_absent():
+        if missing := self.unseen_fields():
             attributes["fields_missing"] = missing
         if self.threshold is not None:
             worse = self.threshold - value if self.higher_is_better else value - self.threshold

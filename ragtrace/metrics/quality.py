@@ -52,7 +52,7 @@ def quality_weighted(
         return sum(weight[name] * value for name, value in found.items()) / sum(weight[name] for name in found)
 
     result = _combined(call, judgement, parts, optional, mean)
-    return result if isinstance(result, Unscored) else replace(result, label=grade_of(result.value))
+    return result if isinstance(result, Unscored) else replace(result, label=letter_grade(result.value))
 
 
 @formula(needs=_NEEDS)
@@ -87,7 +87,7 @@ def quality_minimum(
     return _combined(call, judgement, parts, optional, lambda found: min(found.values()))
 
 
-def grade_of(value: float) -> str:
+def letter_grade(value: float) -> str:
     """Return the letter grade of a weighted quality: A from 0.9 on, B from 0.8, C from 0.7, D from 0.6, else F."""
     return next((letter for bound, letter in _GRADES if value >= bound - SLACK), "F")
 

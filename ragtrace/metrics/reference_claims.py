@@ -177,7 +177,7 @@ def _noise(call: RagCall, judgement: Judgement, max_unjudged: float, *, relevant
         for i, fact in enumerate(facts)
     ]
     known = [origin for origin in origins if origin.known]
-    attributes = _about_claims(ranks, rows, are_relevant, known, len(origins))
+    attributes = _claim_attributes(ranks, rows, are_relevant, known, len(origins))
     if too_many(len(origins) - len(known), len(origins), max_unjudged):
         return Unscored("too_many_unjudged", attributes=attributes)
     return Score(sum(origin.noise(relevant) for origin in known) / len(known), attributes=attributes)
@@ -212,7 +212,7 @@ def _any(values: Iterable[Truth]) -> Truth:
     return None if None in found else False
 
 
-def _about_claims(
+def _claim_attributes(
     ranks: Sequence[int], rows: Entailments, relevant: Sequence[Truth], known: Sequence[_Origin], claims: int
 ) -> dict[str, Plain]:
     """Return the attributes of the noise sensitivity metrics: counts of claims, and shares such as claim recall."""

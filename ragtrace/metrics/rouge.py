@@ -73,11 +73,11 @@ def rouge(candidate: Sequence[str], reference: Sequence[str], variant: Variant =
     if variant == "rougeL":
         return _overlap(_common_subsequence(candidate, reference), len(candidate), len(reference))
     n = 1 if variant == "rouge1" else 2
-    ours, theirs = _grams(candidate, n), _grams(reference, n)
+    ours, theirs = _ngrams(candidate, n), _ngrams(reference, n)
     return _overlap((ours & theirs).total(), ours.total(), theirs.total())
 
 
-def _grams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
+def _ngrams(tokens: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
     return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
 
 

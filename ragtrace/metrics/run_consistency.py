@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall, Result, Score, Unscored
-from ragtrace.metrics.bert_score import EmbeddingError, TokenEmbedder, match, unit_rows
+from ragtrace.metrics.bert_score import EmbeddingError, TokenEmbedder, bert_score, unit_rows
 from ragtrace.metrics.formula import Formula, formula
 from ragtrace.metrics.rouge import TOKENS, VARIANTS, Tokens, Variant, rouge, tokens_of
 
@@ -82,7 +82,7 @@ def _bert_score(
         matrices = unit_rows(token_embedder(runs), len(runs))
     except EmbeddingError as error:
         return Unscored(str(error))
-    matches = [match(b, a) for a, b in combinations(matrices, 2) if len(a) or len(b)]
+    matches = [bert_score(b, a) for a, b in combinations(matrices, 2) if len(a) or len(b)]
     if not matches:
         return Unscored("empty_answer", explanation="no run has a token")
     values = [m.f1 if baseline is None else (m.f1 - baseline) / (1 - baseline) for m in matches]

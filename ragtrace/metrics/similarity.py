@@ -38,7 +38,7 @@ def answer_relevancy_similarity(call: RagCall, judgement: Judgement) -> Result:
         return Unscored("no_questions")
     if cosines is None:
         return Unscored(why_missing(judgement, "question_cosines", "no_embedder"))
-    if reason := _defect(cosines):
+    if reason := _cosine_defect(cosines):
         return Unscored(reason, attributes=attributes if reason == "out_of_range" else {})
     return Score(math.fsum(cosines) / len(cosines), attributes=attributes)
 
@@ -59,11 +59,11 @@ def semantic_similarity(call: RagCall, judgement: Judgement) -> Result:
     cosine = judgement.reference_cosine
     if cosine is None:
         return Unscored(why_missing(judgement, "reference_cosine", "no_embedder"))
-    reason = _defect((cosine,))
+    reason = _cosine_defect((cosine,))
     return Unscored(reason) if reason else Score(float(cosine))
 
 
-def _defect(cosines: Sequence[float]) -> str:
+def _cosine_defect(cosines: Sequence[float]) -> str:
     if not all(math.isfinite(value) for value in cosines):
         return "non_finite"
     return "" if all(abs(value) <= 1 + SLACK for value in cosines) else "out_of_range"

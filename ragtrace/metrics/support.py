@@ -247,7 +247,7 @@ def consistency(call: RagCall, judgement: Judgement) -> Result:
     return Score(float(value), claims=judgement.claims or ())
 
 
-class Level(Protocol):
+class WorkflowBaseline(Protocol):
     """Baseline of one workflow: the usual distribution of its `consistency` scores."""
 
     @property
@@ -257,17 +257,17 @@ class Level(Protocol):
     def suspicious(self, score: float, call: int) -> bool: ...
 
 
-class Levels(Protocol):
+class WorkflowBaselines(Protocol):
     """Baselines by workflow: the usual distribution of `consistency` scores in each."""
 
-    def find(self, workflow: str) -> Level | None: ...
+    def find(self, workflow: str) -> WorkflowBaseline | None: ...
     def missing(self, workflow: str) -> int:
         """Return how many more calls of *workflow* must be scored before it has a baseline."""
         ...
 
 
 @formula(needs=_CONSISTENCY, higher_is_better=False, threshold=0.0, opt_in=True, beside=("consistency",))
-def suspicious(call: RagCall, judgement: Judgement, *, baseline: Levels | None = None) -> Result:
+def suspicious(call: RagCall, judgement: Judgement, *, baseline: WorkflowBaselines | None = None) -> Result:
     """1 if the answer's consistency is unusually low for the application (below its 5 % quantile), else 0.
 
     Inputs: as `consistency`, and the baseline of the call's workflow.
@@ -307,7 +307,7 @@ def _call_number(call: RagCall) -> int:
     return int.from_bytes(blake2b(text, digest_size=16).digest(), "big")
 
 
-def suspicious_against(baseline: Levels) -> Formula:
+def suspicious_against(baseline: WorkflowBaselines) -> Formula:
     """Return the metric `suspicious`, which compares the consistency of an answer with *baseline*."""
     return suspicious.variant("suspicious", baseline=baseline)
 

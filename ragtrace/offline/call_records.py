@@ -14,7 +14,7 @@ from ragtrace.capture import find_documents, mark_duplicates
 from ragtrace.core.errors import SettingsError
 from ragtrace.core.labels import CitedPart, Turn
 from ragtrace.core.types import Document, RagCall
-from ragtrace.judges.llm.json_reading import finite, without_repeats
+from ragtrace.judges.llm.json_reading import object_without_duplicates, parse_finite
 
 T = TypeVar("T")
 
@@ -269,7 +269,7 @@ def _record(raw: bytes) -> dict[str, object]:
     try:
         text = raw.decode("utf-8")
         record: object = json.loads(
-            text, parse_constant=_reject_constant, parse_float=finite, object_pairs_hook=without_repeats
+            text, parse_constant=_reject_constant, parse_float=parse_finite, object_pairs_hook=object_without_duplicates
         )
     except UnicodeDecodeError as error:
         raise SettingsError(f"not UTF-8 at byte {error.start}; save the file as UTF-8") from None

@@ -29,7 +29,7 @@ import openai
 
 from ragtrace.core.types import Document, RagCall
 from ragtrace.evaluation.scoring import Evaluator, evaluate
-from ragtrace.judges.llm.chat import Chat
+from ragtrace.judges.llm.chat import ChatClient
 from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.metrics import registry
@@ -134,7 +134,7 @@ class _Subjects:
     def __init__(self, url: str, request: dict[str, Any]) -> None:
         self._request = request
         self._bare = openai.AsyncOpenAI(base_url=url, api_key="any")
-        self._chat = Chat("judge", base_url=url, api_key="any")
+        self._chat = ChatClient("judge", base_url=url, api_key="any")
         system, user = request["messages"]
         wanted = request["response_format"]["json_schema"]
         texts = system["content"], user["content"]

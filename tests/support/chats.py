@@ -8,7 +8,7 @@ from typing import Any
 
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
-from ragtrace.judges.llm.chat import Answer
+from ragtrace.judges.llm.chat import ModelReply
 from ragtrace.judges.llm.prompt import Prompt, R
 
 Data = dict[str, Any]
@@ -38,17 +38,17 @@ class ScriptedChat:
         """What the user message of a request holds."""
         return data_of(self.asks[index])
 
-    async def ask(self, prompt: Prompt[R]) -> Answer[R]:
+    async def ask(self, prompt: Prompt[R]) -> ModelReply[R]:
         """The reply of the rule, asked for once more if it has defects."""
         data = self._reply(prompt, 1)
         reply = prompt.read(data)
         if not reply.defects:
-            return Answer(reply, json.dumps(data), 1, self.model, Cost(1, 100, 10, 0.001))
+            return ModelReply(reply, json.dumps(data), 1, self.model, Cost(1, 100, 10, 0.001))
         self.repairs.append(list(reply.defects))
         data = self._reply(prompt, 2)
         again = prompt.read(data)
         best = again if len(again.defects) <= len(reply.defects) else reply
-        return Answer(best, json.dumps(data), 1, self.model, Cost(2, 200, 20, 0.002))
+        return ModelReply(best, json.dumps(data), 1, self.model, Cost(2, 200, 20, 0.002))
 
     def _reply(self, ask: Prompt[Any], n_calls: int) -> Data:
         self.asks.append(ask)

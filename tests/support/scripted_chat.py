@@ -13,7 +13,7 @@ from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import ChunkLabel, Turn
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Result, Score, Unscored
-from ragtrace.judges.llm.chat import Answer, JudgeSession
+from ragtrace.judges.llm.chat import JudgeSession, ModelReply
 from ragtrace.judges.llm.completions import TokenChoice
 from ragtrace.judges.llm.embedder import Embedder
 from ragtrace.judges.llm.families import add_extra_labels
@@ -35,7 +35,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @dataclass
 class Scripted:
-    """A `Chat` that replies from a script by the kind of request; the last reply of a kind is repeated."""
+    """A `ChatClient` that replies from a script by the kind of request; the last reply of a kind is repeated."""
 
     replies: Mapping[str, Sequence[Reply] | Reply | Callable[[dict[str, Any]], Reply]]
     tokens: Callable[[str], tuple[TokenChoice, ...]] | None = None
@@ -43,7 +43,7 @@ class Scripted:
     asked: list[Prompt[Any]] = field(default_factory=list)
     defects: list[list[str]] = field(default_factory=list)
 
-    async def ask(self, prompt: Prompt[R]) -> Answer[R]:
+    async def ask(self, prompt: Prompt[R]) -> ModelReply[R]:
         self.asked.append(prompt)
         kind = prompt.name.removeprefix("ragtrace_")
         script = self.replies[kind]
@@ -59,7 +59,7 @@ class Scripted:
         text = json.dumps(data)
         samples = (reply,) * prompt.samples if not reply.defects else ()
         tokens = self.tokens(text) if self.tokens else None
-        return Answer(reply, text, 1, self.model, Cost(1, 10, 2, 0.5), tokens, samples)
+        return ModelReply(reply, text, 1, self.model, Cost(1, 10, 2, 0.5), tokens, samples)
 
     def kinds(self) -> list[str]:
         return [ask.name.removeprefix("ragtrace_") for ask in self.asked]
@@ -90,7 +90,7 @@ def labelled(
         session = JudgeSession(spoken, embedder)
         session.cost = Cost.from_report(judgement) if judgement.n_calls else Cost()
         try:
-            return session.charge(await add_extra_labels(session, call, judgement, found))
+            return session.with_cost(await add_extra_labels(session, call, judgement, found))
         except JudgeError as error:
             raise session.cost.set_on_error(error) from error
 

@@ -25,7 +25,7 @@ while an invention is absent as a whole. Times the square root, because by chanc
 as 1 / sqrt(N): the product is their number in units of its own standard deviation, so that an answer is neither excused
 for being long nor condemned for it.
 
-`Evidence` indexes what the chunks say about the words of one answer. Only the answer's own vocabulary is indexed, so
+`ChunkIndex` indexes what the chunks say about the words of one answer. Only the answer's own vocabulary is indexed, so
 that memory grows with the answer and not with the chunks.
 """
 
@@ -48,11 +48,11 @@ from ragtrace.judges.lexical.lexicon import (
     NEGATION,
     Lexicon,
     Token,
-    function_words,
-    language,
+    count_function_words,
+    count_scripts,
+    cut_into_pieces,
+    detect_language,
     one_line,
-    pieces,
-    scripts,
     stems,
     tokens,
 )
@@ -173,17 +173,17 @@ class EmbeddedJudge:
         if not (yield from parsed.shares_script()):
             return parsed.unjudged("unscorable_script")
         query, stems = call.query or "", set[str]()
-        for start, end in pieces(query, STEP_CHARS, min(len(query), MAX_QUERY_CHARS)):
+        for start, end in cut_into_pieces(query, STEP_CHARS, min(len(query), MAX_QUERY_CHARS)):
             stems.update([word.stem for _, _, word in tokens(query, lexicon, start, end)])
             yield end - start
         query_stems = frozenset(stems)
-        evidence = Evidence(parsed.numbers, parsed.followers, lexicon)
+        evidence = ChunkIndex(parsed.numbers, parsed.followers, lexicon)
         for rank, text in parsed.chunks.items():
-            yield from evidence.read(rank, text, pieces(text, STEP_CHARS, len(text)))
+            yield from evidence.add_chunk(rank, text, cut_into_pieces(text, STEP_CHARS, len(text)))
         findings: dict[int, Finding] = {}
         for statement in parsed.statements:
             if statement.checkable:
-                findings[statement.start] = compare(statement, evidence, query_stems)
+                findings[statement.start] = compare_statement(statement, evidence, query_stems)
                 yield statement.end - statement.start
         if findings and not parsed.shares_language(list(findings.values())):
             return parsed.unjudged("language_mismatch")
@@ -272,12 +272,12 @@ class _ParsedCall:
         """
         if not self.numbers and not any(map(str.isalnum, self.answer[:SAMPLE_CHARS])):
             return False
-        letters = scripts(self.answer[:SAMPLE_CHARS])
+        letters = count_scripts(self.answer[:SAMPLE_CHARS])
         known: set[str] = set()
         for text in self.chunks.values():
             if known.issuperset(letters):
                 break
-            known.update(scripts(text[:SAMPLE_CHARS]))
+            known.update(count_scripts(text[:SAMPLE_CHARS]))
             yield SAMPLE_CHARS
         shared = sum(letters_of_script for name, letters_of_script in letters.items() if name in known)
         return shared >= _SHARED_SCRIPT * sum(letters.values())
@@ -289,18 +289,20 @@ class _ParsedCall:
         """
         if sum((2 * finding.deficit - 1) * finding.weight for finding in findings) < 0:
             return True
-        known = {language(text[:SAMPLE_CHARS], 2) for text in list(self.chunks.values())[:_SAMPLED_CHUNKS]} - {""}
+        known = {detect_language(text[:SAMPLE_CHARS], 2) for text in list(self.chunks.values())[:_SAMPLED_CHUNKS]} - {
+            ""
+        }
         if not known:
             return True
-        words, own, other = function_words(self.answer[: 4 * SAMPLE_CHARS], known)
+        words, own, other = count_function_words(self.answer[: 4 * SAMPLE_CHARS], known)
         if own >= other and own:
             return words < _ENOUGH_WORDS or own > _FOREIGN_SHARE * words
         return words < _FEWEST_WORDS or (not other and words < _ENOUGH_WORDS)
 
-    def claim(self, statement: Statement, finding: Finding, evidence: Evidence) -> Claim:
+    def claim(self, statement: Statement, finding: Finding, evidence: ChunkIndex) -> Claim:
         """Return *statement* as a `Claim` with its support label, its unsupported words and the closest chunks."""
         wanted = dict(zip(statement.stems, statement.weights, strict=True))
-        closest = _closest(wanted, evidence)
+        closest = _closest_chunks(wanted, evidence)
         # Quoting costs as much as everything else done for a claim; a supported one needs no defence.
         quoted = bool(closest) and finding.support != "supported"
         quote = evidence.quote(closest[0], self.chunks[closest[0]], wanted) if quoted else None
@@ -340,7 +342,7 @@ def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
         yield len(text) // 8 + 1
         return one_line(text)
     digest, blank = hashlib.blake2b(digest_size=16), True
-    for start, end in pieces(text, 4 * STEP_CHARS, len(text)):
+    for start, end in cut_into_pieces(text, 4 * STEP_CHARS, len(text)):
         if words := one_line(text[start:end]):
             digest.update((words + " ").encode("utf-8", "surrogatepass"))
             blank = False
@@ -350,16 +352,16 @@ def _without_spacing(text: str) -> Generator[int, None, bytes | str]:
 
 def _choose_language(answer: str, chunk: str) -> str:
     """Return the code of the language in which to compare *answer* and *chunk*; "" if it is not clear."""
-    spoken, written = language(answer[:SAMPLE_CHARS]), ""
+    spoken, written = detect_language(answer[:SAMPLE_CHARS]), ""
     if spoken != "en":
-        written = language(chunk[:SAMPLE_CHARS])
+        written = detect_language(chunk[:SAMPLE_CHARS])
         if written and spoken and written != spoken:
-            _, own, other = function_words(answer[:SAMPLE_CHARS], (written,))
+            _, own, other = count_function_words(answer[:SAMPLE_CHARS], (written,))
             return written if own >= other else spoken
     return spoken or written
 
 
-def _closest(wanted: Mapping[int, float], evidence: Evidence) -> tuple[int, ...]:
+def _closest_chunks(wanted: Mapping[int, float], evidence: ChunkIndex) -> tuple[int, ...]:
     """Return the ranks of the retrieved chunks that contain most of the *wanted* word stems, best first.
 
     Each stem counts with its weight. Of chunks that contain as much, the earlier comes first.
@@ -375,13 +377,13 @@ def _closest(wanted: Mapping[int, float], evidence: Evidence) -> tuple[int, ...]
     return tuple(best[:_CLOSEST_CHUNKS])
 
 
-class Evidence:
+class ChunkIndex:
     """Index of the retrieved chunks for one answer: where its words occur, near which others, and whether negated.
 
     Args:
         vocabulary: the answer's stems, numbered from 0.
-        never_together: for each stem, the stems that follow it in the answer. `read` removes a stem when a chunk has it
-            together with the one before it.
+        never_together: for each stem, the stems that follow it in the answer. `add_chunk` removes a stem when a chunk
+            has it together with the one before it.
     """
 
     def __init__(self, vocabulary: Mapping[str, int], never_together: dict[int, set[int]], lexicon: Lexicon) -> None:
@@ -398,7 +400,7 @@ class Evidence:
         self.ranks: list[list[int]] = [[] for _ in vocabulary]
         """For each stem, the ranks of the first chunks it occurs in."""
 
-    def read(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
+    def add_chunk(self, rank: int, text: str, steps: Iterator[tuple[int, int]]) -> Iterator[int]:
         """Read one retrieved chunk into the index, and yield the number of characters of each step.
 
         Args:
@@ -411,9 +413,9 @@ class Evidence:
         line = [_ELSEWHERE] * (window - 1)
         negated, ranks, followers_of = False, self.ranks, self.never_together.get
         for start, end in steps:
-            read = self._read_pieces(rank, text, start, end)
+            read = self._word_numbers(rank, text, start, end)
             if negated or _NEGATION in read:
-                read, negated = self._note_negations(read, negated)
+                read, negated = self._separate_negations(read, negated)
             else:
                 self.affirmed.update(read)
             for stem in set(read) - {_ELSEWHERE}:
@@ -427,21 +429,21 @@ class Evidence:
                     others.difference_update(line[at - window + 1 : at + window])
             yield end - start
 
-    def _read_pieces(self, rank: int, text: str, start: int, end: int) -> list[int]:
+    def _word_numbers(self, rank: int, text: str, start: int, end: int) -> list[int]:
         """Return for each content word of ``text[start:end]`` its number in the vocabulary of the answer.
 
         It is `_ELSEWHERE` for a word that the answer has not, and `_NEGATION` for a negation.
         """
         found: list[int] = []
         done, lexicon, number_of = self._pieces[rank], self._lexicon, self._number_of
-        for first, last in pieces(text, _PIECE_CHARS, end, start):
+        for first, last in cut_into_pieces(text, _PIECE_CHARS, end, start):
             numbers = list(map(number_of, stems(text, lexicon, first, last), repeat(_ELSEWHERE)))
             if len(done) < _QUOTED_PIECES:
                 done.append((first, set(numbers)))
             found += numbers
         return found
 
-    def _note_negations(self, read: list[int], negated: bool) -> tuple[list[int], bool]:
+    def _separate_negations(self, read: list[int], negated: bool) -> tuple[list[int], bool]:
         """Record which words of a piece follow a negation, and return the words without the negations.
 
         The second value says whether the piece ends with a negation; *negated* says so of the piece before.
@@ -496,7 +498,7 @@ class Finding(NamedTuple):
     """Ranges of the answer that no chunk supports."""
 
 
-def compare(statement: Statement, evidence: Evidence, query_stems: frozenset[str]) -> Finding:
+def compare_statement(statement: Statement, evidence: ChunkIndex, query_stems: frozenset[str]) -> Finding:
     """Compare *statement* with the indexed chunks, and return how well they support it.
 
     Args:
@@ -530,10 +532,10 @@ def compare(statement: Statement, evidence: Evidence, query_stems: frozenset[str
     # Where no word is missing, the words without any of their neighbours are shown.
     shown: Sequence[int] = missing or [at for at, stem in enumerate(stems) if stem not in affirmed]
     shown = shown or [at for at, lost in enumerate(alone) if lost] or range(len(words))
-    return Finding(total, deficit, support, _ranges(words, shown))
+    return Finding(total, deficit, support, _covered_ranges(words, shown))
 
 
-def _missed_pairs(statement: Statement, evidence: Evidence) -> tuple[float | None, list[bool]]:
+def _missed_pairs(statement: Statement, evidence: ChunkIndex) -> tuple[float | None, list[bool]]:
     """Return the share of the statement's pairs of neighbouring words that occur together in no chunk.
 
     The share is None if there is no pair. The list says of each word whether no chunk has it together with any of its
@@ -562,7 +564,7 @@ def _missed_pairs(statement: Statement, evidence: Evidence) -> tuple[float | Non
     return missed / tried, alone
 
 
-def _absence(statement: Statement, at: int, evidence: Evidence, query_stems: frozenset[str], *, alone: bool) -> float:
+def _absence(statement: Statement, at: int, evidence: ChunkIndex, query_stems: frozenset[str], *, alone: bool) -> float:
     """Return how far the word at position *at* of the statement is missing from the chunks, from 0 to 1.
 
     It is 0, 1 or, for a number or name that only the query has, `IN_QUERY`.
@@ -576,7 +578,7 @@ def _absence(statement: Statement, at: int, evidence: Evidence, query_stems: fro
     return IN_QUERY if _is_fact(statement.words[at], statement) else 0.0
 
 
-def _without_straddling_pairs(statement: Statement, evidence: Evidence) -> Statement:
+def _without_straddling_pairs(statement: Statement, evidence: ChunkIndex) -> Statement:
     """Return *statement*, in a script without spaces, without pairs of characters that straddle two words.
 
     Only those pairs are left out whose second word is absent from the chunks. An absent word of two characters takes
@@ -605,7 +607,7 @@ def _is_fact(token: Token, statement: Statement) -> bool:
     return word.number or (word.name and start > statement.start and word.weight == 1)
 
 
-def _ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _covered_ranges(words: Sequence[Token], positions: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Return the ranges of the answer covered by the words at *positions*; ranges of adjacent words are joined."""
     ranges: list[tuple[int, int]] = []
     previous = -2

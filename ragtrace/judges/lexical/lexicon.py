@@ -1,8 +1,8 @@
 """Text analysis in any script: splits text into words, stems them, and recognises their script and language.
 
 `Lexicon` caches what each spelling means to the embedded judge. ASCII text is split into *runs*, the stretches between
-spaces after `spaced`: a run is nearly always one word, so that one look-up gives all about it. Other text is split by a
-pattern; both find the same words.
+spaces after `blank_punctuation`: a run is nearly always one word, so that one look-up gives all about it. Other text
+is split by a pattern; both find the same words.
 
 No function here looks at more than a bounded piece of text in one go, and no pattern can backtrack: the text is
 untrusted output of a user's application.
@@ -147,8 +147,8 @@ class Lexicon(dict[str, Word]):
         super().__init__()
         self.english = language in ("", "en")
         self._language = language
-        self.content = _Runs(self, _content_tokens)
-        self.stems = _Runs(self, _stems)
+        self.content = _RunCache(self, _content_tokens)
+        self.stems = _RunCache(self, _stems)
         self._stop = ENGLISH if self.english else FUNCTION_WORDS.get(language, ENGLISH)
         self._empty = self._stop | FRAMING if self.english else frozenset[str]()
 
@@ -165,16 +165,16 @@ class Lexicon(dict[str, Word]):
             root = stem(lower)
             return Word(root, _content_weight(lower, root), False, spelling[0] != lower[0])
         if spelling[0].isdecimal():
-            return Word(number(spelling, comma=not self.english), 1.0, number=True)
+            return Word(normalize_number(spelling, comma=not self.english), 1.0, number=True)
         if spelling[0] == _ARABIC_AND and spelling[1:].isdecimal():
-            return Word(number(spelling[1:]), 1.0, number=True)
+            return Word(normalize_number(spelling[1:]), 1.0, number=True)
         if spelling[0] >= "\u0e00" and IS_UNSPACED.match(spelling):
-            folded = fold(spelling)
+            folded = normalize_word(spelling)
             # Hiragana writes endings and particles, and a character that joins words says little of the subject.
             joins = any("\u3040" <= c <= "\u309f" or c in CHINESE_FUNCTION for c in folded)
             return Word(folded, GENERIC_WEIGHT if joins else 1.0)
-        light = fold_light(spelling)
-        base = fold(spelling).removesuffix("'s").replace("'", "")
+        light = lower_case(spelling)
+        base = normalize_word(spelling).removesuffix("'s").replace("'", "")
         if self.english and base in NUMBER_WORDS:
             return Word(NUMBER_WORDS[base], 1.0, number=True)
         unit = UNITS.get(base, base) if self.english else base
@@ -194,7 +194,7 @@ class Lexicon(dict[str, Word]):
         return Word(root, weight, False, capital, light in NEGATIONS, light in DENIALS, light in CONTEXT_NOUNS, True)
 
 
-class _Runs(dict[str, _T]):
+class _RunCache(dict[str, _T]):
     """Cache, of limited size, from a run of text (the characters between two spaces) to the words in it.
 
     A value is what *read* returns for these words.
@@ -262,7 +262,7 @@ def content_tokens(text: str, lexicon: Lexicon, start: int, end: int) -> list[To
         return list(_content_tokens(tokens(text, lexicon, start, end)))
     found: list[Token] = []
     known = lexicon.content
-    for run in spaced(part).split(" "):
+    for run in blank_punctuation(part).split(" "):
         if content := known[run]:
             for first, last, word in content:
                 found.append((start + first, start + last, word))
@@ -276,7 +276,7 @@ def stems(text: str, lexicon: Lexicon, start: int, end: int) -> Iterable[str]:
     part = part if part.isascii() else ascii_punctuation(part)
     if part.isascii():
         # The inner loop of the judge: all of it runs in C.
-        return chain.from_iterable(map(lexicon.stems.__getitem__, spaced(part).split()))
+        return chain.from_iterable(map(lexicon.stems.__getitem__, blank_punctuation(part).split()))
     return _stems(tokens(part, lexicon))
 
 
@@ -290,7 +290,7 @@ def ascii_punctuation(text: str) -> str:
     return text
 
 
-def spaced(text: str) -> str:
+def blank_punctuation(text: str) -> str:
     """Return ASCII *text* with a space in place of every character that belongs to no word or number.
 
     One more space is added at the end. A stretch between spaces is nearly always one word; tables and substrings are
@@ -317,13 +317,13 @@ def spellings(text: str) -> list[str]:
     """Return all words of *text* as they are spelled there, in any order."""
     if not text.isascii():
         return TOKEN.findall(text)
-    runs = spaced(text).split()
+    runs = blank_punctuation(text).split()
     if max(map(len, runs), default=0) > MAX_WORD_CHARS:
         return ASCII_TOKEN.findall(text)
     return [*filter(str.isalpha, runs), *ASCII_TOKEN.findall(" ".join(filterfalse(str.isalpha, runs)))]
 
 
-def fold(word: str) -> str:
+def normalize_word(word: str) -> str:
     """Return *word* in a normal form, without case, accents, width variants and hidden characters.
 
     Vowel signs are dropped only where they are optional (below U+0700: Latin, Greek, Cyrillic, Hebrew, Arabic).
@@ -339,7 +339,7 @@ def fold(word: str) -> str:
 def stem(word: str) -> str:
     """Return the stem of an English *word*, without one suffix, the final e and a doubled final consonant.
 
-    The word must be folded (see `fold`).
+    The word must be normalized (see `normalize_word`).
     """
     length = len(word)
     for suffix, replacement, least in _SUFFIXES.get(word[-2:]) or _SUFFIXES.get(word[-1:], ()):
@@ -358,8 +358,8 @@ def stem(word: str) -> str:
 def light_stem(word: str, language: str) -> str:
     """Return the stem of a *word* in another language than English, without one inflectional ending.
 
-    The word must be folded (see `fold`). An Arabic word loses its article and conjunction, too (as with Larkey's light
-    stemmer).
+    The word must be normalized (see `normalize_word`). An Arabic word loses its article and conjunction, too (as with
+    Larkey's light stemmer).
     """
     endings, least = INFLECTION.get(language, ()), _LEAST_STEM
     if "\u0600" <= word[:1] <= "\u06ff":
@@ -378,7 +378,7 @@ def light_stem(word: str, language: str) -> str:
     return word
 
 
-def number(token: str, *, comma: bool = False) -> str:
+def normalize_number(token: str, *, comma: bool = False) -> str:
     """Return the normal form of a number: `1,000` becomes `1000`, `3.50` becomes `3.5`, and `٣` becomes `3`.
 
     Args:
@@ -397,7 +397,7 @@ def number(token: str, *, comma: bool = False) -> str:
     return token.lstrip("0") or "0"
 
 
-def scripts(text: str) -> dict[str, int]:
+def count_scripts(text: str) -> dict[str, int]:
     """Return how many letters of *text* belong to each script, by its name such as "latin" or "cyrillic".
 
     The letters of a text in Latin alone are not counted: the number is 1.
@@ -412,12 +412,12 @@ def scripts(text: str) -> dict[str, int]:
     return counts
 
 
-def language(text: str, least: int = 3) -> str:
+def detect_language(text: str, least: int = 3) -> str:
     """Return the code of the language whose function words dominate *text*; empty if no language clearly does.
 
     Below three function words, at least *least* are needed, and none of any other language.
     """
-    found = fold_light(" ".join(spellings(text))).split()
+    found = lower_case(" ".join(spellings(text))).split()
     if sum(map(FUNCTION_WORDS["en"].__contains__, found)) >= max(3, _CLEARLY_ENGLISH * len(found)):
         return "en"
     hits = sorted(((sum(map(known.__contains__, found)), code) for code, known in FUNCTION_WORDS.items()), reverse=True)
@@ -427,14 +427,14 @@ def language(text: str, least: int = 3) -> str:
     return code if best >= least and best >= 0.15 * len(found) and best >= 1.5 * second else ""
 
 
-def function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
+def count_function_words(text: str, codes: Collection[str]) -> tuple[int, int, int]:
     """Return three counts for *text*: all words, function words of the languages *codes*, and those of others.
 
     Where *codes* is English alone, words with accents count among the last. Capitalised words are left out, but for the
     first one: a list of names is the same in every language.
     """
     found = [word for at, word in enumerate(TOKEN.findall(text)) if word.islower() or (not at and word.istitle())]
-    folded = [fold_light(word) for word in found]
+    folded = [lower_case(word) for word in found]
     known = frozenset[str]().union(*(ENGLISH if code == "en" else FUNCTION_WORDS[code] for code in codes))
     own = sum(word in known for word in folded)
     accents = "en" in codes and len(codes) == 1
@@ -449,7 +449,7 @@ def _all_function_words() -> frozenset[str]:
     return frozenset(word for known in FUNCTION_WORDS.values() for word in known if len(word) > 1)
 
 
-def fold_light(text: str) -> str:
+def lower_case(text: str) -> str:
     """Return *text* in lower case and with straight apostrophes; its accents are kept.
 
     Accents distinguish function words.
@@ -457,7 +457,7 @@ def fold_light(text: str) -> str:
     return text.lower().replace("\u2019", "'")
 
 
-def pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:
+def cut_into_pieces(text: str, size: int, end: int, start: int = 0) -> Iterator[tuple[int, int]]:
     """Cut ``text[start:end]`` into pieces of about *size* characters, at white space if possible; yield each range."""
     while start < end:
         stop = min(start + size, end)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from ragtrace.core.text import LazyPattern
-from ragtrace.judges.lexical.lexicon import IS_UNSPACED, Lexicon, Token, content_tokens, fold_light, stem, tokens
+from ragtrace.judges.lexical.lexicon import IS_UNSPACED, Lexicon, Token, content_tokens, lower_case, stem, tokens
 from ragtrace.judges.lexical.words import CLOSINGS, CONTEXT_NOUNS, DENIALS
 
 MAX_SENTENCE_CHARS: Final = 600
@@ -198,10 +198,10 @@ def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement
     signals = [word for _, _, word in words if word.signal]
     if cited or signals:
         denies = any(word.denial for word in signals)
-        words, negated = _content(answer, words, cited, lexicon)
-    denied = _declines(text) if denies else -1
+        words, negated = _content_words(answer, words, cited, lexicon)
+    denied = _declining_offset(text) if denies else -1
     if denied < 0:
-        denied = _declines_elsewhere(text, lexicon)
+        denied = _foreign_declining_offset(text, lexicon)
     declines = denied >= 0
     hidden = declines and not _CONTRAST.search(text, denied)
     weights = [word.weight for _, _, word in words]
@@ -210,7 +210,7 @@ def _statement(answer: str, start: int, end: int, lexicon: Lexicon) -> Statement
     return Statement(start, end, words, weights, negated, checkable, declines, unspaced=unspaced)
 
 
-def _content(
+def _content_words(
     answer: str, candidates: list[Token], cited: list[tuple[int, int]], lexicon: Lexicon
 ) -> tuple[list[Token], frozenset[int]]:
     """Return the content words among *candidates*, without citations, and the offsets of the negated words."""
@@ -234,24 +234,24 @@ def _content(
     return content, frozenset(behind)
 
 
-def _declines(text: str) -> int:
+def _declining_offset(text: str) -> int:
     """Return the offset of the word by which the English sentence *text* declines to answer; -1 if it does not.
 
     It declines when it says that the speaker or the context does not know or state something.
     """
     found = list(islice(_WORD.finditer(text, 0, _FIRST_CHARS), _FIRST_WORDS))
-    words = [fold_light(match[0]) for match in found]
+    words = [lower_case(match[0]) for match in found]
     for at, word in enumerate(words):
         if word in DENIALS and _denies_stating(words, at):
             return found[at].start()
     return -1
 
 
-def _declines_elsewhere(text: str, lexicon: Lexicon) -> int:
+def _foreign_declining_offset(text: str, lexicon: Lexicon) -> int:
     """Return the offset at which *text*, a sentence not in English, declines to answer; -1 if it does not."""
     if lexicon.english and (text.isascii() or not _OTHER_SCRIPT.search(text)):
         return -1
-    lower = fold_light(text[:_FIRST_CHARS])
+    lower = lower_case(text[:_FIRST_CHARS])
     if found := _DECLINES_ELSEWHERE.search(lower):
         return found.start()
     found = _DENIES_ELSEWHERE.search(lower)
@@ -304,7 +304,7 @@ def prose_and_code(text: str, end: int) -> Iterator[tuple[int, int, bool]]:
         return
     begin = at = 0
     while at < end:
-        code, stop = _layout(text, at, end)
+        code, stop = _find_block(text, at, end)
         if stop > at:
             if at > begin:
                 yield begin, at, False
@@ -322,7 +322,7 @@ def _next_line(text: str, at: int, end: int) -> int:
     return end if stop < 0 else stop + 1
 
 
-def _layout(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
+def _find_block(text: str, at: int, end: int) -> tuple[tuple[int, int] | None, int]:
     """Find the code block, table, heading or source list that begins at the line at *at*; return its code and end.
 
     The code is a range, the end an offset: *at* if no such block begins there. The range is None where there is no
@@ -365,12 +365,12 @@ def _next_start(text: str, at: int, end: int) -> int:
     while at < end and text[at].isspace() and (space := _SPACE.match(text, at, end)):
         fresh = fresh or "\n" in space[0]
         at = space.end()
-    if (marker := _marker(text, at, end)) and (fresh or text[at].isdigit()):
+    if (marker := _list_marker_end(text, at, end)) and (fresh or text[at].isdigit()):
         return marker
     return at
 
 
-def _marker(text: str, at: int, end: int) -> int:
+def _list_marker_end(text: str, at: int, end: int) -> int:
     """Return the offset after the list marker ("- ", "1. ") that stands at *at*; 0 if there is none."""
     if text[at : at + 2].isalpha():  # a word, as nearly always
         return 0
@@ -414,7 +414,7 @@ def _line_is_end(text: str, start: int, at: int, end: int) -> bool:
     """Return whether the line break at *at* ends a sentence; it does not if the next line starts in lower case."""
     if not text[start:at].strip():
         return False
-    if text.startswith("\n", at + 1) or _marker(text, at + 1, end):
+    if text.startswith("\n", at + 1) or _list_marker_end(text, at + 1, end):
         return True
     return not _continues(text, at, end)
 

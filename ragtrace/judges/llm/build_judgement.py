@@ -7,7 +7,7 @@ from typing import Final
 
 from ragtrace.core.labels import ChunkLabel, Citation, CitationSupport, Claim, Sentence
 from ragtrace.core.types import Judgement, Plain
-from ragtrace.judges.llm.interview import Labels
+from ragtrace.judges.llm.label_collector import Labels
 from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, Verdict, omitted_terms, uncovered_sentences
 from ragtrace.judges.llm.prompt_input import PromptInput
 

@@ -20,15 +20,15 @@ from ragtrace.core.types import Judgement, Plain
 from ragtrace.judges.llm.completions import Choice, Completion, TokenChoice, read_completion
 from ragtrace.judges.llm.embedder import Embedder, embed
 from ragtrace.judges.llm.json_reading import ReadingError, read_object
-from ragtrace.judges.llm.prompt import Prompt, R, one_of, record
+from ragtrace.judges.llm.prompt import Prompt, R, enum, object_with
 from ragtrace.judges.llm.response_format import (
     JSON,
     SCHEMA,
     TEXT,
     TOKENS_NAMES,
     Message,
-    ServerHabits,
-    habits_of,
+    ServerCapabilities,
+    capabilities_of,
     repair_messages,
     request_messages,
     response_format,
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[R]):
+class ModelReply(Generic[R]):
     """Reply of the LLM to a prompt: the labels read from it, its text, the model's name and the cost."""
 
     reply: R
@@ -78,7 +78,7 @@ class Answer(Generic[R]):
     """The server counted far fewer tokens of a request than its text has: it seems to have read only a part."""
 
 
-class Chat:
+class ChatClient:
     """Client for a chat model behind an OpenAI-compatible server: sends prompts and reads the replies.
 
     Args:
@@ -132,11 +132,11 @@ class Chat:
         return self._price or list_price(self.model, self.server)
 
     @property
-    def habits(self) -> ServerHabits:
+    def capabilities(self) -> ServerCapabilities:
         """What this process has learned of the model's server: which parameters and response formats it accepts."""
-        return habits_of(self.server, self.model)
+        return capabilities_of(self.server, self.model)
 
-    async def ask(self, prompt: Prompt[R]) -> Answer[R]:
+    async def ask(self, prompt: Prompt[R]) -> ModelReply[R]:
         """Send *prompt* to the model and return its reply; a reply with defects is asked for once more.
 
         Raises:
@@ -148,7 +148,7 @@ class Chat:
         except JudgeError as error:
             raise exchange.cost.set_on_error(error) from error.__cause__
 
-    async def text(self, system: str, user: str) -> tuple[str, Cost]:
+    async def ask_for_text(self, system: str, user: str) -> tuple[str, Cost]:
         """Send a request that does not ask for JSON; return the text of the model's reply and the cost.
 
         For models that write no JSON. Raises as `ask`.
@@ -172,7 +172,7 @@ class Chat:
         answer = await self.ask(_PROBE)
         price = "price known" if self.price else "price not known: pass price="
         took = f"{monotonic() - began:.2f} s"
-        return f"{answer.model or self.model} at {self.server} answered in {took}, {self.habits}; {price}"
+        return f"{answer.model or self.model} at {self.server} answered in {took}, {self.capabilities}; {price}"
 
     async def aclose(self) -> None:
         """Close the connections to the LLM's server that the running event loop has opened."""
@@ -188,7 +188,7 @@ class JudgeSession:
         embedder: None: labels that need embeddings are `no_embedder`.
     """
 
-    def __init__(self, chat: Chat, embedder: Embedder | None = None) -> None:
+    def __init__(self, chat: ChatClient, embedder: Embedder | None = None) -> None:
         self._chat, self.embedder = chat, embedder
         self._slots = asyncio.Semaphore(AT_ONCE)
         self.cost = Cost()
@@ -201,27 +201,27 @@ class JudgeSession:
         return self._chat.model
 
     @property
-    def habits(self) -> ServerHabits:
+    def capabilities(self) -> ServerCapabilities:
         """What was learned of the model's server: which requests it accepts, and whether the model writes JSON."""
-        return self._chat.habits
+        return self._chat.capabilities
 
-    async def ask(self, prompt: Prompt[R]) -> Answer[R]:
+    async def ask(self, prompt: Prompt[R]) -> ModelReply[R]:
         """Send *prompt* to the LLM and return its reply; raises a `JudgeError` if no reply could be read."""
         async with self._slots:
-            answer = await self._charged(self._chat.ask(prompt))
+            answer = await self._with_failure_cost(self._chat.ask(prompt))
         self.cost += answer.cost
         self.attributes["judge_model"] = answer.model
         if answer.input_truncated:
             self.attributes["judge_input_truncated"] = True
         return answer
 
-    async def ask_in_words(self, system: str, user: str) -> str:
+    async def ask_for_text(self, system: str, user: str) -> str:
         """Send a request that does not ask for JSON, and return the text of the LLM's reply.
 
         For models that write no JSON. Raises a `JudgeError` if there is no full reply.
         """
         async with self._slots:
-            text, cost = await self._charged(self._chat.text(system, user))
+            text, cost = await self._with_failure_cost(self._chat.ask_for_text(system, user))
         self.cost += cost
         return text
 
@@ -230,11 +230,11 @@ class JudgeSession:
 
         The vectors are not validated.
         """
-        vectors, cost = await self._charged(embed(embedder, texts))
+        vectors, cost = await self._with_failure_cost(embed(embedder, texts))
         self.cost += cost
         return vectors
 
-    async def _charged(self, work: Awaitable[T]) -> T:
+    async def _with_failure_cost(self, work: Awaitable[T]) -> T:
         """Return the result of the requests in *work*; if they fail, add their cost to the session."""
         try:
             return await work
@@ -242,7 +242,7 @@ class JudgeSession:
             self.cost += Cost.from_report(error)
             raise
 
-    def charge(self, judgement: Judgement) -> Judgement:
+    def with_cost(self, judgement: Judgement) -> Judgement:
         """Return a copy of *judgement* that carries the cost and the attributes of all requests in this session."""
         cost = self.cost if self.cost.n_calls else Cost(cost_usd=0.0)
         return cost.set_on_judgement(replace(judgement, attributes={**judgement.attributes, **self.attributes}))
@@ -263,7 +263,7 @@ async def ask_in_halves(ask: Callable[[Sequence[S]], Awaitable[T]], items: Seque
     return [await ask(items[:middle]), await ask(items[middle:])]
 
 
-async def run_together(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def run_concurrently(works: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Run the coroutines *works* concurrently and return their results; the first failure cancels the others.
 
     It is raised when all of them have ended.
@@ -294,13 +294,13 @@ _PROBE: Final = Prompt(
     name="ragtrace_probe",
     system='This tests a connection. Reply with the JSON object {"ok": "yes"}.',
     user='{"test": true}',
-    schema=record(ok=one_of(["yes"])),
+    schema=object_with(ok=enum(["yes"])),
     read=_ProbeReply,
 )
 
 
 @dataclass(slots=True)
-class _Reading(Generic[R]):
+class _ParsedReply(Generic[R]):
     """One reply of the LLM, with the labels that could be read from it and its defects."""
 
     choice: Choice
@@ -319,14 +319,14 @@ class _Reading(Generic[R]):
 class _Exchange(Generic[R]):
     """Exchange with the LLM about one prompt: sends its requests, checks the replies and adds up the cost."""
 
-    def __init__(self, chat: Chat, prompt: Prompt[R]) -> None:
+    def __init__(self, chat: ChatClient, prompt: Prompt[R]) -> None:
         self._chat, self._prompt, self._price = chat, prompt, chat.price
         self._required = list(cast("Sequence[str]", prompt.schema.get("required", ())))
         self._model = ""
         self._input_truncated = False
         self.cost = Cost()
 
-    async def answer(self) -> Answer[R]:
+    async def answer(self) -> ModelReply[R]:
         """Send the prompt and return the LLM's best reply; ask for a corrected one if every reply has defects."""
         completion, level = await self.complete(SCHEMA)
         readings = await self._read_all(completion)
@@ -336,7 +336,7 @@ class _Exchange(Generic[R]):
         if best.reply is None or (self._required and best.missing == self._required):
             raise best.error or JudgeError("unparsable", "; ".join(best.defects)[:200], retryable=False)
         good = tuple(one.reply for one in readings if one.reply is not None and not one.defects)
-        return Answer(
+        return ModelReply(
             reply=best.reply,
             text=best.choice.text,
             level=level,
@@ -348,7 +348,7 @@ class _Exchange(Generic[R]):
             input_truncated=self._input_truncated,
         )
 
-    async def _read_all(self, completion: Completion) -> list[_Reading[R]]:
+    async def _read_all(self, completion: Completion) -> list[_ParsedReply[R]]:
         """Read all replies that the prompt asks for; those that the server did not send are requested one by one."""
         wanted = self._prompt.samples
         choices = list(completion.choices[:wanted])
@@ -359,18 +359,20 @@ class _Exchange(Generic[R]):
         whole = choices if len(choices) == 1 else [choice for choice in choices if choice.problem() is None]
         return [self._read(choice) for choice in whole or choices[:1]]
 
-    def _read(self, choice: Choice) -> _Reading[R]:
+    def _read(self, choice: Choice) -> _ParsedReply[R]:
         if problem := choice.problem():
             raise problem
         try:
             data = read_object(choice.text)
         except ReadingError as error:
-            return _Reading(choice, None, [error.detail], self._required, error)
+            return _ParsedReply(choice, None, [error.detail], self._required, error)
         reply = self._prompt.read(data)
         missing = [key for key in self._required if key not in data]
-        return _Reading(choice, reply, [*(f"the key {key!r} is missing" for key in missing), *reply.defects], missing)
+        return _ParsedReply(
+            choice, reply, [*(f"the key {key!r} is missing" for key in missing), *reply.defects], missing
+        )
 
-    async def _repair(self, first: _Reading[R], level: int) -> tuple[_Reading[R], int]:
+    async def _repair(self, first: _ParsedReply[R], level: int) -> tuple[_ParsedReply[R], int]:
         """Ask the LLM to correct its *first* reply, whose defects are listed; return the reply with fewer defects."""
         # The server did not keep to the schema: no object, or a part of it is missing. The model never saw the schema.
         ignored = level == SCHEMA < self._chat.lowest_level and first.breaks_schema
@@ -385,11 +387,11 @@ class _Exchange(Generic[R]):
         if first.reply is not None and (second.reply is None or len(second.defects) > len(first.defects)):
             return first, level
         if ignored and not second.breaks_schema:
-            self._chat.habits.level = max(self._chat.habits.level, lower)
+            self._chat.capabilities.level = max(self._chat.capabilities.level, lower)
         return second, level
 
     async def complete(
-        self, highest: int, *, samples: int | None = None, repair: _Reading[R] | None = None
+        self, highest: int, *, samples: int | None = None, repair: _ParsedReply[R] | None = None
     ) -> tuple[Completion, int]:
         """Send the prompt without parameters that the server rejects; return the response and the JSON mode it used.
 
@@ -397,7 +399,7 @@ class _Exchange(Generic[R]):
             highest: level to begin with, unless the server is known to need a lower one.
             repair: the reply to correct; None: this is the first request.
         """
-        chat, prompt, habits = self._chat, self._prompt, self._chat.habits
+        chat, prompt, habits = self._chat, self._prompt, self._chat.capabilities
         ample = prompt.ample_tokens
         if chat.max_tokens or habits.reasons or chat.extra_body.keys() & TOKENS_NAMES:
             ample = None  # the user set a limit, or there is none
@@ -406,13 +408,13 @@ class _Exchange(Generic[R]):
             messages = request_messages(prompt.system, prompt.user, prompt.schema, level)
             if repair is not None:
                 messages = repair_messages(messages, repair.choice.text, repair.defects)
-            body = self._body(messages, level, habits, samples or prompt.samples, ample)
+            body = self._request_body(messages, level, habits, samples or prompt.samples, ample)
             try:
                 completion = await self._post(body)
             except ServerError as error:
                 if ample is not None and error.reason == "truncated":
                     ample = None  # a small context window has no room for the request and such a reply
-                elif not habits.learn(error, body, chat.lowest_level):
+                elif not habits.learn_from_error(error, body, chat.lowest_level):
                     raise
                 continue
             if ample is None or not _spent_on_reasoning(completion, ample, in_json=bool(prompt.schema)):
@@ -422,8 +424,8 @@ class _Exchange(Generic[R]):
             "unavailable", f"{chat.server} rejects every form of request; see its log, or use another model"
         )
 
-    def _body(
-        self, messages: Sequence[Message], level: int, habits: ServerHabits, samples: int, ample: int | None
+    def _request_body(
+        self, messages: Sequence[Message], level: int, habits: ServerCapabilities, samples: int, ample: int | None
     ) -> dict[str, object]:
         chat, prompt = self._chat, self._prompt
         body: dict[str, object] = {"model": chat.model, "messages": messages, "temperature": prompt.temperature}
@@ -459,8 +461,8 @@ class _Exchange(Generic[R]):
         read = completion.usage.input_tokens if completion.usage is not None else 0
         if _SMALLEST_WINDOW <= read < chars / _MOST_CHARS_A_TOKEN:
             self._input_truncated = True
-            if not chat.habits.cuts_input:
-                chat.habits.cuts_input = True
+            if not chat.capabilities.cuts_input:
+                chat.capabilities.cuts_input = True
                 _log.warning(
                     "judge %s at %s counted %d tokens of a request of %d characters: it seems to read only a part of "
                     "it. Its scores carry the attribute judge_input_truncated; enlarge its context window (Ollama: "

@@ -53,12 +53,12 @@ def citation_marks(answer: str, ids: Sequence[str | None]) -> list[CitationMark]
         if len(found) >= MOST_MARKS:
             break
         if not any(start <= match.start() < end for start, end in code):
-            cited = _cited(match[1], known, len(ids))
+            cited = _citations_in(match[1], known, len(ids))
             found += [CitationMark(match.start(), match.end(), marker, rank) for marker, rank in cited]
     return found[:MOST_MARKS]
 
 
-def _cited(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[str, int | None]]:
+def _citations_in(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[str, int | None]]:
     """Yield, for each citation in *inside* (the text within brackets), its text and the rank of the cited passage."""
     if inside.strip() in known:
         yield f"[{inside.strip()}]", known[inside.strip()]
@@ -70,7 +70,7 @@ def _cited(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[
         elif number := _NUMBERED.fullmatch(piece):
             first, last = int(number[1]), int(number[2] or number[1])
             numbers = range(first, min(last, first + _LONGEST_RANGE) + 1)
-            found += [(f"[{one}]", _rank(one, count)) for one in numbers]
+            found += [(f"[{one}]", _rank_from_number(one, count)) for one in numbers]
             if not numbers:
                 return
         else:  # "[see 1]" and "[sic]" cite nothing
@@ -78,7 +78,7 @@ def _cited(inside: str, known: Mapping[str, int], count: int) -> Iterator[tuple[
     yield from found
 
 
-def _rank(number: int, count: int) -> int | None:
+def _rank_from_number(number: int, count: int) -> int | None:
     return number - 1 if 1 <= number <= count else None
 
 
@@ -88,10 +88,10 @@ def cited_rank(cited: str, ids: Sequence[str | None]) -> int | None:
         if name == cited:
             return rank
     number = _NUMBERED.fullmatch(cited)
-    return _rank(int(number[1]), len(ids)) if number and not number[2] else None
+    return _rank_from_number(int(number[1]), len(ids)) if number and not number[2] else None
 
 
-def with_their_marks(
+def attach_trailing_citations(
     answer: str, ranges: Sequence[tuple[int, int]], found: Sequence[CitationMark]
 ) -> list[tuple[int, int]]:
     """Return the sentence *ranges*, adjusted so that a citation after a full stop belongs to the sentence before it.
@@ -102,17 +102,17 @@ def with_their_marks(
     starts = sorted(ends)
     result: list[tuple[int, int]] = []
     for start, end in ranges:
-        after = _after_marks(answer, start, end, ends)
+        after = _end_of_citations(answer, start, end, ends)
         if after > start and result and "\n" not in answer[result[-1][1] : start]:
             result[-1] = (result[-1][0], after)
             start = _skip_space(answer, after, end)
         if start < end:
             inside = starts[bisect_right(starts, start) : bisect_left(starts, end)]
-            result += _parted(answer, start, end, ends, inside)
+            result += _split_after_citations(answer, start, end, ends, inside)
     return result
 
 
-def _parted(
+def _split_after_citations(
     answer: str, start: int, end: int, ends: Mapping[int, int], inside: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
     """Yield the sentence range from *start* to *end*, split after each citation that directly follows a full stop.
@@ -122,7 +122,7 @@ def _parted(
     """
     for at in inside:
         if start < at and answer[at - 1] in ".!?\u3002":
-            after = _after_marks(answer, at, end, ends)
+            after = _end_of_citations(answer, at, end, ends)
             if after < end and answer[after].isspace():
                 yield start, after
                 start = _skip_space(answer, after, end)
@@ -130,7 +130,7 @@ def _parted(
         yield start, end
 
 
-def _after_marks(answer: str, at: int, end: int, ends: Mapping[int, int]) -> int:
+def _end_of_citations(answer: str, at: int, end: int, ends: Mapping[int, int]) -> int:
     """Return the offset in *answer* behind the series of citations that begins at *at*; *at* if there is none.
 
     There may be space between the citations.

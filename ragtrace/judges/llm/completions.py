@@ -67,11 +67,11 @@ def read_completion(body: bytes) -> Completion:
         JudgeError: "unparsable": *body* is no completion.
     """
     text = body.decode("utf-8", "replace").lstrip("\ufeff \r\n\t")
-    answer = _joined(text) if text.startswith(("data:", "event:", "id:", ":")) else read_json(text)
+    answer = _join_stream_events(text) if text.startswith(("data:", "event:", "id:", ":")) else read_json(text)
     check_error(answer)
     choices = answer.get("choices")
     found = cast("list[object]", choices) if isinstance(choices, list) else []
-    read = tuple(_choice(choice) for choice in map(_dict, found) if choice)
+    read = tuple(_read_choice(choice) for choice in map(_dict, found) if choice)
     if not read:
         raise JudgeError("unparsable", f"the answer of the server has no choices: {text[:_SHOWN_CHARS]!r}")
     return Completion(read, _text(answer.get("model")), read_usage(answer))
@@ -102,13 +102,13 @@ def check_error(answer: Mapping[str, Any]) -> None:
         raise ServerError(status, {}, json.dumps(dict(answer)).encode("utf-8", "replace"))
 
 
-def _choice(choice: dict[str, Any]) -> Choice:
+def _read_choice(choice: dict[str, Any]) -> Choice:
     message = _dict(choice.get("message"))
     return Choice(
         text=_text(message.get("content")),
         finish=_text(choice.get("finish_reason")),
         refusal=_text(message.get("refusal")),
-        tokens=_tokens(_dict(choice.get("logprobs")).get("content")),
+        tokens=_read_tokens(_dict(choice.get("logprobs")).get("content")),
     )
 
 
@@ -126,7 +126,7 @@ def _text(value: object) -> str:
     return ""
 
 
-def _tokens(content: object) -> tuple[TokenChoice, ...] | None:
+def _read_tokens(content: object) -> tuple[TokenChoice, ...] | None:
     """Read the tokens of a reply and their log probabilities; None if the server sent none, or invalid ones."""
     read: list[TokenChoice] = []
     for token in map(_dict, cast("list[object]", content) if isinstance(content, list) else []):
@@ -149,7 +149,7 @@ def _is_token(token: dict[str, Any]) -> bool:
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-def _joined(text: str) -> dict[str, Any]:
+def _join_stream_events(text: str) -> dict[str, Any]:
     """Join the events of a streamed response into the JSON body that a response without streaming has."""
     joined: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}

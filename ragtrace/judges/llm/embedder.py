@@ -16,7 +16,7 @@ from ragtrace.core.cost import Cost, record_cost
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.price import Price, check_price, cost_of_rejection, cost_of_reply, list_price, read_usage
 from ragtrace.judges.llm.completions import check_error, read_json
-from ragtrace.judges.llm.response_format import TEXT, habits_of
+from ragtrace.judges.llm.response_format import TEXT, capabilities_of
 from ragtrace.judges.llm.server_connection import ServerConnection
 from ragtrace.judges.llm.server_errors import ServerError
 from ragtrace.system.threads import DaemonPool
@@ -108,7 +108,7 @@ class OpenAIEmbedder:
         """Request the vectors of *texts* from the server; return its reply and the cost, rejected requests included."""
         server = self._connection.server
         price = self._price or list_price(self.model, server)
-        habits, rejected = habits_of(server, self.model), Cost()
+        habits, rejected = capabilities_of(server, self.model), Cost()
         for _ in range(_MOST_ATTEMPTS):
             # base64 is a third of the digits, and read in a tenth of the time
             wanted: dict[str, object] = {"model": self.model, "input": texts, "encoding_format": "base64"}
@@ -121,7 +121,7 @@ class OpenAIEmbedder:
                 record_cost(replace(paid, n_calls=0))
                 return reply, rejected + paid
             except JudgeError as error:
-                learned = isinstance(error, ServerError) and habits.learn(error, body, TEXT)
+                learned = isinstance(error, ServerError) and habits.learn_from_error(error, body, TEXT)
                 rejected += cost_of_rejection(price) if isinstance(error, ServerError) else Cost(1)
                 if not learned:
                     raise rejected.set_on_error(error) from error.__cause__
@@ -209,7 +209,7 @@ async def embed(embedder: Embedder, texts: Sequence[str]) -> tuple[object, Cost]
         raise JudgeError("unavailable", f"the embedder raised {type(error).__name__}", retryable=False) from error
 
 
-def cosines(found: object, texts: int) -> tuple[float, ...]:
+def cosine_similarities(found: object, texts: int) -> tuple[float, ...]:
     """Return the cosine similarity of the first vector with each of the others.
 
     Args:

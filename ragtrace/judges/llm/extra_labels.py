@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall
-from ragtrace.judges.llm.chat import Answer, JudgeSession, ask_in_halves
+from ragtrace.judges.llm.chat import JudgeSession, ModelReply, ask_in_halves
 from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.prompt import MOST_TOKENS, Prompt, R, Schema, user_message
 from ragtrace.judges.llm.prompt_input import PromptInput
@@ -60,7 +60,7 @@ class ExtraLabels:
         *,
         instructions: str | None = None,
         **options: Any,
-    ) -> Answer[R]:
+    ) -> ModelReply[R]:
         """Ask the LLM about *data*, and return its reply and the labels that *read* has found in it.
 
         Args:
@@ -87,7 +87,7 @@ class ExtraLabels:
             if name not in self.labels:
                 self.reasons.setdefault(name, error.reason)
 
-    def shown(self, name: str, text: str | None) -> str:
+    def text_for_prompt(self, name: str, text: str | None) -> str:
         """Return *text* as a prompt shows it to the LLM: without invisible characters, and cut if it is too long.
 
         If it was cut, an attribute says so.
@@ -116,7 +116,7 @@ def _ample_tokens(data: Mapping[str, object]) -> int:
     return min(MOST_TOKENS, 2_000 + 3 * chars + 30 * items * max(1, lists.get("chunks", 1)))
 
 
-async def in_batches(
+async def ask_in_batches(
     items: Sequence[T], size: int, ask: Callable[[Sequence[T]], Awaitable[Mapping[str, Any]]]
 ) -> dict[str, Any]:
     """Ask the LLM for the labels of all *items*, at most *size* of them in a request, and return the labels merged.

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Entailments, Fact, FactLabel, Importance, Nugget, NuggetSupport
-from ragtrace.judges.llm.chat import run_together
-from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily, in_batches
-from ragtrace.judges.llm.prompt import YES_NO, list_of, listed, numbered, one_of, packed, record, text
-from ragtrace.judges.llm.prompt_input import Chunk
-from ragtrace.judges.llm.reply_reader import LabelsById, ReplyReader, one_line, shown
+from ragtrace.judges.llm.chat import run_concurrently
+from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily, ask_in_batches
+from ragtrace.judges.llm.prompt import YES_NO, enum, group_by_size, id_text_list, object_with, objects, string, with_ids
+from ragtrace.judges.llm.prompt_input import PromptChunk
+from ragtrace.judges.llm.reply_reader import LabelsById, ReplyReader, one_line, shorten_value
 
 BATCH_CHARS: Final = 48_000
 """Characters of chunks in one request."""
@@ -27,11 +27,11 @@ MOST_CELLS: Final = 240
 SIDES: Final = ("answer", "reference")
 _FIELD: Final = {"answer": "answer_facts", "reference": "reference_facts"}
 _LABELS: Final[tuple[FactLabel, ...]] = ("entailment", "neutral", "contradiction")
-_CLAIMS: Final = record(answer=list_of(id=text(), text=text()), reference=list_of(id=text(), text=text()))
-_VERDICTS: Final = list_of(id=text(), label=one_of(_LABELS))
-_FACTS: Final = record(answer=_VERDICTS, reference=_VERDICTS)
-_ENTAILED: Final = list_of(id=text(), entails=one_of(YES_NO))
-_ENTAILMENTS: Final = record(chunks=list_of(id=text(), answer=_ENTAILED, reference=_ENTAILED))
+_CLAIMS: Final = object_with(answer=objects(id=string(), text=string()), reference=objects(id=string(), text=string()))
+_VERDICTS: Final = objects(id=string(), label=enum(_LABELS))
+_FACTS: Final = object_with(answer=_VERDICTS, reference=_VERDICTS)
+_ENTAILED: Final = objects(id=string(), entails=enum(YES_NO))
+_ENTAILMENTS: Final = object_with(chunks=objects(id=string(), answer=_ENTAILED, reference=_ENTAILED))
 
 Row: TypeAlias = tuple[tuple[bool | None, ...], tuple[bool | None, ...]]
 """Of one chunk: whether it entails each claim of the answer, and each of the reference."""
@@ -62,7 +62,7 @@ def read_claims(data: Mapping[str, Any]) -> ClaimsReply:
         invalid += blank
         claims[side] = tuple(dict.fromkeys(filter(None, texts)))
         if blank:
-            reader.defect(f"{side}: {blank} claims have no text")
+            reader.add_defect(f"{side}: {blank} claims have no text")
         if entries is None or blank > MOST_UNJUDGED * len(texts):
             claims[side] = None
             reasons[side] = "unparsable" if entries is None else "too_many_unjudged"
@@ -74,7 +74,10 @@ async def find_facts(extra: ExtraLabels) -> None:
 
     The chunks are only compared if a metric needs it.
     """
-    answer, reference = extra.shown("answer", extra.call.answer), extra.shown("reference", extra.call.reference)
+    answer, reference = (
+        extra.text_for_prompt("answer", extra.call.answer),
+        extra.text_for_prompt("reference", extra.call.reference),
+    )
     if not answer or not reference:
         return
     data = {"answer": answer, "reference": reference}
@@ -82,11 +85,11 @@ async def find_facts(extra: ExtraLabels) -> None:
     extra.reasons |= {_FIELD[side]: reason for side, reason in claims.reasons.items()}
     if claims.invalid:
         extra.attributes["invalid_claims"] = claims.invalid
-    ids = {side: numbered(side[0], claims.texts[side] or ()) for side in SIDES}
+    ids = {side: with_ids(side[0], claims.texts[side] or ()) for side in SIDES}
     work = [_verify(extra, data, ids, [side for side in SIDES if claims.texts[side] is not None])]
     if "entailments" in extra.wanted and None not in claims.texts.values():
         work.append(_find_entailments(extra, ids["answer"], ids["reference"]))
-    await run_together(work)
+    await run_concurrently(work)
 
 
 async def _verify(
@@ -99,11 +102,11 @@ async def _verify(
 
     async def ask(some: Sequence[tuple[str, str]]) -> dict[str, Any]:
         asked = {side: {name: ids[side][name] for part, name in some if part == side} for side in SIDES}
-        data = {**texts, **{f"{side}_claims": listed(asked[side]) for side in SIDES}}
+        data = {**texts, **{f"{side}_claims": id_text_list(asked[side]) for side in SIDES}}
         return (await extra.ask("facts", data, _FACTS, partial(read_facts, asked=asked))).reply.labels
 
     try:
-        labels = await in_batches([(side, name) for side in sides for name in ids[side]], CLAIMS_AT_A_TIME, ask)
+        labels = await ask_in_batches([(side, name) for side in sides for name in ids[side]], CLAIMS_AT_A_TIME, ask)
     except JudgeError as error:
         extra.note_failure(error, (_FIELD[side] for side in sides))
         return
@@ -126,19 +129,19 @@ async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], refer
     if not chunks or not answer or not reference:
         return
 
-    async def ask(some: Sequence[Chunk]) -> dict[str, Any]:
+    async def ask(some: Sequence[PromptChunk]) -> dict[str, Any]:
         data = {
-            "chunks": listed({chunk.id: chunk.text for chunk in some}),
-            "answer_claims": listed(answer),
-            "reference_claims": listed(reference),
+            "chunks": id_text_list({chunk.id: chunk.text for chunk in some}),
+            "answer_claims": id_text_list(answer),
+            "reference_claims": id_text_list(reference),
         }
         read = partial(read_rows, ids=[chunk.id for chunk in some], answer=answer, reference=reference)
         return (await extra.ask("entailments", data, _ENTAILMENTS, read)).reply.labels
 
     rows: dict[str, Row] = {}
     try:
-        for batch in packed(chunks, BATCH_CHARS, max(1, MOST_CELLS // (len(answer) + len(reference)))):
-            rows |= await in_batches(batch, len(batch), ask)
+        for batch in group_by_size(chunks, BATCH_CHARS, max(1, MOST_CELLS // (len(answer) + len(reference)))):
+            rows |= await ask_in_batches(batch, len(batch), ask)
     except JudgeError as error:
         extra.note_failure(error, ("entailments",))
         return
@@ -168,11 +171,11 @@ def read_rows(
         if isinstance(name, str) and name in given:
             given[name].append(entry)
         else:
-            reader.defect(f"chunks: unknown id {shown(name)}")
+            reader.add_defect(f"chunks: unknown id {shorten_value(name)}")
     rows: dict[str, Row] = {}
     for name, entries in given.items():
         if len(entries) != 1:
-            reader.defect(f"chunks: {name} is {'there more than once' if entries else 'missing'}")
+            reader.add_defect(f"chunks: {name} is {'there more than once' if entries else 'missing'}")
             rows[name] = (None,) * len(answer), (None,) * len(reference)
             continue
         row = ReplyReader(entries[0])
@@ -195,8 +198,8 @@ MOST_KEPT: Final = 20
 MOST_WORDS: Final = 12
 _IMPORTANCES: Final[tuple[Importance, ...]] = ("vital", "okay")
 _SUPPORTS: Final[tuple[NuggetSupport, ...]] = ("support", "partial_support", "not_support")
-_WRITING: Final = record(nuggets=list_of(id=text(), text=text(), importance=one_of(_IMPORTANCES)))
-_ASSIGNING: Final = record(assignments=list_of(id=text(), assignment=one_of(_SUPPORTS)))
+_WRITING: Final = object_with(nuggets=objects(id=string(), text=string(), importance=enum(_IMPORTANCES)))
+_ASSIGNING: Final = object_with(assignments=objects(id=string(), assignment=enum(_SUPPORTS)))
 
 
 class NuggetsReply(NamedTuple):
@@ -222,7 +225,7 @@ def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
     split: set[str] = set()
     invalid = 0
     if len(entries or ()) > MOST_WRITTEN:
-        reader.defect(f"there are {len(entries or ())} nuggets; give the {MOST_WRITTEN} most important")
+        reader.add_defect(f"there are {len(entries or ())} nuggets; give the {MOST_WRITTEN} most important")
     for index, entry in enumerate((entries or ())[:MOST_WRITTEN]):
         words = one_line(entry.get("text"))
         importance: Importance | None = reader.label(
@@ -230,11 +233,11 @@ def read_nuggets(data: Mapping[str, Any]) -> NuggetsReply:
         )
         fits = 1 <= len(words.split()) <= MOST_WORDS
         if not fits:
-            reader.defect(f"a nugget has 1 to {MOST_WORDS} words, got {shown(words)}")
+            reader.add_defect(f"a nugget has 1 to {MOST_WORDS} words, got {shorten_value(words)}")
         if not fits or importance is None:
             invalid += 1
         elif nuggets.setdefault(words, importance) != importance:
-            reader.defect(f"the nugget {shown(words)} is both vital and okay")
+            reader.add_defect(f"the nugget {shorten_value(words)} is both vital and okay")
             split.add(words)
     kept: dict[str, Importance] = {words: importance for words, importance in nuggets.items() if words not in split}
     return NuggetsReply(kept, invalid + len(split), entries is not None, reader.defects)
@@ -260,17 +263,17 @@ async def find_nuggets(extra: ExtraLabels) -> None:
     if isinstance(nuggets, str):
         extra.reasons["nuggets"] = nuggets
         return
-    ids = numbered("n", nuggets)
+    ids = with_ids("n", nuggets)
     supports: dict[str, NuggetSupport | None] = dict.fromkeys(ids, "not_support")
     if not extra.declined:
-        answer = extra.shown("answer", extra.call.answer)
+        answer = extra.text_for_prompt("answer", extra.call.answer)
 
         async def assign(some: Sequence[str]) -> dict[str, Any]:
-            given = listed({name: ids[name] for name in some})
+            given = id_text_list({name: ids[name] for name in some})
             data = {"query": extra.input.query, "answer": answer, "nuggets": given}
             return (await extra.ask("assignments", data, _ASSIGNING, partial(read_assignments, ids=some))).reply.labels
 
-        supports = await in_batches(list(ids), MOST_KEPT, assign)
+        supports = await ask_in_batches(list(ids), MOST_KEPT, assign)
     extra.labels["nuggets"] = tuple(Nugget(words, nuggets[words], supports[name]) for name, words in ids.items())
 
 
@@ -289,8 +292,8 @@ async def _write_nuggets(extra: ExtraLabels) -> dict[str, Importance] | str:
         return "too_many_unjudged"
     nuggets: dict[str, Importance] = {}
     invalid = 0
-    for batch in packed([chunk for chunk, grade in zip(chunks, grades, strict=True) if grade], BATCH_CHARS):
-        data = {"query": extra.input.query, "chunks": listed({chunk.id: chunk.text for chunk in batch})}
+    for batch in group_by_size([chunk for chunk, grade in zip(chunks, grades, strict=True) if grade], BATCH_CHARS):
+        data = {"query": extra.input.query, "chunks": id_text_list({chunk.id: chunk.text for chunk in batch})}
         written = (await extra.ask("nuggets", data, _WRITING, read_nuggets)).reply
         if not written.listed:
             return "unparsable"

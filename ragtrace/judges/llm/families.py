@@ -12,7 +12,7 @@ from ragtrace.core.types import Judgement, Metric, RagCall
 from ragtrace.judges.llm import facts, intentions, questions, ratings
 from ragtrace.judges.llm.chat import JudgeSession
 from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily
-from ragtrace.judges.llm.prompt_input import prepare
+from ragtrace.judges.llm.prompt_input import prepare_input
 
 FAMILIES: Final[tuple[LabelFamily, ...]] = (
     questions.QUESTIONS,
@@ -44,7 +44,7 @@ async def add_extra_labels(
     if not families:
         return judgement
     begun = session.cost.n_calls
-    extra = ExtraLabels(session, call, prepare(call), judgement, metrics, wanted)
+    extra = ExtraLabels(session, call, prepare_input(call), judgement, metrics, wanted)
 
     async def find(family: LabelFamily) -> None:
         try:

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from ragtrace.judges.lexical.lexicon import language
+from ragtrace.judges.lexical.lexicon import detect_language
 from ragtrace.judges.lexical.statements import sentences
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.label_reply import Verdict
-from ragtrace.judges.llm.prompt_input import Chunk
-from ragtrace.judges.llm.quotes import absent_terms, names, numbers
+from ragtrace.judges.llm.prompt_input import PromptChunk
+from ragtrace.judges.llm.quotes import absent_terms, find_names, find_numbers
 
 _SHORTEST, _LONGEST = 25, 300
 _ONSETS: Final = "b br d dr f g gr h k kl l m n p pr r s st t tr v z".split()
@@ -60,7 +60,7 @@ class GoldCheck(NamedTuple):
         return verdict.support is None or (verdict.support == "supported") is not self.supported
 
 
-def gold_checks(chunks: Sequence[Chunk], chance: random.Random) -> tuple[GoldCheck, ...]:
+def gold_checks(chunks: Sequence[PromptChunk], chance: random.Random) -> tuple[GoldCheck, ...]:
     """Return control items to test the LLM judge: a sentence copied from *chunks*, and one that they do not support.
 
     The copied one is left out if no sentence is fit. One that refers to the sentence before it is only copied if there
@@ -73,12 +73,12 @@ def gold_checks(chunks: Sequence[Chunk], chance: random.Random) -> tuple[GoldChe
             copied = text
             break
         copied = copied or text
-    changed = _changed(chunks, copied, chance) or chance.choice(_INVENTED).format(_name(chance))
+    changed = _falsified_sentence(chunks, copied, chance) or chance.choice(_INVENTED).format(_invented_name(chance))
     false = GoldCheck(changed, supported=False)
     return (false,) if copied is None else (GoldCheck(copied, supported=True), false)
 
 
-def _fit_sentences(chunks: Sequence[Chunk], chance: random.Random) -> Iterator[str]:
+def _fit_sentences(chunks: Sequence[PromptChunk], chance: random.Random) -> Iterator[str]:
     """Yield, in random order, the sentences of *chunks* that are fit for a control item of the LLM judge.
 
     They are plain, neither short nor long, and show no signal of a prompt injection.
@@ -90,7 +90,7 @@ def _fit_sentences(chunks: Sequence[Chunk], chance: random.Random) -> Iterator[s
         yield from (one for one in texts if not has_injection_signal([one]))
 
 
-def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random) -> str | None:
+def _falsified_sentence(chunks: Sequence[PromptChunk], copied: str | None, chance: random.Random) -> str | None:
     """Return a false sentence: one of *chunks* with a number or a name replaced by another that no chunk has.
 
     The sentence *copied* is only taken if there is no other.
@@ -102,7 +102,7 @@ def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random)
 
     evidence = [chunk.terms for chunk in chunks]
     for text in firm():
-        places = list(numbers(text))
+        places = list(find_numbers(text))
         chance.shuffle(places)
         for place in places * _TRIES:
             # A number of the same form and length; of the same century, where it may be a year.
@@ -111,14 +111,16 @@ def _changed(chunks: Sequence[Chunk], copied: str | None, chance: random.Random)
             new = old[:kept] + "".join(chance.choice("123456789") if c.isdigit() else c for c in old[kept:])
             if absent_terms(new, evidence):
                 return text[: place.start()] + new + text[place.end() :]
-    if language("\n".join(chunk.text for chunk in chunks)[:_SAMPLE_CHARS]) != "de":  # where nouns have capitals, too
+    if (
+        detect_language("\n".join(chunk.text for chunk in chunks)[:_SAMPLE_CHARS]) != "de"
+    ):  # where nouns have capitals, too
         for text in firm():
-            if found := names(text):
-                return text.replace(chance.choice(found), _name(chance))
+            if found := find_names(text):
+                return text.replace(chance.choice(found), _invented_name(chance))
     return None
 
 
-def _name(chance: random.Random) -> str:
+def _invented_name(chance: random.Random) -> str:
     """Return a random invented name, one of about 10^9, so that no text is likely to contain it."""
     syllables = [chance.choice(_ONSETS) + chance.choice(_VOWELS) + chance.choice(_CODAS) for _ in range(3)]
     return "".join(syllables).capitalize()

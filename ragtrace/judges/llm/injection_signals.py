@@ -48,14 +48,14 @@ def has_injection_signal(texts: Iterable[str], hidden: int = 0) -> bool:
     text = "\n".join(texts).lower()
     return (
         hidden > MOST_HIDDEN
-        or _found(_ROLES, _ROLE_WORDS, text)
-        or _found(_KEYS, _KEY_WORDS, text)
-        or _found(_ORDERS, _CALLS, text)
-        or ((":" in text or "=" in text) and _found(_VERDICT, _VERDICT_WORDS, text))
+        or _matches(_ROLES, _ROLE_WORDS, text)
+        or _matches(_KEYS, _KEY_WORDS, text)
+        or _matches(_ORDERS, _CALLS, text)
+        or ((":" in text or "=" in text) and _matches(_VERDICT, _VERDICT_WORDS, text))
     )
 
 
-def _found(pattern: re.Pattern[str], words: tuple[str, ...], text: str) -> bool:
+def _matches(pattern: re.Pattern[str], words: tuple[str, ...], text: str) -> bool:
     """Return whether *pattern* matches in *text*; a text without any of *words* is known not to match."""
     for word in words:
         if word in text:

@@ -9,13 +9,13 @@ from typing import Any, Final, NamedTuple
 from ragtrace.core.labels import Intention, IntentionState
 from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily
 from ragtrace.judges.llm.invisible_chars import without_invisible
-from ragtrace.judges.llm.prompt import list_of, one_of, record, text, texts
-from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shown
+from ragtrace.judges.llm.prompt import enum, object_with, objects, string, strings
+from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shorten_value
 
 MOST_CHARS: Final = 60_000
 """Characters of a conversation; of a longer one the earliest turns are left out, and counted."""
 _STATES: Final[tuple[IntentionState, ...]] = ("satisfied", "unsatisfied", "pending", "blocked", "withdrawn")
-_SCHEMA: Final = record(intentions=list_of(id=text(), turn_ids=texts(), text=text(), state=one_of(_STATES)))
+_SCHEMA: Final = object_with(intentions=objects(id=string(), turn_ids=strings(), text=string(), state=enum(_STATES)))
 
 
 class IntentionsReply(NamedTuple):
@@ -44,9 +44,9 @@ def read_intentions(data: Mapping[str, Any], turns: Mapping[str, int], users: Co
         of_the_user = len(known) == len(ids) and not set(known).isdisjoint(users)
         state: IntentionState | None = reader.label(entry.get("state"), _STATES, f"intentions[{index}].state")
         if not wanted:
-            reader.defect("an intention has no text")
+            reader.add_defect("an intention has no text")
         if not of_the_user:
-            reader.defect(f"turn_ids of {shown(wanted)} must be ids of turns of the user")
+            reader.add_defect(f"turn_ids of {shorten_value(wanted)} must be ids of turns of the user")
         valid = wanted and of_the_user
         found.append(Intention(wanted, state if valid else None, tuple(dict.fromkeys(turns[name] for name in known))))
     return IntentionsReply(None if entries is None else tuple(found), reader.defects)

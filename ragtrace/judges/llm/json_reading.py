@@ -54,12 +54,12 @@ def read_object(text: str) -> dict[str, Any]:
     """
     whole = text.strip().lstrip("\ufeff")
     try:
-        return _one(whole)
+        return _single_object(whole)
     except ReadingError:
         bare = _unwrapped(whole)
         if bare == whole:
             raise
-    return _one(bare)
+    return _single_object(bare)
 
 
 def _unwrapped(text: str) -> str:
@@ -80,7 +80,7 @@ def _unfenced(text: str) -> str:
     return rest[language.end() if language else 0 : -len(_FENCE)].strip()
 
 
-def _one(text: str) -> dict[str, Any]:
+def _single_object(text: str) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     at = 0
     while at < len(text) or not found:
@@ -111,7 +111,7 @@ def _next_object(text: str, at: int) -> tuple[dict[str, Any], int]:
     return cast("dict[str, Any]", value), end
 
 
-def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build the dictionary of a JSON object from *pairs*; raise `ValueError` if a key comes twice.
 
     For `object_pairs_hook` of a JSON decoder.
@@ -124,7 +124,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return read
 
 
-def finite(text: str) -> float:
+def parse_finite(text: str) -> float:
     """Parse a JSON number as a float; raise `ValueError` if it is too large for one.
 
     For `parse_float` of a JSON decoder.
@@ -135,18 +135,21 @@ def finite(text: str) -> float:
     return value
 
 
-def _refused(text: str) -> NoReturn:
+def _reject_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if len(text) > _MOST_DIGITS:
         raise ValueError(f"a number with {len(text)} digits is too long")
     return int(text)
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=without_repeats, parse_float=finite, parse_int=_whole, parse_constant=_refused
+    object_pairs_hook=object_without_duplicates,
+    parse_float=parse_finite,
+    parse_int=_parse_integer,
+    parse_constant=_reject_constant,
 )
 
 

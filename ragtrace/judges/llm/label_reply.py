@@ -12,25 +12,25 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 from ragtrace.core.labels import AnswerLabel, CitationSupport, Relevance, SentenceRelevance, Support
-from ragtrace.judges.lexical.lexicon import language
+from ragtrace.judges.lexical.lexicon import detect_language
 from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.prompt import (
     MOST_TOKENS,
     YES_NO,
     Prompt,
     Schema,
-    list_of,
-    listed,
-    one_of,
-    record,
-    text,
-    texts,
+    enum,
+    id_text_list,
+    object_with,
+    objects,
+    string,
+    strings,
     user_message,
 )
-from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit
+from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk
 from ragtrace.judges.llm.prompts import Kind, system_message
-from ragtrace.judges.llm.quotes import TextTerms, absent_terms, occurs, overlaps, too_short
-from ragtrace.judges.llm.reply_reader import MOST_ENTRIES, ReplyReader, one_line, shown
+from ragtrace.judges.llm.quotes import TextTerms, absent_terms, quote_occurs, quote_too_short, shares_word
+from ragtrace.judges.llm.reply_reader import MOST_ENTRIES, ReplyReader, one_line, shorten_value
 
 _QUOTE_CHARS: Final = 1_000
 _SAMPLE_CHARS: Final = 500
@@ -44,17 +44,17 @@ CITATION_SUPPORTS: Final[tuple[CitationSupport, ...]] = ("full", "partial", "non
 ANSWER_LABELS: Final[tuple[AnswerLabel, ...]] = ("answered", "abstained")
 
 # The evidence comes before the label that it is for: a model decides as it writes.
-_SENTENCES: Final = list_of(id=text(), relevant=one_of(SENTENCE_RELEVANCES))
+_SENTENCES: Final = objects(id=string(), relevant=enum(SENTENCE_RELEVANCES))
 _STATEMENT: Final[Mapping[str, Schema]] = {
-    "sentence_ids": texts(),
-    "text": text(),
-    "checkable": one_of(YES_NO),
-    "relevant": one_of(RELEVANCES),
+    "sentence_ids": strings(),
+    "text": string(),
+    "checkable": enum(YES_NO),
+    "relevant": enum(RELEVANCES),
 }
-_VERDICT: Final[Mapping[str, Schema]] = {"evidence_chunk_ids": texts(), "quote": text(), "support": one_of(SUPPORTS)}
-_CHUNKS: Final = list_of(id=text(), contradicted=one_of(YES_NO), grade=one_of(LEVELS))
-_CITATIONS: Final = list_of(id=text(), support=one_of(CITATION_SUPPORTS))
-_ANSWER: Final[Mapping[str, Schema]] = {"answer_rating": one_of(LEVELS), "answer_label": one_of(ANSWER_LABELS)}
+_VERDICT: Final[Mapping[str, Schema]] = {"evidence_chunk_ids": strings(), "quote": string(), "support": enum(SUPPORTS)}
+_CHUNKS: Final = objects(id=string(), contradicted=enum(YES_NO), grade=enum(LEVELS))
+_CITATIONS: Final = objects(id=string(), support=enum(CITATION_SUPPORTS))
+_ANSWER: Final[Mapping[str, Schema]] = {"answer_rating": enum(LEVELS), "answer_label": enum(ANSWER_LABELS)}
 
 NAMES: Final[Mapping[Kind, str]] = {
     "full": "ragtrace_judgement",
@@ -63,16 +63,16 @@ NAMES: Final[Mapping[Kind, str]] = {
     "contradicted": "ragtrace_contradiction",
 }
 SCHEMAS: Final[Mapping[Kind, Schema]] = {
-    "full": record(
+    "full": object_with(
         sentences=_SENTENCES,
-        statements=list_of(id=text(), **_STATEMENT, **_VERDICT),
+        statements=objects(id=string(), **_STATEMENT, **_VERDICT),
         chunks=_CHUNKS,
         citations=_CITATIONS,
         **_ANSWER,
     ),
-    "extract": record(sentences=_SENTENCES, statements=list_of(id=text(), **_STATEMENT), **_ANSWER),
-    "verify": record(statements=list_of(id=text(), **_VERDICT), chunks=_CHUNKS, citations=_CITATIONS),
-    "contradicted": record(chunks=list_of(id=text(), contradicted=one_of(YES_NO))),
+    "extract": object_with(sentences=_SENTENCES, statements=objects(id=string(), **_STATEMENT), **_ANSWER),
+    "verify": object_with(statements=objects(id=string(), **_VERDICT), chunks=_CHUNKS, citations=_CITATIONS),
+    "contradicted": object_with(chunks=objects(id=string(), contradicted=enum(YES_NO))),
 }
 
 
@@ -85,11 +85,11 @@ class LabelTask:
 
     kind: Kind
     query: str = ""
-    sentences: tuple[Unit, ...] = ()
+    sentences: tuple[AnswerUnit, ...] = ()
     """Sentences to label; of kind `contradicted`: what is held against the chunks."""
-    chunks: tuple[Chunk, ...] = ()
-    citations: tuple[Cited, ...] = ()
-    parts: tuple[Unit, ...] = ()
+    chunks: tuple[PromptChunk, ...] = ()
+    citations: tuple[DistinctCitation, ...] = ()
+    parts: tuple[AnswerUnit, ...] = ()
     """Parts of the answer with citations: given by the application, or sentences that are not to be labelled."""
     given: Mapping[str, str] | None = None
     """Statements to verify, by id; gold checks are among them."""
@@ -115,17 +115,17 @@ class LabelTask:
         if self.kind != "verdict":
             data["query"] = self.query
         if self.kind not in ("verify", "verdict"):
-            data["answer_sentences"] = listed({unit.id: unit.text for unit in self.sentences})
+            data["answer_sentences"] = id_text_list({unit.id: unit.text for unit in self.sentences})
         if self.parts:
-            data["answer_parts"] = listed({unit.id: unit.text for unit in self.parts})
+            data["answer_parts"] = id_text_list({unit.id: unit.text for unit in self.parts})
         if self.kind != "extract":
-            data["chunks"] = listed({chunk.id: chunk.text for chunk in self.chunks})
+            data["chunks"] = id_text_list({chunk.id: chunk.text for chunk in self.chunks})
         if self.kind in ("full", "verify"):
             data["citations"] = [
                 {"id": cited.id, "sentence_id": cited.unit_id, "chunk_id": cited.chunk_id} for cited in self.citations
             ]
         if self.kind in ("full", "verify", "verdict"):
-            data["given_statements"] = listed(self.given or {})
+            data["given_statements"] = id_text_list(self.given or {})
         return data
 
 
@@ -208,7 +208,7 @@ def read_label_reply(data: object, task: LabelTask) -> LabelReply:
 
 
 def uncovered_sentences(
-    units: Sequence[Unit],
+    units: Sequence[AnswerUnit],
     sentences: Mapping[str, SentenceRelevance | None],
     statements: Sequence[ExtractedStatement],
     label: AnswerLabel | None,
@@ -225,7 +225,9 @@ def uncovered_sentences(
 
 
 def omitted_terms(
-    units: Sequence[Unit], sentences: Mapping[str, SentenceRelevance | None], statements: Sequence[ExtractedStatement]
+    units: Sequence[AnswerUnit],
+    sentences: Mapping[str, SentenceRelevance | None],
+    statements: Sequence[ExtractedStatement],
 ) -> dict[int, list[str]]:
     """Return, by index of a sentence, its numbers and names that none of the statements extracted from it contains.
 
@@ -250,16 +252,16 @@ def _omitted_from(sentence: str, statements: str, names: bool) -> tuple[str, ...
 
 def has_names(texts: Iterable[str]) -> bool:
     """Return whether a capital letter marks a name in the language of *texts*; in German every noun has one."""
-    return _language_of(_sample(texts)) != "de"
+    return _language_of(_language_sample(texts)) != "de"
 
 
-def _sample(parts: Iterable[str]) -> str:
+def _language_sample(parts: Iterable[str]) -> str:
     """Return the joined beginnings of *parts*, long enough to detect their language."""
     return " ".join([part[:_SAMPLE_CHARS] for part in parts])[:_SAMPLE_CHARS]
 
 
 # The same answer and chunks are looked at for a reply, its repair and the conclusion.
-_language_of = lru_cache(maxsize=64)(language)
+_language_of = lru_cache(maxsize=64)(detect_language)
 
 
 class _LabelReplyReader(ReplyReader):
@@ -273,8 +275,10 @@ class _LabelReplyReader(ReplyReader):
         self._query_terms = TextTerms(task.query)
         self._has_names, self._translates = True, False
         if task.kind in ("full", "verify"):
-            written = _language_of(_sample([*(unit.text for unit in task.sentences), *(task.given or {}).values()]))
-            read = _language_of(_sample(chunk.text for chunk in task.chunks))
+            written = _language_of(
+                _language_sample([*(unit.text for unit in task.sentences), *(task.given or {}).values()])
+            )
+            read = _language_of(_language_sample(chunk.text for chunk in task.chunks))
             # Other words, and other forms of names, than the statements: only quotes and numbers can be compared.
             self._translates = bool(written and read and written != read)
             self._has_names = written != "de"
@@ -312,12 +316,14 @@ class _LabelReplyReader(ReplyReader):
             if isinstance(key, str) and key in given:
                 self._add_given(seen, key, item, where)
             elif statements is None:
-                self.defect(f"{where}: unknown id {shown(key)}")
+                self.add_defect(f"{where}: unknown id {shorten_value(key)}")
             else:
-                self._add_stated(statements, key if isinstance(key, str) else where, self._stated(item, where), where)
+                self._add_stated(
+                    statements, key if isinstance(key, str) else where, self._read_statement(item, where), where
+                )
         for key in given:
             if key not in seen:
-                self.defect(f"statements: {key} is missing")
+                self.add_defect(f"statements: {key} is missing")
         self.reply.given = {key: seen.get(key, UNJUDGED) for key in given}
         if statements is not None:
             self.reply.statements = list(statements.values())
@@ -330,7 +336,7 @@ class _LabelReplyReader(ReplyReader):
         if key in self._task.gold_checks:
             del self.reply.unproven[before:]
         if key in seen and seen[key].support != verdict.support:
-            self.defect(f"statements: two different labels support for {key}")
+            self.add_defect(f"statements: two different labels support for {key}")
             verdict = UNJUDGED
         seen[key] = verdict
 
@@ -345,20 +351,22 @@ class _LabelReplyReader(ReplyReader):
         if other is None:
             statements[key] = statement
         elif (other.text, other.sentences) != (statement.text, statement.sentences):
-            self.defect(f"{where}: id {shown(key)} is used twice")
+            self.add_defect(f"{where}: id {shorten_value(key)} is used twice")
             statements[f"{where} {key}"] = statement
         elif other.labels != statement.labels:
-            self.defect(f"{where}: two different labels for {shown(key)}")
+            self.add_defect(f"{where}: two different labels for {shorten_value(key)}")
             statements[key] = ExtractedStatement(statement.text, statement.sentences, checkable=True, relevant=None)
 
-    def _stated(self, item: Mapping[str, object], where: str) -> ExtractedStatement:
+    def _read_statement(self, item: Mapping[str, object], where: str) -> ExtractedStatement:
         text = one_line(item.get("text"))
         if not text:
-            self.defect(f"{where}.text is missing or empty")
+            self.add_defect(f"{where}.text is missing or empty")
             return ExtractedStatement("", (), checkable=True, relevant=None)
-        sentences = sorted({self._indices[name] for name in self._known(item, "sentence_ids", self._indices, where)})
+        sentences = sorted(
+            {self._indices[name] for name in self._known_ids(item, "sentence_ids", self._indices, where)}
+        )
         if not sentences:
-            self.defect(f"{where}.sentence_ids names no sentence")
+            self.add_defect(f"{where}.sentence_ids names no sentence")
             # Nothing shows that the answer says so.
             return ExtractedStatement(text, (), checkable=True, relevant=None)
         checkable = self.label(item.get("checkable"), YES_NO, f"{where}.checkable")
@@ -370,50 +378,52 @@ class _LabelReplyReader(ReplyReader):
 
     def _verdict(self, item: Mapping[str, object], where: str, text: str) -> Verdict:
         support: Support | None = self.label(item.get("support"), SUPPORTS, f"{where}.support")
-        named = self._known(item, "evidence_chunk_ids", self._chunks, where)
+        named = self._known_ids(item, "evidence_chunk_ids", self._chunks, where)
         chunks = [self._chunks[name] for name in dict.fromkeys(named)]
         if support is None or support == "not_found":
             return Verdict(support)
         quote = item.get("quote")
         quote = without_invisible(quote[: 2 * _QUOTE_CHARS])[:_QUOTE_CHARS].strip() if isinstance(quote, str) else ""
-        source = next((chunk for chunk in chunks if quote and occurs(quote, chunk.folded)), None)
+        source = next((chunk for chunk in chunks if quote and quote_occurs(quote, chunk.folded)), None)
         wrong = f"{support} needs an id in evidence_chunk_ids" if not chunks else ""
         if chunks and support == "supported":
-            wrong = self._unproven(text, quote, source, chunks)
+            wrong = self._quote_defect(text, quote, source, chunks)
         if wrong:
             self.reply.unproven.append(f"{where}: {wrong}")
         return Verdict(support, tuple(chunk.rank for chunk in chunks), quote if source else None, bool(wrong))
 
-    def _unproven(self, text: str, quote: str, source: Chunk | None, chunks: Sequence[Chunk]) -> str:
+    def _quote_defect(self, text: str, quote: str, source: PromptChunk | None, chunks: Sequence[PromptChunk]) -> str:
         """Return why the quoted passage cannot support the statement *text*; an empty string if it can."""
         names = ", ".join(chunk.id for chunk in chunks)
         if source is None:
             return f"quote does not occur in {names}"
-        if too_short(quote, source.folded):
+        if quote_too_short(quote, source.folded):
             return "quote must have at least three words"
-        if not self._translates and not overlaps(quote, text):
+        if not self._translates and not shares_word(quote, text):
             return "quote has no word of the statement: quote what supports it"
         evidence = [self._query_terms, *(chunk.terms for chunk in chunks)]
         absent = absent_terms(text, evidence, with_names=self._has_names and not self._translates)
-        return f"{shown(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""
+        return (
+            f"{shorten_value(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""
+        )
 
     def _check_coverage(self) -> None:
         units, labels, statements = self._task.sentences, self.reply.sentences or {}, self.reply.statements or ()
         for index in uncovered_sentences(units, labels, statements, self.reply.answer_label):
-            self.defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
+            self.add_defect(f"statements: s{index + 1} is not filler, but no statement has it in its sentence_ids")
         for index, absent in omitted_terms(units, labels, statements).items():
-            self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shown(absent[0])}")
+            self.reply.unproven.append(f"statements: no statement of s{index + 1} has its {shorten_value(absent[0])}")
 
-    def _known(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:
+    def _known_ids(self, item: Mapping[str, object], name: str, ids: Collection[str], where: str) -> list[str]:
         """Return those entries of the list *name* of *item* that are known *ids*; the others are defects."""
         value = item.get(name)
         if not isinstance(value, list):
-            self.defect(f"{where}.{name} is missing or no list")
+            self.add_defect(f"{where}.{name} is missing or no list")
             return []
         found: list[str] = []
         for one in cast("list[object]", value)[: len(ids) + MOST_ENTRIES]:
             if isinstance(one, str) and one in ids:
                 found.append(one)
             else:
-                self.defect(f"{where}.{name}: unknown id {shown(one)}")
+                self.add_defect(f"{where}.{name}: unknown id {shorten_value(one)}")
         return found

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ragtrace.core.labels import AnswerLabel, CitationSupport
 from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, LabelReply, Verdict
-from ragtrace.judges.llm.quotes import fold
+from ragtrace.judges.llm.quotes import normalize_quote
 
 BEST_FIRST: Final = ("supported", "contradicted", "partial", "not_found")
 
@@ -50,7 +50,7 @@ def merge_statements(statements: Iterable[ExtractedStatement]) -> list[Extracted
     """Merge *statements* that have the same text; a relevance or verdict on which they differ counts as missing."""
     found: dict[object, ExtractedStatement] = {}
     for index, new in enumerate(statements):
-        key = fold(new.text).rstrip(".,;:!? ") or index
+        key = normalize_quote(new.text).rstrip(".,;:!? ") or index
         old = found.setdefault(key, new)
         if old is not new:
             found[key] = replace(
@@ -71,7 +71,7 @@ def merge_verifications(replies: Sequence[LabelReply], verdicts: Iterable[tuple[
     """
     merged: dict[int, Verdict] = {}
     for index, verdict in verdicts:
-        merged[index] = _better(merged[index], verdict) if index in merged else verdict
+        merged[index] = _preferred(merged[index], verdict) if index in merged else verdict
     return Verification(
         verdicts=merged,
         contradicted=_merge([reply.contradicted for reply in replies], lambda old, new: old or new),
@@ -80,7 +80,7 @@ def merge_verifications(replies: Sequence[LabelReply], verdicts: Iterable[tuple[
     )
 
 
-def _better(old: Verdict, new: Verdict) -> Verdict:
+def _preferred(old: Verdict, new: Verdict) -> Verdict:
     if old.support is None or new.support is None:
         return next((one for one in (old, new) if one.support == "supported"), UNJUDGED)
     return min(old, new, key=lambda verdict: BEST_FIRST.index(verdict.support or "not_found"))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, get_args
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_judgement
-from ragtrace.judges.llm.chat import Chat, JudgeSession, ask_in_halves
+from ragtrace.judges.llm.chat import ChatClient, JudgeSession, ask_in_halves
 from ragtrace.judges.llm.families import FIELDS as EXTRA_FIELDS
 from ragtrace.judges.llm.families import add_extra_labels
-from ragtrace.judges.llm.interview import Interview, Mode
+from ragtrace.judges.llm.label_collector import LabelCollector, Mode
 from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, label_prompt
-from ragtrace.judges.llm.prompt import packed
-from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, Chunk, prepare, reference_chunks
+from ragtrace.judges.llm.prompt import group_by_size
+from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, PromptChunk, prepare_input, reference_chunks
 from ragtrace.judges.llm.prompts import VERSION, system_message
 from ragtrace.judges.llm.server_connection import import_http_library
 
@@ -94,7 +94,7 @@ class OpenAIJudge:
         lowest_rung: int = 3,
         extra_body: Mapping[str, object] | None = None,
         name: str = "openai",
-        chat: Chat | None = None,
+        chat: ChatClient | None = None,
         chance: random.Random | None = None,
     ) -> None:
         if mode not in get_args(Mode):
@@ -115,7 +115,7 @@ class OpenAIJudge:
         self._embedder, self._controls = embedder, controls
         self._statements_per_call, self._max_input_chars = statements_per_call, max_input_chars
         self._max_chunk_chars, self._max_uncovered = max_chunk_chars, max_uncovered
-        self._chat = chat or Chat(
+        self._chat = chat or ChatClient(
             model,
             base_url=base_url,
             api_key=api_key,
@@ -175,10 +175,10 @@ class OpenAIJudge:
             judgement = await self._judgement(call, session)
         except JudgeError as error:
             raise session.cost.set_on_error(error) from error
-        return session.charge(judgement)
+        return session.with_cost(judgement)
 
     async def _judgement(self, call: RagCall, session: JudgeSession) -> Judgement:
-        metrics = [metric for metric in self._metrics or () if not _is_settled(metric, call)]
+        metrics = [metric for metric in self._metrics or () if not _needs_no_label(metric, call)]
         needs = FIELDS if self._metrics is None else frozenset[str]().union(*(metric.needs for metric in metrics))
         failed: JudgeError | None = None
         try:
@@ -200,8 +200,8 @@ class OpenAIJudge:
     async def _main_labels(self, call: RagCall, needs: frozenset[str], session: JudgeSession) -> Judgement:
         if not needs:
             return Judgement(mode=self._mode)
-        source = prepare(call, self._max_chunk_chars)
-        interview = Interview(
+        source = prepare_input(call, self._max_chunk_chars)
+        collector = LabelCollector(
             session,
             source,
             needs,
@@ -211,22 +211,22 @@ class OpenAIJudge:
             controls=self._controls,
             chance=self._chance,
         )
-        return build_judgement(source, await interview.labels(in_words=self._in_words), self._max_uncovered)
+        return build_judgement(source, await collector.collect(in_words=self._in_words), self._max_uncovered)
 
     async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
         """Ask the LLM which reference contexts the answer contradicts; return *judgement* with these labels."""
-        source = prepare(replace(call, contexts=None, parts=None), self._max_chunk_chars)
+        source = prepare_input(replace(call, contexts=None, parts=None), self._max_chunk_chars)
         chunks, names = reference_chunks(call.reference_contexts or (), self._max_chunk_chars)
         if not source.sentences or not chunks:
             return judgement
 
-        async def ask(group: Sequence[Chunk]) -> LabelReply:
+        async def ask(group: Sequence[PromptChunk]) -> LabelReply:
             task = LabelTask("contradicted", source.query, sentences=source.sentences, chunks=tuple(group))
             return (await session.ask(label_prompt(task))).reply
 
         contradicted: dict[str, bool | None] = {}
         try:
-            for group in packed(chunks, self._max_input_chars):
+            for group in group_by_size(chunks, self._max_input_chars):
                 for reply in await ask_in_halves(ask, group):
                     contradicted |= reply.contradicted or {}
         except JudgeError as error:
@@ -235,7 +235,7 @@ class OpenAIJudge:
         return replace(judgement, reference_contexts_contradicted=labels)
 
 
-def _is_settled(metric: Metric, call: RagCall) -> bool:
+def _needs_no_label(metric: Metric, call: RagCall) -> bool:
     """Return whether *metric*, if it is a built-in one, can score *call* without any label of a judge."""
     settled = getattr(metric, "settled", None)
     return settled is not None and settled(call) is True

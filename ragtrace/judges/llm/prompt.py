@@ -80,12 +80,12 @@ def user_message(data: Mapping[str, object], key: str | None = None) -> str:
     return _ENCODER.encode({f"data_{key or secrets.token_hex(4)}": data})
 
 
-def listed(texts: Mapping[str, str]) -> list[dict[str, str]]:
+def id_text_list(texts: Mapping[str, str]) -> list[dict[str, str]]:
     """Return texts by id as a list of {"id": ..., "text": ...} objects, as prompts show them to the LLM."""
     return [{"id": name, "text": text} for name, text in texts.items()]
 
 
-def packed(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[list[T]]:
+def group_by_size(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[list[T]]:
     """Yield *items* in groups, in order: at most *chars* characters of text and *most* items in a group.
 
     An item that is longer is a group of its own.
@@ -103,7 +103,7 @@ def packed(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[
         yield group
 
 
-def numbered(prefix: str, texts: Iterable[str]) -> dict[str, str]:
+def with_ids(prefix: str, texts: Iterable[str]) -> dict[str, str]:
     """Return a dictionary of *texts*, with the ids `<prefix>1`, `<prefix>2` and so on as keys."""
     return {f"{prefix}{number}": text for number, text in enumerate(texts, 1)}
 
@@ -111,26 +111,26 @@ def numbered(prefix: str, texts: Iterable[str]) -> dict[str, str]:
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
 
-def text() -> Schema:
+def string() -> Schema:
     """Return the JSON schema of a string."""
     return {"type": "string"}
 
 
-def texts() -> Schema:
+def strings() -> Schema:
     """Return the JSON schema of a list of strings."""
-    return {"type": "array", "items": text()}
+    return {"type": "array", "items": string()}
 
 
-def one_of(labels: Sequence[str]) -> Schema:
+def enum(labels: Sequence[str]) -> Schema:
     """Return the JSON schema of a string that is one of *labels*."""
     return {"type": "string", "enum": list(labels)}
 
 
-def record(**fields: Schema) -> Schema:
+def object_with(**fields: Schema) -> Schema:
     """Return the JSON schema of an object with exactly the given fields, all of them required."""
     return {"type": "object", "additionalProperties": False, "required": list(fields), "properties": fields}
 
 
-def list_of(**fields: Schema) -> Schema:
+def objects(**fields: Schema) -> Schema:
     """Return the JSON schema of a list of objects with exactly the given fields, all of them required."""
-    return {"type": "array", "items": record(**fields)}
+    return {"type": "array", "items": object_with(**fields)}

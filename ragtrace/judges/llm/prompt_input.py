@@ -10,17 +10,23 @@ from typing import Final, NamedTuple
 
 from ragtrace.core.types import Document, Plain, RagCall
 from ragtrace.judges.lexical.statements import sentences
-from ragtrace.judges.llm.citation_marks import MOST_MARKS, CitationMark, citation_marks, cited_rank, with_their_marks
+from ragtrace.judges.llm.citation_marks import (
+    MOST_MARKS,
+    CitationMark,
+    attach_trailing_citations,
+    citation_marks,
+    cited_rank,
+)
 from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import Cleaned, remove_invisible, without_invisible
-from ragtrace.judges.llm.quotes import TextTerms, fold
+from ragtrace.judges.llm.quotes import TextTerms, normalize_quote
 
 MAX_CHUNK_CHARS: Final = 8_000
 MOST_CITATIONS: Final = 200
 """Citations in a request; those beyond are unjudged."""
 
 
-class Unit(NamedTuple):
+class AnswerUnit(NamedTuple):
     """Sentence of an answer, or a part into which the application divided the answer."""
 
     id: str
@@ -30,7 +36,7 @@ class Unit(NamedTuple):
     end: int
 
 
-class Chunk:
+class PromptChunk:
     """Retrieved passage as the LLM is shown it; equal passages are one chunk, and blank ones are left out."""
 
     def __init__(self, rank: int, text: str) -> None:
@@ -42,7 +48,7 @@ class Chunk:
     @cached_property
     def folded(self) -> str:
         """Normalized text of the chunk, without case, markup and typography, in which quotes are looked up."""
-        return fold(self.text)
+        return normalize_quote(self.text)
 
     @cached_property
     def terms(self) -> TextTerms:
@@ -50,7 +56,7 @@ class Chunk:
         return TextTerms(self.text)
 
 
-class Cited(NamedTuple):
+class DistinctCitation(NamedTuple):
     """Citation of a retrieved passage by a part of the answer; repetitions within the part count once."""
 
     id: str
@@ -71,13 +77,13 @@ class PromptInput:
     query: str
     answer: str
     """Answer as the application gave it."""
-    sentences: tuple[Unit, ...]
-    chunks: tuple[Chunk, ...]
+    sentences: tuple[AnswerUnit, ...]
+    chunks: tuple[PromptChunk, ...]
     same_as: tuple[int | None, ...] | None
     """For each retrieved passage, the rank of the first that equals it; None: it is blank. None: not captured."""
-    parts: tuple[Unit, ...] | None
+    parts: tuple[AnswerUnit, ...] | None
     """Parts that may cite, as the application gave them; None: the sentences may."""
-    citations: tuple[Cited, ...]
+    citations: tuple[DistinctCitation, ...]
     attributes: Mapping[str, Plain]
 
     @property
@@ -86,7 +92,7 @@ class PromptInput:
         return len(self.query) + sum(len(c.text) for c in self.chunks) + sum(len(s.text) for s in self.sentences)
 
 
-def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInput:
+def prepare_input(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInput:
     """Prepare the texts of *call* for an LLM: remove invisible characters, cut long passages and queries, assign ids.
 
     Attributes count what was cut.
@@ -96,13 +102,13 @@ def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInpu
     marks = citation_marks(answer.text, [document.id for document in call.contexts or ()])
     ranges = list(sentences(answer.text))
     if marks:
-        ranges = with_their_marks(answer.text, ranges, marks)
+        ranges = attach_trailing_citations(answer.text, ranges, marks)
     units = tuple(
-        Unit(f"s{number}", answer.text[start:end], answer.original(start), answer.original(end, end=True))
+        AnswerUnit(f"s{number}", answer.text[start:end], answer.original(start), answer.original(end, end=True))
         for number, (start, end) in enumerate(ranges, 1)
     )
     shown = _ChunkList(call.contexts or (), max_chunk_chars)
-    parts = None if call.parts is None else tuple(_parts(call, max_chunk_chars))
+    parts = None if call.parts is None else tuple(_given_parts(call, max_chunk_chars))
     return PromptInput(
         query=query.text[:max_chunk_chars].strip(),
         answer=call.answer or "",
@@ -110,14 +116,16 @@ def prepare(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInpu
         chunks=tuple(shown.chunks),
         same_as=None if call.contexts is None else shown.same_as,
         parts=parts,
-        citations=tuple(_cited(_pairs(call, units, marks, answer), parts or units, shown.same_as)),
+        citations=tuple(
+            _distinct_citations(_citation_pairs(call, units, marks, answer), parts or units, shown.same_as)
+        ),
         attributes=_attributes(call, shown, answer, query, max_chunk_chars, marks),
     )
 
 
 def reference_chunks(
     documents: Sequence[Document], max_chunk_chars: int = MAX_CHUNK_CHARS
-) -> tuple[tuple[Chunk, ...], tuple[str | None, ...]]:
+) -> tuple[tuple[PromptChunk, ...], tuple[str | None, ...]]:
     """Return *documents* as chunks for a prompt, and the chunk id of each distinct document that is not blank.
 
     An id is None if all characters of the document are invisible.
@@ -131,7 +139,7 @@ class _ChunkList:
     """Chunks that a prompt shows for some documents, and counts of the documents that were cut or left out."""
 
     def __init__(self, documents: Iterable[Document], max_chars: int) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks: list[PromptChunk] = []
         self.truncated = self.duplicates = self.hidden = 0
         ranks: dict[str, int] = {}
         same_as: list[int | None] = []
@@ -144,23 +152,23 @@ class _ChunkList:
             elif key:
                 ranks[key] = rank
                 self.truncated += len(cleaned.text) > max_chars
-                self.chunks.append(Chunk(rank, cleaned.text[:max_chars]))
+                self.chunks.append(PromptChunk(rank, cleaned.text[:max_chars]))
             same_as.append(ranks.get(key))
         self.same_as = tuple(same_as)
         """For each document, the rank of the first that equals it; None: it is blank."""
 
 
-def _parts(call: RagCall, max_chars: int) -> Iterator[Unit]:
+def _given_parts(call: RagCall, max_chars: int) -> Iterator[AnswerUnit]:
     answer = call.answer or ""
     at = 0
     for number, part in enumerate(call.parts or (), 1):
         start = max(answer.find(part.text, at), 0)
         at = start + len(part.text)
-        yield Unit(f"p{number}", without_invisible(part.text)[:max_chars], start, min(at, len(answer)))
+        yield AnswerUnit(f"p{number}", without_invisible(part.text)[:max_chars], start, min(at, len(answer)))
 
 
-def _pairs(
-    call: RagCall, units: Sequence[Unit], marks: Sequence[CitationMark], answer: Cleaned
+def _citation_pairs(
+    call: RagCall, units: Sequence[AnswerUnit], marks: Sequence[CitationMark], answer: Cleaned
 ) -> Iterator[tuple[int, str, int | None]]:
     """Yield each citation in the answer: index of the part that cites, text of the citation, rank of the passage."""
     if call.parts is not None:
@@ -177,9 +185,9 @@ def _pairs(
             yield index, mark.marker, mark.rank
 
 
-def _cited(
-    pairs: Iterator[tuple[int, str, int | None]], units: Sequence[Unit], same_as: Sequence[int | None]
-) -> Iterator[Cited]:
+def _distinct_citations(
+    pairs: Iterator[tuple[int, str, int | None]], units: Sequence[AnswerUnit], same_as: Sequence[int | None]
+) -> Iterator[DistinctCitation]:
     """Yield each distinct citation in *pairs* once, with an id if the LLM is asked about it."""
     seen: set[tuple[int, int | str]] = set()
     for part, marker, rank in pairs:
@@ -191,7 +199,7 @@ def _cited(
         seen.add(pair)
         asked = first is not None and len(seen) <= MOST_CITATIONS
         name, chunk_id = (f"r{len(seen)}", f"c{first + 1}") if asked and first is not None else ("", "")
-        yield Cited(name, part, units[part].id, passage, chunk_id, marker)
+        yield DistinctCitation(name, part, units[part].id, passage, chunk_id, marker)
 
 
 def _attributes(

@@ -6,13 +6,13 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ragtrace.judges.llm.embedder import cosines
+from ragtrace.judges.llm.embedder import cosine_similarities
 from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily
-from ragtrace.judges.llm.prompt import YES_NO, one_of, record, texts
+from ragtrace.judges.llm.prompt import YES_NO, enum, object_with, strings
 from ragtrace.judges.llm.reply_reader import ReplyReader, one_line
 
 WANTED: Final = 3
-_SCHEMA: Final = record(noncommittal=one_of(YES_NO), questions=texts())
+_SCHEMA: Final = object_with(noncommittal=enum(YES_NO), questions=strings())
 
 
 class QuestionsReply(NamedTuple):
@@ -30,7 +30,7 @@ def read_questions(data: Mapping[str, Any]) -> QuestionsReply:
     label = reader.label(data.get("noncommittal"), YES_NO, "noncommittal")
     written = reader.texts("questions")
     if len(written) > WANTED:
-        reader.defect(f"questions has {len(written)} entries; give {WANTED} different ones")
+        reader.add_defect(f"questions has {len(written)} entries; give {WANTED} different ones")
     # Questions are equal that differ in case, form of characters or the closing mark.
     distinct = {
         unicodedata.normalize("NFKC", text).casefold().rstrip("?.! "): text
@@ -38,7 +38,7 @@ def read_questions(data: Mapping[str, Any]) -> QuestionsReply:
         if text
     }
     if not distinct and label != "yes":
-        reader.defect(f"there is no question; give {WANTED} different ones")
+        reader.add_defect(f"there is no question; give {WANTED} different ones")
     return QuestionsReply(None if label is None else label == "yes", tuple(distinct.values()), reader.defects)
 
 
@@ -53,7 +53,7 @@ async def find_questions(extra: ExtraLabels) -> None:
         return
     if not extra.input.query or not extra.input.answer.strip() or extra.declined:
         return
-    data = {"answer": extra.shown("answer", extra.call.answer)}
+    data = {"answer": extra.text_for_prompt("answer", extra.call.answer)}
     reply = (await extra.ask("questions", data, _SCHEMA, read_questions)).reply
     if reply.noncommittal is None:
         extra.reasons["question_cosines"] = "unparsable"
@@ -63,7 +63,7 @@ async def find_questions(extra: ExtraLabels) -> None:
         extra.reasons["question_cosines"] = "no_questions"
     elif not reply.noncommittal:  # else the score is 0 whatever they are
         vectors = await extra.session.embed(embedder, [extra.input.query, *reply.questions])
-        extra.labels["question_cosines"] = cosines(vectors, 1 + len(reply.questions))
+        extra.labels["question_cosines"] = cosine_similarities(vectors, 1 + len(reply.questions))
 
 
 async def find_reference_cosine(extra: ExtraLabels) -> None:
@@ -74,7 +74,9 @@ async def find_reference_cosine(extra: ExtraLabels) -> None:
         return
     answer, reference = (extra.call.answer or "").strip(), (extra.call.reference or "").strip()
     if answer and reference:
-        extra.labels["reference_cosine"] = cosines(await extra.session.embed(embedder, [answer, reference]), 2)[0]
+        extra.labels["reference_cosine"] = cosine_similarities(
+            await extra.session.embed(embedder, [answer, reference]), 2
+        )[0]
 
 
 QUESTIONS: Final = LabelFamily(frozenset({"questions", "question_cosines", "noncommittal"}), find_questions)

@@ -38,7 +38,7 @@ _NUMBER: Final = re.compile(r"\d+(?:[.,'\u2019\u00a0\u202f]\d+)*")
 _NAME: Final = re.compile(r"(?:(?<=[\w,;)] )|(?<= \())[^\W\d_a-z][^\W\d_]{3,}")
 
 
-def fold(text: str) -> str:
+def normalize_quote(text: str) -> str:
     """Normalize *text* for comparison: no upper case, no markup, single spaces, one form of quotation mark and dash.
 
     Characters are normalized by NFKC.
@@ -59,13 +59,13 @@ def _folded(text: str) -> str:
 _folded_before = lru_cache(maxsize=128)(_folded)
 
 
-def occurs(quote: str, folded: str) -> bool:
-    """Return whether *quote* occurs in a text; *folded* is that text, normalized by `fold`.
+def quote_occurs(quote: str, folded: str) -> bool:
+    """Return whether *quote* occurs in a text; *folded* is that text, normalized by `normalize_quote`.
 
     Parts around an ellipsis must do so in order. Punctuation at the ends of a part does not count. A quote without any
     letter or digit occurs nowhere.
     """
-    parts = [part for part in (fold(part).strip(_EDGES) for part in _ELLIPSIS.split(quote)) if part]
+    parts = [part for part in (normalize_quote(part).strip(_EDGES) for part in _ELLIPSIS.split(quote)) if part]
     at = 0
     for part in parts:
         at = folded.find(part, at)
@@ -75,15 +75,15 @@ def occurs(quote: str, folded: str) -> bool:
     return bool(parts)
 
 
-def too_short(quote: str, folded: str) -> bool:
+def quote_too_short(quote: str, folded: str) -> bool:
     """Return whether *quote* has fewer than three words and is not the whole text of its chunk.
 
-    *folded* is the text of the chunk, normalized by `fold`.
+    *folded* is the text of the chunk, normalized by `normalize_quote`.
     """
-    return len(_WORDS.findall(quote)) < _FEWEST_WORDS and fold(quote).strip(_EDGES) != folded.strip(_EDGES)
+    return len(_WORDS.findall(quote)) < _FEWEST_WORDS and normalize_quote(quote).strip(_EDGES) != folded.strip(_EDGES)
 
 
-def overlaps(quote: str, statement: str) -> bool:
+def shares_word(quote: str, statement: str) -> bool:
     """Return whether *quote* and *statement* share a word, in any inflected form.
 
     True if *statement* has no word that counts.
@@ -93,7 +93,7 @@ def overlaps(quote: str, statement: str) -> bool:
 
 
 def _stems(text: str) -> set[str]:
-    words = _WORDS.findall(fold(text))
+    words = _WORDS.findall(normalize_quote(text))
     return {word[:_STEM_CHARS] for word in words if len(word) >= _STEM_CHARS or not word.isascii() or word.isdigit()}
 
 
@@ -133,12 +133,12 @@ def absent_terms(text: str, evidence: Sequence[TextTerms], *, with_names: bool =
         known = frozenset[str]().union(*(terms.numbers for terms in evidence))
         absent = [found for found in absent if not _occurs_in(known, _digits(found))]
     if with_names and not text.istitle():
-        keys = {name: name.casefold()[:_NAME_CHARS] for name in names(text)}
+        keys = {name: name.casefold()[:_NAME_CHARS] for name in find_names(text)}
         absent += [name for name, key in keys.items() if not any(key in terms.stems for terms in evidence)]
     return list(dict.fromkeys(absent))
 
 
-def names(text: str) -> list[str]:
+def find_names(text: str) -> list[str]:
     """Return the words of *text* that look like names: capitalized within a sentence, and no abbreviation."""
     return [name for name in _NAME.findall(text) if name[0].isupper() and not name.isupper()]
 
@@ -162,7 +162,7 @@ def _digits(number: str) -> list[str]:
     return [part.rstrip("0") for part in plain if len(part) > 1]
 
 
-def numbers(text: str) -> Iterator[re.Match[str]]:
+def find_numbers(text: str) -> Iterator[re.Match[str]]:
     """Find the numbers of at least two digits in *text*, except in web addresses, citations and list numbers."""
     apart = [found.span() for found in _NO_CONTENT.finditer(text)]
     found = (one for one in _NUMBER.finditer(text) if _digits(one[0]))

@@ -15,9 +15,9 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Rating, RatingMethod
 from ragtrace.core.types import RagCall
 from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily
-from ragtrace.judges.llm.prompt import listed, one_of, record, text, texts
+from ragtrace.judges.llm.prompt import enum, id_text_list, object_with, string, strings
 from ragtrace.judges.llm.prompts import own_instructions
-from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shown
+from ragtrace.judges.llm.reply_reader import ReplyReader, one_line, shorten_value
 
 SAMPLING_TEMPERATURE: Final = 1.0
 LEAST_PROBABILITY: Final = 0.01
@@ -26,7 +26,7 @@ _ROUNDING: Final = 0.01
 """How far the probabilities of a server that rounds may sum to more than 1."""
 _FEWEST_STEPS: Final = 2
 _MOST_STEPS: Final = 6
-_STEPS: Final = record(steps=texts())
+_STEPS: Final = object_with(steps=strings())
 _MOST_REMEMBERED: Final = 256
 _DESCRIBED: Final = {
     "query": "query: what the user asked (elsewhere called input)",
@@ -38,7 +38,7 @@ _DESCRIBED: Final = {
 
 
 @runtime_checkable
-class Rated(Protocol):
+class RatedMetric(Protocol):
     """Protocol of a metric made by `ragtrace.g_eval`: an LLM rates the call along the user's criteria."""
 
     @property
@@ -57,7 +57,7 @@ class Rated(Protocol):
     def method(self) -> RatingMethod: ...
     @property
     def samples(self) -> int: ...
-    def lacks(self, call: RagCall) -> str:
+    def missing_input(self, call: RagCall) -> str:
         """Return why *call* cannot be rated by this metric; "" if it can."""
         ...
 
@@ -78,7 +78,9 @@ def read_rating(data: Mapping[str, Any], low: int, high: int) -> RatingReply:
     given: object = data.get("score")
     scale = {str(number): number for number in range(low, high + 1)}
     score = scale.get(given) if isinstance(given, str) else None
-    defects = [] if score is not None else [f'score must be a string from "{low}" to "{high}", got {shown(given)}']
+    defects = (
+        [] if score is not None else [f'score must be a string from "{low}" to "{high}", got {shorten_value(given)}']
+    )
     return RatingReply(score, one_line(data.get("reason")), defects)
 
 
@@ -101,7 +103,7 @@ _written_steps: Final[OrderedDict[tuple[object, ...], tuple[str, ...]]] = Ordere
 _locks: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]] = WeakKeyDictionary()
 
 
-async def _evaluation_steps(extra: ExtraLabels, metric: Rated) -> tuple[str, ...]:
+async def _evaluation_steps(extra: ExtraLabels, metric: RatedMetric) -> tuple[str, ...]:
     """Return the evaluation steps of *metric*; the LLM writes them from the criteria at the metric's first call."""
     if metric.steps:
         return metric.steps
@@ -123,7 +125,9 @@ async def _evaluation_steps(extra: ExtraLabels, metric: Rated) -> tuple[str, ...
 
 async def find_ratings(extra: ExtraLabels) -> None:
     """Ask the LLM to rate the call by every `g_eval` metric; if one fails, the others keep their ratings."""
-    metrics = [metric for metric in extra.metrics if isinstance(metric, Rated) and not metric.lacks(extra.call)]
+    metrics = [
+        metric for metric in extra.metrics if isinstance(metric, RatedMetric) and not metric.missing_input(extra.call)
+    ]
     ratings: dict[str, Rating] = {}
     extra.labels["ratings"] = ratings
     failures: list[JudgeError] = []
@@ -140,7 +144,7 @@ async def find_ratings(extra: ExtraLabels) -> None:
         raise failures[0]
 
 
-async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
+async def _rate(extra: ExtraLabels, metric: RatedMetric) -> Rating:
     steps = await _evaluation_steps(extra, metric)
     lines = [own_instructions("rating"), *_fields(metric), "Steps:"]
     lines += [f"{number}. {step}" for number, step in enumerate(steps, 1)]
@@ -151,7 +155,7 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
     answer = await extra.ask(
         "rating",
         {field: _field(extra, field) for field in metric.fields},
-        record(reason=text(), score=one_of([str(number) for number in range(metric.low, metric.high + 1)])),
+        object_with(reason=string(), score=enum([str(number) for number in range(metric.low, metric.high + 1)])),
         partial(read_rating, low=metric.low, high=metric.high),
         instructions="\n".join(lines),
         logprobs=metric.method == "logprobs",
@@ -175,7 +179,7 @@ async def _rate(extra: ExtraLabels, metric: Rated) -> Rating:
     return rating if value is None else Rating(value, "logprobs", answer.reply.reason)
 
 
-def _fields(metric: Rated) -> list[str]:
+def _fields(metric: RatedMetric) -> list[str]:
     """Return the lines of the instructions that tell the LLM what each data field of *metric* contains."""
     return ["Fields of the data:", *(f"- {_DESCRIBED[field]}" for field in metric.fields)]
 
@@ -185,10 +189,12 @@ def _field(extra: ExtraLabels, field: str) -> object:
     if field == "query":
         return extra.input.query
     if field == "contexts":
-        return listed({chunk.id: chunk.text for chunk in extra.input.chunks})
+        return id_text_list({chunk.id: chunk.text for chunk in extra.input.chunks})
     if field == "turns":
-        return [{"role": turn.role, "text": extra.shown("turn", turn.text)} for turn in extra.call.turns or ()]
-    return extra.shown(field, extra.call.answer if field == "answer" else extra.call.reference)
+        return [
+            {"role": turn.role, "text": extra.text_for_prompt("turn", turn.text)} for turn in extra.call.turns or ()
+        ]
+    return extra.text_for_prompt(field, extra.call.answer if field == "answer" else extra.call.reference)
 
 
 RATINGS: Final = LabelFamily(frozenset({"ratings"}), find_ratings)

@@ -37,7 +37,7 @@ class ReplyReader:
         self.data: Mapping[str, Any] = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
         self.defects: list[str] = []
 
-    def defect(self, text: str) -> None:
+    def add_defect(self, text: str) -> None:
         """Record a defect of the reply, up to a limit.
 
         The number of defects decides which of two replies is better.
@@ -51,15 +51,15 @@ class ReplyReader:
         An entry that is no object is a defect, and an empty object: it counts as one that cannot be used.
         """
         if not isinstance(self.data.get(part), list):
-            self.defect(f"{part} is missing or no list")
+            self.add_defect(f"{part} is missing or no list")
             return None
         items: list[object] = self.data[part]
         if len(items) > MOST_ENTRIES:
-            self.defect(f"{part} has {len(items)} items, more than {MOST_ENTRIES}")
+            self.add_defect(f"{part} has {len(items)} items, more than {MOST_ENTRIES}")
             return None
         for index, item in enumerate(items):
             if not isinstance(item, dict):
-                self.defect(f"{part}[{index}] is no object")
+                self.add_defect(f"{part}[{index}] is no object")
         return [cast("dict[str, Any]", item) if isinstance(item, dict) else {} for item in items]
 
     def texts(self, part: str) -> list[object]:
@@ -70,7 +70,7 @@ class ReplyReader:
         value: object = self.data.get(part)
         if isinstance(value, list):
             return cast("list[object]", value)
-        self.defect(f"{part} is missing or no list")
+        self.add_defect(f"{part} is missing or no list")
         return []
 
     def labels_by_id(self, part: str, ids: Collection[str], name: str, allowed: tuple[str, ...]) -> dict[str, Any]:
@@ -99,18 +99,18 @@ class ReplyReader:
         for index, entry in enumerate(entries or ()):
             key = entry.get("id")
             if not isinstance(key, str) or key not in ids:
-                self.defect(f"{part}[{index}]: unknown id {shown(key)}")
+                self.add_defect(f"{part}[{index}]: unknown id {shorten_value(key)}")
                 continue
             for name, labels in found.items():
                 label = self.label(entry.get(name), allowed[name], f"{part}[{index}].{name}")
                 if key in seen and labels[key] != label:
-                    self.defect(f"{part}: two different labels {name} for {key}")
+                    self.add_defect(f"{part}: two different labels {name} for {key}")
                     label = None
                 labels[key] = label
             seen.add(key)
         for key in ids:
             if key not in seen:
-                self.defect(f"{part}: {key} is missing")
+                self.add_defect(f"{part}: {key} is missing")
         if entries is None:
             return None
         return {name: {key: labels.get(key) for key in ids} for name, labels in found.items()}
@@ -121,7 +121,7 @@ class ReplyReader:
             for label in allowed:
                 if value == label:
                     return label
-        self.defect(f"{where}: {shown(value)} is not one of {', '.join(map(str, allowed))}")
+        self.add_defect(f"{where}: {shorten_value(value)} is not one of {', '.join(map(str, allowed))}")
         return None
 
 
@@ -130,7 +130,7 @@ def one_line(value: object) -> str:
     return " ".join(without_invisible(value).split())[:TEXT_CHARS] if isinstance(value, str) else ""
 
 
-def shown(value: object) -> str:
+def shorten_value(value: object) -> str:
     """Shorten *value*, which an LLM wrote, to one line for an error message."""
     if not isinstance(value, str):
         return "nothing" if value is None else f"a {type(value).__name__}"

@@ -46,7 +46,7 @@ Message = dict[str, str]
 
 
 @dataclass(slots=True)
-class ServerHabits:
+class ServerCapabilities:
     """What was learned of one model on one server: the parameters and response formats that it accepts.
 
     All calls share the record; a race only costs a request.
@@ -66,7 +66,7 @@ class ServerHabits:
     cuts_input: bool = False
     """The server was seen to read only a part of a request, and a warning said so."""
 
-    def learn(self, error: ServerError, body: Mapping[str, object], lowest_level: int) -> bool:
+    def learn_from_error(self, error: ServerError, body: Mapping[str, object], lowest_level: int) -> bool:
         """Record which part of the request *body* the server rejects; return whether a new request would differ."""
         culprit = rejected_parameter(error, body.keys() - _NEEDED)
         if culprit is None:
@@ -94,10 +94,10 @@ class ServerHabits:
         return f"{ways[self.level]} (rung {self.level}){rejects}{'; only streams' if self.streams else ''}{cuts}"
 
 
-_habits: dict[tuple[str, str], ServerHabits] = {}
+_habits: dict[tuple[str, str], ServerCapabilities] = {}
 
 
-def habits_of(server: str, model: str) -> ServerHabits:
+def capabilities_of(server: str, model: str) -> ServerCapabilities:
     """Return the record of the requests that *model* on *server* accepts, shared by the whole process.
 
     A forked child keeps its parent's records.
@@ -107,12 +107,12 @@ def habits_of(server: str, model: str) -> ServerHabits:
         while len(_habits) >= _MOST_REMEMBERED:
             _habits.pop(next(iter(_habits)), None)
         new = urlsplit(server).hostname == "api.openai.com"
-        start = ServerHabits(tokens_name="max_completion_tokens" if new else "max_tokens")
+        start = ServerCapabilities(tokens_name="max_completion_tokens" if new else "max_tokens")
         found = _habits.setdefault((server, model), start)
     return found
 
 
-def forget_habits() -> None:
+def forget_capabilities() -> None:
     """Forget what was learned of all servers and models: the requests that they accept."""
     _habits.clear()
 

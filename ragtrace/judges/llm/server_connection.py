@@ -127,7 +127,7 @@ class ServerConnection:
         token = _in_request.set(True)
         try:
             request = client.build_request("POST", self.server + path, headers=_headers(key), content=content)
-            return await _answer(client, request, self.server)
+            return await _send(client, request, self.server)
         finally:
             _in_request.reset(token)
             if found.shared is None:
@@ -151,7 +151,7 @@ class ServerConnection:
         # The library's own pool is the one that knows how to use a proxy.
         shared = _new_client(self.server, aiohttp) if aiohttp or _behind_proxy(self.server) else None
         idle: list[Any] = []
-        made = self._clients[id(loop)] = _LoopClients(loop, os.getpid(), shared, _closer(shared, idle), idle)
+        made = self._clients[id(loop)] = _LoopClients(loop, os.getpid(), shared, _close_at_end(shared, idle), idle)
         await made.closer.__anext__()
         return made
 
@@ -162,7 +162,7 @@ class ServerConnection:
             await found.closer.aclose()
 
 
-async def _answer(client: Any, request: Any, server: str) -> bytes:
+async def _send(client: Any, request: Any, server: str) -> bytes:
     """Send *request* and return the body of the response.
 
     Raises a `JudgeError` for an error status or an endless body.
@@ -203,7 +203,7 @@ def _headers(key: str) -> dict[str, str]:
     return headers | {name: os.environ[variable] for name, variable in named.items() if variable in os.environ}
 
 
-async def _closer(shared: Any, idle: list[Any]) -> AsyncGenerator[None, None]:
+async def _close_at_end(shared: Any, idle: list[Any]) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
@@ -219,19 +219,19 @@ def _new_client(server: str, aiohttp: bool | None) -> Any:
     """
     import openai
 
-    logging.getLogger(_library().__name__).addFilter(_passes)  # adding the filter again changes nothing
+    logging.getLogger(_http_library().__name__).addFilter(_keeps_log_record)  # adding the filter again changes nothing
     # Questions and answers are for the configured server alone, so that a redirect is not followed.
     options: dict[str, Any] = {"timeout": None, "follow_redirects": False}
     if aiohttp:
         return openai.DefaultAioHttpClient(**options)
     if aiohttp is None:
-        limits = _library().Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=60.0)
-        verify = _tls() if server.startswith("https:") else False
-        options["transport"] = _library().AsyncHTTPTransport(verify=verify, limits=limits)
+        limits = _http_library().Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=60.0)
+        verify = _tls_context() if server.startswith("https:") else False
+        options["transport"] = _http_library().AsyncHTTPTransport(verify=verify, limits=limits)
     return openai.DefaultAsyncHttpxClient(**options)
 
 
-def _passes(record: logging.LogRecord) -> bool:
+def _keeps_log_record(record: logging.LogRecord) -> bool:
     """Return whether a log record of the HTTP library is kept; those about requests to the LLM server are dropped.
 
     The requests are not the application's own; warnings and errors are kept.
@@ -263,7 +263,7 @@ def import_http_library() -> None:
 
 
 @cache
-def _library() -> Any:
+def _http_library() -> Any:
     """Return the HTTP library of the openai package: the module httpx, or httpx2 from version 3 of the package on."""
     import openai
 
@@ -279,7 +279,7 @@ def _behind_proxy(server: str) -> bool:
 
 
 @cache
-def _tls() -> ssl.SSLContext:
+def _tls_context() -> ssl.SSLContext:
     """Return the TLS context that all connections share; reading the certificates takes 20 ms."""
-    context: ssl.SSLContext = _library().create_ssl_context()
+    context: ssl.SSLContext = _http_library().create_ssl_context()
     return context

@@ -97,11 +97,11 @@ def rejected_parameter(error: ServerError, sent: Collection[str]) -> str | None:
     if not _UNSUPPORTED.search(error.text):
         return None
     # The parameter that is named first: some servers append the whole request, which names all of them.
-    found = {name: place for name in sent if (place := _place(error.text, name)) is not None}
+    found = {name: place for name in sent if (place := _mention_offset(error.text, name)) is not None}
     return min(found, key=found.__getitem__) if found else None
 
 
-def _place(text: str, name: str) -> int | None:
+def _mention_offset(text: str, name: str) -> int | None:
     """Return the offset at which an error *text* mentions the parameter *name*; None if it does not."""
     words = _FORMAT_WORDS if name == "response_format" else re.escape(name.lower())
     if len(name) < 3:  # "n" is a parameter only in quotation marks

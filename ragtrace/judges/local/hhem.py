@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
-from ragtrace.judges.local.scorer import OFFERED, Pair, consistency
+from ragtrace.judges.local.scorer import OFFERED, Pair, judge_consistency
 from ragtrace.system.forks import call_in_child
 
 _VECTARA: Final = "vectara/hallucination_evaluation_model"
@@ -77,7 +77,7 @@ class HHEM:
             raise SettingsError(f"max_tokens must be positive, got {max_tokens!r}")
         self._model, self._device, self._label, self._local_only = str(model), device, label, local_only
         self._max_tokens = max_tokens
-        self._loaded: _Loaded | None = None
+        self._loaded: _LoadedModel | None = None
         self._reset()
         call_in_child(self._reset)
 
@@ -112,9 +112,9 @@ class HHEM:
         """
         with self._lock:  # several calls at a time would only share the same cores
             loaded = self._load()
-            return consistency(call, loaded.scores, loaded.fits)
+            return judge_consistency(call, loaded.scores, loaded.fits)
 
-    def _load(self) -> _Loaded:
+    def _load(self) -> _LoadedModel:
         if self._loaded is None:
             try:
                 self._loaded = _load(self._model, self._device, self._max_tokens, self._label, self._local_only)
@@ -127,7 +127,7 @@ class HHEM:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _LoadedModel:
     """Loaded model with its tokenizer, ready to score pairs of texts."""
 
     device: str
@@ -154,7 +154,7 @@ class _Loaded:
         return found
 
 
-def _load(name: str, device: str | None, max_tokens: int | None, label: str | int | None, local: bool) -> _Loaded:
+def _load(name: str, device: str | None, max_tokens: int | None, label: str | int | None, local: bool) -> _LoadedModel:
     torch, transformers = import_module("torch"), import_module("transformers")
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     described: dict[str, Any] = transformers.PretrainedConfig.get_config_dict(name, local_files_only=local)[0]
@@ -162,7 +162,7 @@ def _load(name: str, device: str | None, max_tokens: int | None, label: str | in
         return _load_t5_encoder(name, described, place, max_tokens or _RELATIVE_TOKENS, local)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(name, local_files_only=local)
     tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=local)
-    column = _column(network.config, label)
+    column = _consistent_output(network.config, label)
     network.to(place).eval()
 
     def probabilities(inputs: Any) -> Any:
@@ -173,10 +173,10 @@ def _load(name: str, device: str | None, max_tokens: int | None, label: str | in
     def texts(pairs: Sequence[Pair]) -> Sequence[list[str]]:
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
-    return _Loaded(place, tokenizer, texts, probabilities, max_tokens or _most_tokens(network.config, tokenizer))
+    return _LoadedModel(place, tokenizer, texts, probabilities, max_tokens or _max_tokens(network.config, tokenizer))
 
 
-def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_tokens: int, local: bool) -> _Loaded:
+def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_tokens: int, local: bool) -> _LoadedModel:
     """Load the model HHEM-2.1-Open, a T5 encoder whose first token is classified."""
     torch, transformers = import_module("torch"), import_module("transformers")
     foundation, prompt = described.get("foundation") or _FOUNDATION, _prompt(described)
@@ -195,7 +195,7 @@ def _load_t5_encoder(name: str, described: Mapping[str, Any], place: str, max_to
     def texts(pairs: Sequence[Pair]) -> Sequence[list[str]]:
         return ([prompt[0] + premise + prompt[1] + hypothesis + prompt[2] for premise, hypothesis in pairs],)
 
-    return _Loaded(place, tokenizer, texts, probabilities, max_tokens)
+    return _LoadedModel(place, tokenizer, texts, probabilities, max_tokens)
 
 
 def _prompt(described: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -228,7 +228,7 @@ def _load_weights(network: Any, name: str, local: bool) -> None:
         raise JudgeError("unavailable", detail, retryable=False)
 
 
-def _column(config: Any, label: str | int | None) -> int | None:
+def _consistent_output(config: Any, label: str | int | None) -> int | None:
     """Return the index of the model output that means "consistent"; None if the model has only one output."""
     names = {int(index): str(name).casefold() for index, name in config.id2label.items()}
     if label is not None:
@@ -247,7 +247,7 @@ def _column(config: Any, label: str | int | None) -> int | None:
     return found[0]
 
 
-def _most_tokens(config: Any, tokenizer: Any) -> int:
+def _max_tokens(config: Any, tokenizer: Any) -> int:
     """Return how many tokens the model can read at once; 512 if neither *config* nor *tokenizer* says."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions and "roberta" in str(getattr(config, "model_type", "")):

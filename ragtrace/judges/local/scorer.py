@@ -68,14 +68,14 @@ class ScorerJudge:
         Raises:
             JudgeError: the scorer returned something that is no number in [0, 1].
         """
-        return consistency(
+        return judge_consistency(
             call,
             lambda pairs: [self._score(premise, hypothesis) for premise, hypothesis in pairs],
             lambda premise, hypothesis: len(premise) + len(hypothesis) <= self._max_chars,
         )
 
 
-def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool]) -> Judgement:
+def judge_consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool]) -> Judgement:
     """Return how well the contexts of *call* support its answer, as a judgement with its consistency.
 
     Contexts that are blank or repeated are left out. Without an answer or a context the judgement has no label.
@@ -101,7 +101,7 @@ def consistency(call: RagCall, scores: Scores, fits: Callable[[str, str], bool])
     parts = [answer[start:end] for start, end in sentences(answer)] or [answer]
     longest = max(parts, key=len)
     try:
-        premises = windows(texts, lambda premise: all(fits(premise, part) for part in {longest, parts[0]}))
+        premises = join_into_windows(texts, lambda premise: all(fits(premise, part) for part in {longest, parts[0]}))
     except ValueError:
         detail = f"a sentence of {len(longest)} characters leaves no room for any context"
         raise JudgeError("truncated", detail, retryable=False) from None
@@ -142,7 +142,7 @@ def _number(value: object) -> float:
     return number
 
 
-def windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
+def join_into_windows(texts: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
     """Join *texts* in order into as few windows (texts that the model can read at once) as possible.
 
     Nothing is left out. A text that does not fit alone is split at sentences, and each of its windows begins with the

@@ -1,4 +1,4 @@
-"""`Chat` against servers of every kind: a checked object comes back, or a reason, and what either cost."""
+"""`ChatClient` against servers of every kind: a checked object comes back, or a reason, and what either cost."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from ragtrace.core.cost import Cost
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.price import Price
-from ragtrace.judges.llm.chat import Answer, Chat
+from ragtrace.judges.llm.chat import ChatClient, ModelReply
 from ragtrace.judges.llm.prompt import Prompt
-from ragtrace.judges.llm.response_format import forget_habits, habits_of
+from ragtrace.judges.llm.response_format import capabilities_of, forget_capabilities
 from ragtrace.judges.llm.server_connection import Transport, has_aiohttp
 from ragtrace.testing import OpenAIServer, Reply, Request
 
@@ -55,18 +55,18 @@ def _transport(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test is run over both: whoever installs the faster one must see no difference."""
     if request.param == "aiohttp" and not has_aiohttp():
         pytest.skip("needs openai[aiohttp]")
-    forget_habits()
+    forget_capabilities()
     before = TRANSPORT.set(request.param)
     yield
     TRANSPORT.reset(before)
-    forget_habits()
+    forget_capabilities()
 
 
-def run(server: OpenAIServer, use: Callable[[Chat], Awaitable[T]], **settings: Any) -> T:
+def run(server: OpenAIServer, use: Callable[[ChatClient], Awaitable[T]], **settings: Any) -> T:
     """What *use* makes of a chat with *server*, on an event loop of its own."""
 
     async def main() -> T:
-        chat = Chat(
+        chat = ChatClient(
             "judge", base_url=server.url, **{"timeout": 10.0, "price": PRICE, "transport": TRANSPORT.get(), **settings}
         )
         try:
@@ -77,11 +77,13 @@ def run(server: OpenAIServer, use: Callable[[Chat], Awaitable[T]], **settings: A
     return asyncio.run(main())
 
 
-async def put(chat: Chat) -> Answer[Read]:
+async def put(chat: ChatClient) -> ModelReply[Read]:
     return await chat.ask(ASK)
 
 
-def answer(*script: Any, ask: Prompt[Read] = ASK, chat: Mapping[str, Any] | None = None, **server: Any) -> Answer[Read]:
+def answer(
+    *script: Any, ask: Prompt[Read] = ASK, chat: Mapping[str, Any] | None = None, **server: Any
+) -> ModelReply[Read]:
     with OpenAIServer(*script, **server) as serving:
         return run(serving, lambda c: c.ask(ask), **(chat or {}))
 
@@ -92,10 +94,10 @@ def failure(*script: Any, chat: Mapping[str, Any] | None = None, **server: Any) 
     return caught.value
 
 
-def twice(server: OpenAIServer) -> tuple[Answer[Read], list[Request]]:
+def twice(server: OpenAIServer) -> tuple[ModelReply[Read], list[Request]]:
     """The second answer of a server, and the requests that it took."""
 
-    async def both(chat: Chat) -> Answer[Read]:
+    async def both(chat: ChatClient) -> ModelReply[Read]:
         await put(chat)
         server.requests.clear()
         return await put(chat)
@@ -198,7 +200,7 @@ def test_a_model_that_reasons_is_asked_without_a_limit(written: str) -> None:
     def reasons(request: Request) -> Reply:
         return Reply.cutting_off(written) if "max_tokens" in request.body else BOUGHT
 
-    async def both(chat: Chat) -> Answer[Read]:
+    async def both(chat: ChatClient) -> ModelReply[Read]:
         await chat.ask(AMPLE)
         return await chat.ask(AMPLE)
 
@@ -228,7 +230,7 @@ def test_a_verdict_in_words_has_a_limit() -> None:
     """A model that babbles on is cut off, and not asked to go on."""
     babble = Reply.cutting_off("Let me see. " * 500)
     with OpenAIServer(babble) as server, pytest.raises(JudgeError, match="truncated"):
-        run(server, lambda chat: chat.text("Say something.", "{}"))
+        run(server, lambda chat: chat.ask_for_text("Say something.", "{}"))
     assert [request.body["max_tokens"] for request in server.chats] == [2_000]
 
 
@@ -247,12 +249,12 @@ def test_a_server_that_reads_only_a_part_is_noticed(caplog: pytest.LogCaptureFix
     """By the tokens that it counts: one warning that says what to do, and a mark on every answer."""
     long = replace(ASK, user="word " * 4_000)
 
-    async def both(chat: Chat) -> list[bool]:
+    async def both(chat: ChatClient) -> list[bool]:
         return [(await chat.ask(ask)).input_truncated for ask in (long, long, ASK)]
 
     with OpenAIServer(Reply(GOOD, usage=(2048, 10))) as server:
         assert run(server, both) == [True, True, False]
-        assert "reads only a part of long texts" in str(habits_of(server.url, "judge"))
+        assert "reads only a part of long texts" in str(capabilities_of(server.url, "judge"))
     (warning,) = [record.message for record in caplog.records if "seems to read only a part" in record.message]
     assert "OLLAMA_CONTEXT_LENGTH" in warning
     with OpenAIServer(Reply(GOOD, usage=(5000, 10)), Reply(GOOD, usage=None), Reply(GOOD, usage=(1, 1))) as server:
@@ -442,13 +444,13 @@ def test_the_wait_a_server_asks_for_is_passed_on(headers: dict[str, str], low: f
 def test_a_later_request_fails_as_the_first(reply: Reply) -> None:
     """In every word, though it is made without the openai package's help."""
 
-    async def fails(chat: Chat) -> tuple[object, ...]:
+    async def fails(chat: ChatClient) -> tuple[object, ...]:
         with pytest.raises(JudgeError) as caught:
             await put(chat)
         error = caught.value
         return error.reason, error.detail, error.retry_after, error.retryable, error.n_calls
 
-    async def fails_later(chat: Chat) -> tuple[object, ...]:
+    async def fails_later(chat: ChatClient) -> tuple[object, ...]:
         await put(chat)
         return await fails(chat)
 
@@ -460,7 +462,7 @@ def test_a_later_request_fails_as_the_first(reply: Reply) -> None:
 def test_a_later_request_is_like_the_first() -> None:
     """The same headers, the key's among them, and the same body."""
 
-    async def thrice(chat: Chat) -> None:
+    async def thrice(chat: ChatClient) -> None:
         for text in ("hello", "hello", "h\u00e9 \U0001f600"):
             await chat.ask(replace(ASK, user=text))
 
@@ -482,7 +484,7 @@ def test_a_server_that_never_answers_is_left_at_the_deadline() -> None:
     """Every request has one; the connection is given up with it, and the next request gets another."""
     with OpenAIServer(Reply.hanging(), BOUGHT) as server:
 
-        async def both(chat: Chat) -> tuple[str, Answer[Read]]:
+        async def both(chat: ChatClient) -> tuple[str, ModelReply[Read]]:
             with pytest.raises(JudgeError) as caught:
                 await put(chat)
             return caught.value.reason, await put(chat)
@@ -497,7 +499,7 @@ def test_nobody_listening_is_unavailable() -> None:
         url = server.url
 
     async def main() -> None:
-        await Chat("judge", base_url=url, timeout=5.0, transport=TRANSPORT.get()).ask(ASK)
+        await ChatClient("judge", base_url=url, timeout=5.0, transport=TRANSPORT.get()).ask(ASK)
 
     with pytest.raises(JudgeError) as caught:
         asyncio.run(main())
@@ -544,7 +546,7 @@ def test_no_log_probabilities_is_none() -> None:
 def test_a_model_without_json_may_write_text() -> None:
     """For verdicts in a line."""
     with OpenAIServer(Reply("VERDICT: SUPPORTED", usage=(9, 3))) as server:
-        said, spent = run(server, lambda chat: chat.text("Judge.", "data"))
+        said, spent = run(server, lambda chat: chat.ask_for_text("Judge.", "data"))
         assert "response_format" not in server.chats[0].body
     assert (said, spent.output_tokens) == ("VERDICT: SUPPORTED", 3)
 
@@ -560,7 +562,7 @@ def test_a_model_without_json_may_write_text() -> None:
 def test_settings_that_make_no_sense_are_said_at_once(wrong: dict[str, Any]) -> None:
     """Before the first request."""
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        Chat("judge", **wrong)
+        ChatClient("judge", **wrong)
 
 
 def test_the_caller_may_add_to_every_request() -> None:

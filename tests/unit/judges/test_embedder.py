@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Score, Unscored
-from ragtrace.judges.llm.embedder import EmbedderWithCost, OpenAIEmbedder, cosines, embed
+from ragtrace.judges.llm.embedder import EmbedderWithCost, OpenAIEmbedder, cosine_similarities, embed
 from ragtrace.testing import OpenAIServer
 
 
@@ -33,7 +33,7 @@ def test_a_server_is_asked_in_base64() -> None:
 
         vectors, n_calls = asyncio.run(both())
     assert n_calls == 1
-    assert len(cosines(vectors, 2)) == 1
+    assert len(cosine_similarities(vectors, 2)) == 1
     (request,) = server.requests
     assert request.path.endswith("/embeddings")
     assert request.body["encoding_format"] == "base64"
@@ -135,7 +135,7 @@ def test_a_plain_function_is_called_in_a_thread() -> None:
 def test_what_has_no_direction_has_no_cosine(found: object, expected: str) -> None:
     """Every defect has its reason."""
     with pytest.raises(JudgeError) as raised:
-        cosines(found, 2)
+        cosine_similarities(found, 2)
     assert raised.value.reason == expected
 
 
@@ -146,14 +146,14 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 def test_cosines_lie_between_minus_one_and_one(rows: list[list[float]]) -> None:
     """Also of huge and of tiny numbers."""
     if all(any(row) for row in rows):
-        assert all(-1 - 1e-9 <= value <= 1 + 1e-9 for value in cosines(rows, len(rows)))
+        assert all(-1 - 1e-9 <= value <= 1 + 1e-9 for value in cosine_similarities(rows, len(rows)))
 
 
 def test_cosines_of_known_vectors() -> None:
     """Of the first with each of the others; rows need not be of unit length."""
     vectors = [[0.9, 0.4, 0.1], [0.85, 0.38, 0.09], [0.88, 0.39, 0.11], [0.87, 0.41, 0.10]]
-    assert cosines(vectors, 4) == pytest.approx((0.9999860057, 0.9999200906, 0.9997538713), abs=1e-9)
-    assert cosines([[1e200, 0.0], [-1e200, 0.0]], 2) == (-1.0,)
+    assert cosine_similarities(vectors, 4) == pytest.approx((0.9999860057, 0.9999200906, 0.9997538713), abs=1e-9)
+    assert cosine_similarities([[1e200, 0.0], [-1e200, 0.0]], 2) == (-1.0,)
 
 
 def test_without_an_embedder_the_reason_says_so() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Judgement, RagCall, Score, Unscored
-from ragtrace.judges.llm.chat import Chat
+from ragtrace.judges.llm.chat import ChatClient
 from ragtrace.judges.llm.facts import read_assignments, read_claims, read_facts, read_nuggets, read_rows
 from ragtrace.judges.llm.families import FIELDS
 from ragtrace.judges.llm.intentions import read_intentions
@@ -292,6 +292,6 @@ def test_no_reply_whatsoever_gives_a_number_out_of_range(replies: dict[str, dict
 
 
 def test_chat_is_what_is_scripted_here() -> None:
-    """The stand-in has the two things of `Chat` that families use."""
-    assert callable(Chat.ask)
-    assert Chat("m", base_url="http://127.0.0.1:1/v1", api_key="none").model == "m"
+    """The stand-in has the two things of `ChatClient` that families use."""
+    assert callable(ChatClient.ask)
+    assert ChatClient("m", base_url="http://127.0.0.1:1/v1", api_key="none").model == "m"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
-from ragtrace.judges.llm.interview import Mode
+from ragtrace.judges.llm.label_collector import Mode
 from ragtrace.judges.llm.openai import OpenAIJudge
 from ragtrace.judges.llm.prompt import Prompt
 from ragtrace.metrics import registry

@@ -13,7 +13,7 @@ from ragtrace.core.labels import Support
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.label_reply import LabelReply, Verdict
 from ragtrace.judges.llm.merging import BEST_FIRST, Verification, merge_extractions, merge_verifications, vote
-from ragtrace.judges.llm.prompt_input import Chunk
+from ragtrace.judges.llm.prompt_input import PromptChunk
 
 SUPPORTS: tuple[Support | None, ...] = ("supported", "contradicted", "partial", "not_found", None)
 
@@ -95,16 +95,18 @@ def test_when_a_control_item_fails(supported: bool, label: Support | None, faile
 
 def test_a_control_item_stands_by_itself() -> None:
     """A sentence about "it" is only copied where there is no other."""
-    chunk = Chunk(0, "The tower is 330 metres high today. It stands in the middle of Paris. Is it the highest of all?")
+    chunk = PromptChunk(
+        0, "The tower is 330 metres high today. It stands in the middle of Paris. Is it the highest of all?"
+    )
     texts = {gold_checks([chunk], random.Random(n))[0].text for n in range(20)}
     assert texts == {"The tower is 330 metres high today."}
-    alone = Chunk(0, "It stands in the middle of Paris.")
+    alone = PromptChunk(0, "It stands in the middle of Paris.")
     assert gold_checks([alone], random.Random(1))[0].text == "It stands in the middle of Paris."
 
 
 def test_without_a_fit_sentence_one_control_is_left() -> None:
     """A chunk of keywords has nothing to copy; the invented statement is there all the same."""
-    (only,) = gold_checks([Chunk(0, "tower, Paris, height")], random.Random(1))
+    (only,) = gold_checks([PromptChunk(0, "tower, Paris, height")], random.Random(1))
     assert not only.supported
 
 
@@ -122,7 +124,7 @@ def test_without_a_fit_sentence_one_control_is_left() -> None:
 )
 def test_a_false_control_is_a_sentence_of_the_chunk_with_another_number_or_name(text: str, pattern: str) -> None:
     """Its words are those of the documents, so that no list of our sentences tells it."""
-    found = {gold_checks([Chunk(0, text)], random.Random(n))[1] for n in range(40)}
+    found = {gold_checks([PromptChunk(0, text)], random.Random(n))[1] for n in range(40)}
     assert all(re.fullmatch(pattern, one.text) and not one.supported for one in found)
     assert len(found) > 5
 
@@ -139,13 +141,13 @@ def test_a_false_control_is_a_sentence_of_the_chunk_with_another_number_or_name(
 def test_a_sentence_that_may_be_true_when_changed_is_not_changed(text: str) -> None:
     """More than 330 is more than 300; in German a capital letter is no name: a made-up sentence is taken instead."""
     word = text.split()[-2]
-    assert not any(word in gold_checks([Chunk(0, text)], random.Random(n))[-1].text for n in range(20))
+    assert not any(word in gold_checks([PromptChunk(0, text)], random.Random(n))[-1].text for n in range(20))
 
 
 def test_a_changed_number_is_in_no_chunk() -> None:
     """It might be true by another one."""
     numbers = " ".join(str(number) for number in range(10, 100) if number != 47)
-    chunk = Chunk(0, f"There are 47 halls in the building.\n{numbers}")
+    chunk = PromptChunk(0, f"There are 47 halls in the building.\n{numbers}")
     assert not any("halls" in gold_checks([chunk], random.Random(n))[-1].text for n in range(20))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ragtrace.core.types import Document, Judgement, RagCall, Score, Unscored
 from ragtrace.judges.llm.build_judgement import build_judgement
-from ragtrace.judges.llm.interview import Labels
+from ragtrace.judges.llm.label_collector import Labels
 from ragtrace.judges.llm.label_reply import (
     MOST_ENTRIES,
     SCHEMAS,
@@ -23,25 +23,25 @@ from ragtrace.judges.llm.label_reply import (
 )
 from ragtrace.judges.llm.label_reply import read_label_reply as read
 from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications
-from ragtrace.judges.llm.prompt_input import Chunk, Cited, Unit, prepare
+from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk, prepare_input
 from ragtrace.judges.llm.prompts import Kind
-from ragtrace.judges.llm.quotes import TextTerms, absent_terms, fold, occurs, overlaps
+from ragtrace.judges.llm.quotes import TextTerms, absent_terms, normalize_quote, quote_occurs, shares_word
 from ragtrace.metrics import registry
 from tests.support.examples import examples
 
 Data = dict[str, Any]
 
 CHUNKS = (
-    Chunk(0, "The tower is 330 metres high. It stands in Paris."),
-    Chunk(1, "It was built by “Eiffel & Co” in 1889."),
+    PromptChunk(0, "The tower is 330 metres high. It stands in Paris."),
+    PromptChunk(1, "It was built by “Eiffel & Co” in 1889."),
 )
-UNITS = (Unit("s1", "It is 330 m high.", 0, 17), Unit("s2", "It was built long ago.", 18, 40))
+UNITS = (AnswerUnit("s1", "It is 330 m high.", 0, 17), AnswerUnit("s2", "It was built long ago.", 18, 40))
 FULL = LabelTask(
     "full",
     "How high is the tower?",
     sentences=UNITS,
     chunks=CHUNKS,
-    citations=(Cited("r1", 0, "s1", 0, "c1", "[1]"),),
+    citations=(DistinctCitation("r1", 0, "s1", 0, "c1", "[1]"),),
 )
 VERIFY = LabelTask("verify", "How high?", chunks=CHUNKS, given={"g1": "It is 330 m high.", "g2": "It is blue."})
 
@@ -234,7 +234,7 @@ def test_marks_of_typography_are_unified() -> None:
     assert not found.unproven
 
 
-RATES = Chunk(
+RATES = PromptChunk(
     0,
     '## Rates\n\n| Account | Rate |\n|---|:--:|\n| **Savings** | 2.5 % |\n\n- He said "we pay\ninterest" to savers.\n'
     "- The account is `free` \u2014 for students\u00a0only.",
@@ -255,13 +255,13 @@ RATES = Chunk(
 )
 def test_markup_is_folded(quote: str) -> None:
     """Escaped line ends and quotation marks, emphasis, tables, bullets and headings do not matter."""
-    assert occurs(quote, RATES.folded)
+    assert quote_occurs(quote, RATES.folded)
 
 
 @pytest.mark.parametrize("quote", ["Savings 2.6 %", "Savings 25 %", "we pay no interest", "| |", "**"])
 def test_words_are_not_folded(quote: str) -> None:
     """What the chunk does not say does not occur in it."""
-    assert not occurs(quote, RATES.folded)
+    assert not quote_occurs(quote, RATES.folded)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_words_are_not_folded(quote: str) -> None:
 )
 def test_a_quote_has_three_words_and_bears_on_the_statement(quote: str, chunk: str, verified: bool) -> None:
     """A letter, or any other sentence of the chunk, shows nothing."""
-    asked = LabelTask("verify", "How high?", chunks=(Chunk(0, chunk),), given={"g1": "The tower has 330 metres."})
+    asked = LabelTask("verify", "How high?", chunks=(PromptChunk(0, chunk),), given={"g1": "The tower has 330 metres."})
     item = {"id": "g1", "evidence_chunk_ids": ["c1"], "quote": quote, "support": "supported"}
     found = read({"statements": [item], "chunks": [], "citations": []}, asked)
     assert found.given["g1"].unverified is not verified
@@ -302,7 +302,10 @@ def test_a_quote_has_three_words_and_bears_on_the_statement(quote: str, chunk: s
 def test_numbers_and_names_of_a_supported_statement_are_in_its_evidence(text: str, chunk: str, verified: bool) -> None:
     """Else it is unverified, and a repair names what is missing. Words of the query need no evidence."""
     asked = LabelTask(
-        "verify", "What about Overdraft?", chunks=(Chunk(0, chunk), Chunk(1, "12.1 Northwind")), given={"g1": text}
+        "verify",
+        "What about Overdraft?",
+        chunks=(PromptChunk(0, chunk), PromptChunk(1, "12.1 Northwind")),
+        given={"g1": text},
     )
     item = {"id": "g1", "evidence_chunk_ids": ["c1"], "quote": chunk, "support": "supported"}
     found = read({"statements": [item], "chunks": [], "citations": []}, asked)
@@ -336,8 +339,8 @@ def test_hostile_evidence_takes_no_longer_than_other(piece: str) -> None:
     text = piece * (250_000 // len(piece))
     began = process_time()
     absent_terms(text, [TextTerms(text)])
-    occurs(text, fold(text))
-    overlaps(text, text)
+    quote_occurs(text, normalize_quote(text))
+    shares_word(text, text)
     assert process_time() - began < 3.0
 
 
@@ -349,13 +352,15 @@ def test_names_of_a_sentence_are_in_its_statements() -> None:
         "See https://x.test/Some/2023 for more.",
         "1990",
     ]
-    units = [Unit(f"s{n}", text, 0, 0) for n, text in enumerate(texts, 1)]
+    units = [AnswerUnit(f"s{n}", text, 0, 0) for n, text in enumerate(texts, 1)]
     statements = [
         ExtractedStatement("He met someone.", (0,), True, "yes"),
         ExtractedStatement("It is old.", (1, 2), True, "yes"),
     ]
     assert omitted_terms(units, {}, statements) == {0: ["Gustave", "Eiffel"]}
-    german = [Unit("s1", "Das ist ein Haus und nicht die gro\u00dfe Br\u00fccke, die der Mann in dem Dorf hat.", 0, 0)]
+    german = [
+        AnswerUnit("s1", "Das ist ein Haus und nicht die gro\u00dfe Br\u00fccke, die der Mann in dem Dorf hat.", 0, 0)
+    ]
     assert omitted_terms(german, {}, [ExtractedStatement("Es gibt etwas.", (0,), True, "yes")]) == {}
 
 
@@ -510,7 +515,7 @@ CALL = RagCall(
     (Document("The tower is 330 metres high. It stands in Paris."), Document("It was built in 1889."), Document(" ")),
     "It is 330 m high [1]. It was built long ago.",
 )
-SHEET = prepare(CALL)
+SHEET = prepare_input(CALL)
 
 
 @st.composite

@@ -20,7 +20,7 @@ from ragtrace.judges.llm.injection_signals import has_injection_signal
 from ragtrace.judges.llm.invisible_chars import remove_invisible
 from ragtrace.judges.llm.label_reply import NAMES, SCHEMAS, LabelTask, label_prompt
 from ragtrace.judges.llm.prompt import user_message
-from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, PromptInput, prepare
+from ragtrace.judges.llm.prompt_input import MOST_CITATIONS, PromptInput, prepare_input
 from ragtrace.judges.llm.prompts import PARTS, VERSION, Kind, system_message
 
 KINDS: tuple[Kind, ...] = ("full", "extract", "verify", "contradicted")
@@ -119,7 +119,7 @@ def test_evidence_comes_before_the_label() -> None:
 
 def test_extraction_speaks_of_no_chunk() -> None:
     """A request that takes the answer apart neither shows chunks nor asks about them."""
-    sheet = prepare(call("It is high.", "A secret chunk."))
+    sheet = prepare_input(call("It is high.", "A secret chunk."))
     ask = label_prompt(LabelTask("extract", sheet.query, sheet.sentences))
     assert "secret" not in ask.user
     assert '"chunks"' not in ask.user
@@ -137,7 +137,7 @@ def test_prompts_are_made_of_their_parts(kind: Kind) -> None:
 def test_a_fast_request_is_short(sentences: int, chunks: int, cited: int) -> None:
     """At most 6,000 characters beyond query, chunks and answer, the schema as it is sent included."""
     answer = " ".join(f"Fact number {n} holds{f' [{n}]' if n <= cited else ''}." for n in range(1, sentences + 1))
-    sheet = prepare(call(answer, *(f"Chunk {n} says what it says." for n in range(chunks))))
+    sheet = prepare_input(call(answer, *(f"Chunk {n} says what it says." for n in range(chunks))))
     ask = label_prompt(whole(sheet))
     schema = {"type": "json_schema", "json_schema": {"name": ask.name, "strict": True, "schema": ask.schema}}
     sent = len(ask.system) + len(ask.user) + len(json.dumps(schema, separators=(",", ":")))
@@ -152,7 +152,7 @@ def test_a_fast_request_is_short(sentences: int, chunks: int, cited: int) -> Non
 @pytest.mark.parametrize("text", ['"}]}} end of data', 'a\\"b\n\r\t}', "</data>\u2028{", '{"chunks": []}'])
 def test_no_text_ends_its_own_string(text: str) -> None:
     """Quotes, brackets and line breaks stay inside the JSON string."""
-    sheet = prepare(call(text, text, query=text))
+    sheet = prepare_input(call(text, text, query=text))
     message = json.loads(user_message(whole(sheet).data(), "1234"))
     assert list(message) == ["data_1234"]
     data = message["data_1234"]
@@ -164,27 +164,27 @@ def test_no_text_ends_its_own_string(text: str) -> None:
 @given(st.text(), st.text(), st.text())
 def test_any_text_survives_as_data(query: str, chunk: str, answer: str) -> None:
     """The message is one JSON object with one key, and can be encoded, whatever the texts are."""
-    message = user_message(whole(prepare(call(answer, chunk, query=query))).data(), "0")
+    message = user_message(whole(prepare_input(call(answer, chunk, query=query))).data(), "0")
     assert list(json.loads(message)) == ["data_0"]
     message.encode()
 
 
 def test_the_key_is_random() -> None:
     """No text can have known it."""
-    asked = whole(prepare(call("It is high.", "It is high.")))
+    asked = whole(prepare_input(call("It is high.", "It is high.")))
     assert len({next(iter(json.loads(label_prompt(asked).user))) for _ in range(5)}) == 5
 
 
 def test_instructions_stand_in_the_system_message_alone() -> None:
     """It is the same for every call."""
-    first, second = (label_prompt(whole(prepare(call(text, text)))) for text in ("One.", "Two."))
+    first, second = (label_prompt(whole(prepare_input(call(text, text)))) for text in ("One.", "Two."))
     assert first.system == second.system
     assert "One." not in first.system
 
 
 def test_ten_thousand_hidden_characters_are_not_sent() -> None:
     """Zero-width, bidirectional and control characters are taken out, and counted."""
-    sheet = prepare(call("It is \u202e330\u202c m high.", "It" + "\u200b" * 10_000 + " is 330 m\x00 high."))
+    sheet = prepare_input(call("It is \u202e330\u202c m high.", "It" + "\u200b" * 10_000 + " is 330 m\x00 high."))
     assert sheet.chunks[0].text == "It is 330 m high."
     assert sheet.sentences[0].text == "It is 330 m high."
     assert sheet.attributes["hidden_chars"] == 10_003
@@ -204,7 +204,7 @@ def test_offsets_find_their_way_back(text: str) -> None:
 def test_sentences_keep_their_offsets_in_the_answer() -> None:
     """What is shown cleaned is marked where the application wrote it."""
     answer = "It is\u200b high. It is \u200bold."
-    sheet = prepare(call(answer, "x"))
+    sheet = prepare_input(call(answer, "x"))
     assert [answer[unit.start : unit.end] for unit in sheet.sentences] == ["It is\u200b high.", "It is \u200bold."]
     assert [unit.text for unit in sheet.sentences] == ["It is high.", "It is old."]
 
@@ -216,7 +216,7 @@ def test_hostile_texts_take_no_longer_than_others(piece: str) -> None:
     """Work grows with the length, never with its square: a minute would be an attack."""
     text = piece * (60_000 // len(piece))
     began = process_time()
-    sheet = prepare(call(text, text))
+    sheet = prepare_input(call(text, text))
     user_message(whole(sheet).data())
     assert process_time() - began < 3.0
     assert sum(1 for cited in sheet.citations if cited.id) <= MOST_CITATIONS
@@ -227,7 +227,7 @@ def test_hostile_texts_take_no_longer_than_others(piece: str) -> None:
 
 def test_blank_and_repeated_chunks_are_not_sent() -> None:
     """They keep their rank: ids are ranks from 1."""
-    sheet = prepare(call("It is high.", "One  fact.", " \n", "Another.", "One fact.", "\u200b"))
+    sheet = prepare_input(call("It is high.", "One  fact.", " \n", "Another.", "One fact.", "\u200b"))
     assert [(chunk.id, chunk.rank) for chunk in sheet.chunks] == [("c1", 0), ("c3", 2)]
     assert sheet.same_as == (0, None, 2, 0, None)
     assert sheet.attributes["duplicate_chunks"] == 1
@@ -235,13 +235,13 @@ def test_blank_and_repeated_chunks_are_not_sent() -> None:
 
 def test_missing_contexts_are_not_empty_ones() -> None:
     """Retrieval that was not captured differs from retrieval that found nothing."""
-    assert prepare(RagCall("q", None, "a")).same_as is None
-    assert prepare(RagCall("q", (), "a")).same_as == ()
+    assert prepare_input(RagCall("q", None, "a")).same_as is None
+    assert prepare_input(RagCall("q", (), "a")).same_as == ()
 
 
 def test_a_long_chunk_is_cut_and_counted() -> None:
     """A cut is never silent."""
-    sheet = prepare(call("It is high.", "x" * 11, "y" * 10), max_chunk_chars=10)
+    sheet = prepare_input(call("It is high.", "x" * 11, "y" * 10), max_chunk_chars=10)
     assert [len(chunk.text) for chunk in sheet.chunks] == [10, 10]
     assert sheet.attributes["truncated_chunks"] == 1
 
@@ -304,20 +304,20 @@ def pairs(sheet: PromptInput) -> list[tuple[str, str]]:
 )
 def test_a_marker_belongs_to_its_sentence(answer: str, units: list[str], cited: Sequence[tuple[str, str]]) -> None:
     """Also one that stands after the full stop; pairs are distinct."""
-    sheet = prepare(call(answer, "High.", "Old."))
+    sheet = prepare_input(call(answer, "High.", "Old."))
     assert [unit.text for unit in sheet.sentences] == units
     assert pairs(sheet) == list(cited)
 
 
 def test_a_citation_of_a_repeated_chunk_means_the_first() -> None:
     """Equal passages are one passage."""
-    sheet = prepare(call("High [1][2].", "Same.", "Same."))
+    sheet = prepare_input(call("High [1][2].", "Same.", "Same."))
     assert [(cited.rank, cited.chunk_id) for cited in sheet.citations] == [(0, "c1")]
 
 
 def test_unknown_and_blank_passages_are_not_asked_about() -> None:
     """There is nothing to hold the sentence against."""
-    sheet = prepare(call("High [1][2][9].", "Text.", " "))
+    sheet = prepare_input(call("High [1][2][9].", "Text.", " "))
     assert [(cited.id, cited.rank) for cited in sheet.citations] == [("r1", 0), ("", 1), ("", None)]
 
 
@@ -325,7 +325,7 @@ def test_parts_of_the_application_go_before_markers() -> None:
     """What the application knows is not guessed."""
     parts = (CitedPart("It is high", ("b",)), CitedPart("it is old", ("1", "nowhere")))
     documents = (Document("High.", id="a"), Document("Old.", id="b"))
-    sheet = prepare(RagCall("q", documents, "It is high and it is old [1].", parts=parts))
+    sheet = prepare_input(RagCall("q", documents, "It is high and it is old [1].", parts=parts))
     assert pairs(sheet) == [("p1", "c2"), ("p2", "c1"), ("p2", "")]
     data = json.loads(user_message(whole(sheet).data(), "0"))["data_0"]
     assert data["answer_parts"] == [{"id": "p1", "text": "It is high"}, {"id": "p2", "text": "it is old"}]
@@ -353,7 +353,7 @@ def test_parts_of_the_application_go_before_markers() -> None:
 def test_orders_to_a_judge_are_noticed(text: str) -> None:
     """They are reported, whatever the judge does with them."""
     assert has_injection_signal([text])
-    assert prepare(call("It is high.", text)).attributes["injection_suspected"] is True
+    assert prepare_input(call("It is high.", text)).attributes["injection_suspected"] is True
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_orders_to_a_judge_are_noticed(text: str) -> None:
 def test_plain_texts_are_not_suspected(text: str) -> None:
     """Words alone are no order."""
     assert not has_injection_signal([text])
-    assert "injection_suspected" not in prepare(call("It is high.", text)).attributes
+    assert "injection_suspected" not in prepare_input(call("It is high.", text)).attributes
 
 
 def test_names_of_schemas_are_ours() -> None:

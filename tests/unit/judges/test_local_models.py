@@ -17,7 +17,7 @@ from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Document, RagCall, Score
 from ragtrace.evaluation.judge_client import JudgeClient
 from ragtrace.judges.local.hhem import HHEM
-from ragtrace.metrics.bert_score import BertScoreTokens, match
+from ragtrace.metrics.bert_score import BertScoreTokens, bert_score
 from ragtrace.metrics.run_consistency import run_consistency
 from ragtrace.testing import Captured
 
@@ -255,7 +255,7 @@ def test_bert_score_equals_the_packages_arithmetic(tmp_path: Path) -> None:
 
     vectors = BertScoreTokens(str(encoder(tmp_path)), num_layers=2)(RUNS[:2])
     unit = [np.asarray(v) / np.linalg.norm(v, axis=1, keepdims=True) for v in vectors]
-    ours = match(unit[1], unit[0])
+    ours = bert_score(unit[1], unit[0])
     reference, candidate = (torch.tensor(v)[None] for v in vectors)
     weights = [torch.ones(v.shape[:2], dtype=torch.float64) for v in (reference, candidate)]
     theirs = greedy_cos_idf(reference, weights[0], weights[0], candidate, weights[1], weights[1])

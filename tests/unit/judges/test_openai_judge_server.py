@@ -12,7 +12,7 @@ import pytest
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Document, Judgement, Metric, RagCall, Score
-from ragtrace.judges.llm.interview import Mode
+from ragtrace.judges.llm.label_collector import Mode
 from ragtrace.metrics import registry
 from ragtrace.testing import OpenAIServer, Reply
 from ragtrace.testing.replies import Request

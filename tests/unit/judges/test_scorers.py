@@ -14,7 +14,7 @@ import ragtrace
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.types import Document, Judge, Judgement, RagCall, Result, Score, Unscored
 from ragtrace.evaluation.judge_client import JudgeClient
-from ragtrace.judges.local.scorer import ScorerJudge, windows
+from ragtrace.judges.local.scorer import ScorerJudge, join_into_windows
 from ragtrace.metrics import registry
 
 CALL = RagCall("q", (Document("The depot is in Ghent."), Document("The port is in Antwerp.")), "It is in Ghent.")
@@ -37,13 +37,13 @@ def under(chars: int) -> Callable[[str], bool]:
 
 def test_whole_chunks_are_put_together_as_far_as_they_fit() -> None:
     """In their order."""
-    assert windows(["aaa", "bbb", "ccc"], under(8)) == ["aaa\n\nbbb", "ccc"]
+    assert join_into_windows(["aaa", "bbb", "ccc"], under(8)) == ["aaa\n\nbbb", "ccc"]
 
 
 def test_a_long_chunk_is_split_at_sentences_with_one_of_overlap() -> None:
     """So that what two neighbours say together stays together."""
     text = "One is one. Two is two. Three is three. Four is four."
-    assert windows([text], under(32)) == [
+    assert join_into_windows([text], under(32)) == [
         "One is one. Two is two.",
         "Two is two. Three is three.",
         "Three is three. Four is four.",
@@ -52,7 +52,7 @@ def test_a_long_chunk_is_split_at_sentences_with_one_of_overlap() -> None:
 
 def test_an_overlap_that_leaves_no_room_is_left_out() -> None:
     """Otherwise it would go round in circles."""
-    assert windows(["One is one. Two is two."], under(12)) == ["One is one.", "Two is two."]
+    assert join_into_windows(["One is one. Two is two."], under(12)) == ["One is one.", "Two is two."]
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_an_overlap_that_leaves_no_room_is_left_out() -> None:
 def test_windows_fit_and_hold_every_word(texts: list[str], chars: int) -> None:
     """Whatever the texts."""
     given_texts = [text.strip() for text in texts if text.strip()]
-    found = windows(given_texts, under(chars))
+    found = join_into_windows(given_texts, under(chars))
     assert all(len(window) <= chars for window in found)
     letters = sum(window.count("a") + window.count("b") for window in found)
     assert letters >= sum(text.count("a") + text.count("b") for text in given_texts)

@@ -10,7 +10,7 @@ from ragtrace.core.labels import ChunkLabel
 from ragtrace.core.types import Judgement, Metric, Score, Unscored
 from ragtrace.metrics import Formula, average_precision_at, combined_quality, precision_at
 from ragtrace.metrics.chunks import discounted_mean
-from ragtrace.metrics.quality import grade_of, quality_harmonic, quality_minimum, quality_weighted
+from ragtrace.metrics.quality import letter_grade, quality_harmonic, quality_minimum, quality_weighted
 from tests.support.labelled import (
     SHARE_METRICS,
     asked,
@@ -235,7 +235,7 @@ def test_quality_of_real_labels() -> None:
 )  # fmt: skip
 def test_letters(value: float, letter: str) -> None:
     """The unrounded value decides, with no more slack than arithmetic needs."""
-    assert grade_of(value) == letter
+    assert letter_grade(value) == letter
 
 
 def test_another_relevancy_in_quality() -> None:

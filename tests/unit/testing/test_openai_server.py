@@ -16,7 +16,7 @@ import ragtrace
 from ragtrace.core.types import Document, RagCall, Score
 from ragtrace.evaluation.scoring import Evaluator, evaluate
 from ragtrace.judges.llm.openai import OpenAIJudge
-from ragtrace.judges.llm.response_format import forget_habits
+from ragtrace.judges.llm.response_format import forget_capabilities
 from ragtrace.metrics import registry
 from ragtrace.testing import Captured, OpenAIServer, Reply
 
@@ -29,9 +29,9 @@ CALL: Final = RagCall(
 
 @pytest.fixture(autouse=True)
 def _nothing_known() -> Iterator[None]:
-    forget_habits()
+    forget_capabilities()
     yield
-    forget_habits()
+    forget_capabilities()
 
 
 @pytest.fixture

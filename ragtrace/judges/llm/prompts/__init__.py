@@ -30,14 +30,14 @@ def system_message(kind: Kind) -> str:
 
     It is equal for all calls, so that servers cache it.
     """
-    return "\n".join(f"{_read(name)}\n" for name in PARTS[kind].split())
+    return "\n".join(f"{_read_prompt(name)}\n" for name in PARTS[kind].split())
 
 
 @cache
 def own_instructions(name: str) -> str:
     """Return the LLM's instructions in the file `own/<name>.txt`; those in `own/frame.txt` precede every request."""
-    return _read(f"own/{name}")
+    return _read_prompt(f"own/{name}")
 
 
-def _read(name: str) -> str:
+def _read_prompt(name: str) -> str:
     return files(__name__).joinpath(*f"{name}.txt".split("/")).read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""LLM requests for the labels of one call: all labels in one request (`fast`), or in steps that resist attacks.
+"""`LabelCollector`: the LLM requests for the labels of one call, all at once (`fast`) or in steps that resist attacks.
 
 `fast`: one request for every twelve sentences. `careful`: a first request extracts the statements of the answer without
 showing a chunk, so that no chunk can hide a statement; then the statements are verified, ten at a time, with gold
@@ -16,9 +16,9 @@ from typing import Final, Literal, TypeAlias, TypeVar, cast
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Support
-from ragtrace.judges.lexical.lexicon import Lexicon, language
+from ragtrace.judges.lexical.lexicon import Lexicon, detect_language
 from ragtrace.judges.lexical.statements import statements
-from ragtrace.judges.llm.chat import JudgeSession, ask_in_halves, run_together
+from ragtrace.judges.llm.chat import JudgeSession, ask_in_halves, run_concurrently
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.json_reading import ReadingError, parse_verdict
 from ragtrace.judges.llm.label_reply import (
@@ -30,8 +30,8 @@ from ragtrace.judges.llm.label_reply import (
     label_prompt,
 )
 from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications, vote
-from ragtrace.judges.llm.prompt import packed, user_message
-from ragtrace.judges.llm.prompt_input import Chunk, PromptInput, Unit
+from ragtrace.judges.llm.prompt import group_by_size, user_message
+from ragtrace.judges.llm.prompt_input import AnswerUnit, PromptChunk, PromptInput
 from ragtrace.judges.llm.prompts import system_message
 
 Mode: TypeAlias = Literal["fast", "careful", "strict"]
@@ -64,7 +64,7 @@ class Labels:
     """Share of items on which the rounds were not unanimous; None: there was one round."""
 
 
-class Interview:
+class LabelCollector:
     """Interview of an LLM about one call: makes the requests of the judge's mode and merges the labels of the replies.
 
     Args:
@@ -103,7 +103,7 @@ class Interview:
         self._planned: dict[Hashable, tuple[GoldCheck, ...]] = {}
         self._failures: dict[Hashable, list[bool]] = {}
 
-    async def labels(self, *, in_words: bool) -> Labels:
+    async def collect(self, *, in_words: bool) -> Labels:
         """Ask the LLM for the labels of the call that the metrics need, and return these labels.
 
         Args:
@@ -114,7 +114,7 @@ class Interview:
         """
         if not (self._asks_answer or self._asks_chunks):
             return Labels(self._mode)
-        habits = self._session.habits if in_words and self._asks_answer and self._asks_chunks else None
+        habits = self._session.capabilities if in_words and self._asks_answer and self._asks_chunks else None
         if habits and habits.writes_json is False:
             return await self._ask_one_by_one()
         try:
@@ -133,7 +133,7 @@ class Interview:
         return (await self._session.ask(label_prompt(task, prove=self._in_steps))).reply
 
     @property
-    def _suspect(self) -> bool:
+    def _fails_gold_checks(self) -> bool:
         """Whether the LLM labelled a control item (statement with a known label) wrongly at least half of the time."""
         return any(2 * sum(failed) >= len(failed) for failed in self._failures.values())
 
@@ -149,14 +149,14 @@ class Interview:
             task = LabelTask("verify", source.query, chunks=source.chunks, parts=source.sentences)
             replies = [await self._ask(task)]
         else:
-            ask = self._label if self._asks_chunks else self._extract
+            ask = self._request_labels if self._asks_chunks else self._extract
             replies = await self._ask_in_groups(ask, [source.sentences])
         extracted = merge_extractions(replies)
         # The verdicts of a full reply stand with its statements, which are numbered over all replies.
         verdicts = [(index, statement.verdict) for index, statement in enumerate(extracted.statements or ())]
-        return Labels("fast", extracted, merge_verifications(replies, verdicts), suspect=self._suspect)
+        return Labels("fast", extracted, merge_verifications(replies, verdicts), suspect=self._fails_gold_checks)
 
-    async def _label(self, units: Sequence[Unit]) -> LabelReply:
+    async def _request_labels(self, units: Sequence[AnswerUnit]) -> LabelReply:
         """Ask the LLM, in one request, for all labels of *units*, which are sentences of the answer."""
         source = self._source
         shown = {unit.id for unit in units} | {part.id for part in source.parts or ()}
@@ -173,15 +173,15 @@ class Interview:
                 gold_checks=frozenset(checks),
             )
         )
-        self._note_checks(units[0].id, checks, reply)
+        self._record_gold_checks(units[0].id, checks, reply)
         return reply
 
     async def _ask_in_groups(
-        self, ask: Callable[[Sequence[Unit]], Awaitable[LabelReply]], packs: Sequence[Sequence[Unit]]
+        self, ask: Callable[[Sequence[AnswerUnit]], Awaitable[LabelReply]], packs: Sequence[Sequence[AnswerUnit]]
     ) -> list[LabelReply]:
         """Call *ask* with groups of at most `MOST_SENTENCES` sentences, and return the LLM's replies in order."""
         groups = [group for pack in packs for group in split_evenly(pack, MOST_SENTENCES)]
-        replies = await run_together([ask_in_halves(ask, group) for group in groups])
+        replies = await run_concurrently([ask_in_halves(ask, group) for group in groups])
         return [reply for group in replies for reply in group]
 
     # --- careful, strict ---------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Interview:
         rounds = ROUNDS if self._mode == "strict" else 1
         labels = Labels("strict" if rounds > 1 else "careful")
         if self._asks_answer:
-            packs = list(packed(self._source.sentences, self._max_chars))
+            packs = list(group_by_size(self._source.sentences, self._max_chars))
             try:
                 labels.extraction = merge_extractions(await self._ask_in_groups(self._extract, packs))
             except JudgeError as error:
@@ -203,11 +203,11 @@ class Interview:
         checkable = {index: one.text for index, one in enumerate(extracted) if one.checkable and one.text}
         if self._asks_chunks and (checkable or not self._statements_only):
             try:
-                done = await run_together([self._verify_all(checkable, turn) for turn in range(rounds)])
+                done = await run_concurrently([self._verify_all(checkable, turn) for turn in range(rounds)])
                 labels.verification, labels.disagreement = vote(done) if rounds > 1 else (done[0], None)
             except JudgeError as error:
                 self._note_failure(labels, "chunks", error)
-        labels.suspect = self._suspect
+        labels.suspect = self._fails_gold_checks
         return labels
 
     def _note_failure(self, labels: Labels, step: Literal["answer", "chunks"], error: JudgeError) -> None:
@@ -216,7 +216,7 @@ class Interview:
         if error.retryable or len(labels.failed) == self._asks_answer + self._asks_chunks:
             raise error
 
-    async def _extract(self, units: Sequence[Unit]) -> LabelReply:
+    async def _extract(self, units: Sequence[AnswerUnit]) -> LabelReply:
         return await self._ask(LabelTask("extract", self._source.query, sentences=tuple(units)))
 
     async def _verify_all(self, texts: Mapping[int, str], turn: int) -> Verification:
@@ -224,7 +224,9 @@ class Interview:
 
         The same chunks are in a request together in every round: their gold checks are voted on, too.
         """
-        groups = [(number, list(group)) for number, group in enumerate(packed(self._source.chunks, self._max_chars))]
+        groups = [
+            (number, list(group)) for number, group in enumerate(group_by_size(self._source.chunks, self._max_chars))
+        ]
         order = list(texts)
         if turn:
             for _, group in groups:
@@ -238,12 +240,12 @@ class Interview:
             for group_number, group in groups
             for number, batch in enumerate(batches)
         ]
-        done = [result for results in await run_together(works) for result in results]
+        done = [result for results in await run_concurrently(works) for result in results]
         return merge_verifications([reply for reply, _ in done], [pair for _, pairs in done for pair in pairs])
 
     async def _verify(
         self,
-        chunks: Sequence[Chunk],
+        chunks: Sequence[PromptChunk],
         texts: Mapping[int, str],
         where: tuple[int, int],
         first: Sequence[int],
@@ -283,7 +285,7 @@ class Interview:
                 gold_checks=frozenset(checks),
             )
         )
-        self._note_checks(where, checks, reply)
+        self._record_gold_checks(where, checks, reply)
         verdicts: list[tuple[int, Verdict]] = []
         for key, item in given.items():
             verdict = reply.given[key]
@@ -293,11 +295,11 @@ class Interview:
                 verdicts.append((item, proven))
         return reply, verdicts
 
-    def _note_checks(self, where: Hashable, checks: Mapping[str, GoldCheck], reply: LabelReply) -> None:
+    def _record_gold_checks(self, where: Hashable, checks: Mapping[str, GoldCheck], reply: LabelReply) -> None:
         for key, check in checks.items():
             self._failures.setdefault((where, check.text), []).append(check.failed(reply.given[key]))
 
-    def _gold_checks(self, chunks: Sequence[Chunk]) -> tuple[GoldCheck, ...]:
+    def _gold_checks(self, chunks: Sequence[PromptChunk]) -> tuple[GoldCheck, ...]:
         return gold_checks(chunks, self._chance) if self._with_gold_checks else ()
 
     # --- models that write no JSON -----------------------------------------------------------------------------------
@@ -309,7 +311,7 @@ class Interview:
         unverified. Raises a `JudgeError` if no reply has a verdict.
         """
         source = self._source
-        lexicon = Lexicon(language(source.answer[:_SAMPLE_CHARS]))
+        lexicon = Lexicon(detect_language(source.answer[:_SAMPLE_CHARS]))
         labels = Labels("single")
         labels.extraction.statements = [
             ExtractedStatement(
@@ -323,9 +325,9 @@ class Interview:
         texts = {index: one.text for index, one in enumerate(labels.extraction.statements) if one.checkable}
         checks = {len(source.sentences) + n: check for n, check in enumerate(self._gold_checks(source.chunks))}
         texts |= {index: check.text for index, check in checks.items()}
-        groups = list(packed(source.chunks, self._max_chars))
+        groups = list(group_by_size(source.chunks, self._max_chars))
         pairs = [(index, group) for index in texts for group in groups]
-        found = await run_together([self._verdict(texts[index], group) for index, group in pairs])
+        found = await run_concurrently([self._verdict(texts[index], group) for index, group in pairs])
         if found and all(verdict.support is None for verdict in found):
             raise JudgeError("unparsable", "no reply had a line with VERDICT: and one of its labels", retryable=False)
         labels.verification = merge_verifications((), zip((index for index, _ in pairs), found, strict=True))
@@ -333,10 +335,10 @@ class Interview:
         labels.suspect = any(check.failed(verdicts.pop(index)) for index, check in checks.items())
         return labels
 
-    async def _verdict(self, text: str, chunks: Sequence[Chunk]) -> Verdict:
+    async def _verdict(self, text: str, chunks: Sequence[PromptChunk]) -> Verdict:
         task = LabelTask("verdict", chunks=tuple(chunks), given={"g1": text})
         for repair in ("", _VERDICT_REPAIR):
-            reply = await self._session.ask_in_words(system_message("verdict") + repair, user_message(task.data()))
+            reply = await self._session.ask_for_text(system_message("verdict") + repair, user_message(task.data()))
             try:
                 label = parse_verdict(reply)
             except ReadingError:
