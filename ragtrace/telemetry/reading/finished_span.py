@@ -10,6 +10,7 @@ from opentelemetry.trace import SpanContext
 
 from ragtrace.core import semconv
 from ragtrace.core.step import Step
+from ragtrace.telemetry.reading.span_contents import span_contents
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -74,6 +75,10 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
     if context is None:
         return None
     attributes: Any = span.attributes
+    max_text_chars = getattr(attributes, "max_value_len", None)
+    beside = span_contents.take(context)
+    if beside:
+        attributes = {**beside, **(attributes or {})}
     events = tuple((event.name, event.attributes or {}) for event in span.events)
     return FinishedSpan(
         context=context,
@@ -85,7 +90,7 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
         events=events,
         scope="" if span.instrumentation_scope is None else span.instrumentation_scope.name,
         error_type=error_type_of({} if attributes is None else attributes, events, failed=not span.status.is_ok),
-        max_text_chars=getattr(attributes, "max_value_len", None),
+        max_text_chars=max_text_chars,
     )
 
 

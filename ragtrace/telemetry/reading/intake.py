@@ -205,6 +205,11 @@ def clear_wake(wake: Callable[[], object]) -> None:
         _wake = None
 
 
+def takes_spans() -> bool:
+    """Return whether a runtime of this process takes the spans of other instrumentations."""
+    return _wake is not None
+
+
 def intakes() -> list[SpanIntake]:
     """Return all queues of spans in this process, one for each processor that evaluates spans."""
     return [intake for entry in tuple(_intakes) if (intake := entry()) is not None]

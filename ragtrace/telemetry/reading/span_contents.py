@@ -1,0 +1,54 @@
+"""Contents of spans that are not on the spans: given by instrumentations beside them, kept until the spans are read."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from opentelemetry.trace import SpanContext
+
+from ragtrace.system.faults import faults
+from ragtrace.system.forks import call_in_child
+
+_MOST_SPANS: Final = 512
+"""Most spans whose contents are kept; they are read a quarter of a second after the span has ended."""
+
+
+class SpanContents:
+    """Bounded table of contents by span."""
+
+    def __init__(self) -> None:
+        self.reset()
+        call_in_child(self.reset)
+
+    def reset(self) -> None:
+        """Remove all contents, at the start and in a forked child."""
+        self._lock = threading.Lock()
+        self._contents: OrderedDict[tuple[int, int], Mapping[str, Any]] = OrderedDict()
+
+    def keep(self, span: SpanContext, contents: Mapping[str, Any]) -> None:
+        """Keep *contents*, by the names of the attributes that they would be on the *span*, until they are taken."""
+        with self._lock:
+            self._contents[span.trace_id, span.span_id] = contents
+            lost = len(self._contents) > _MOST_SPANS
+            if lost:
+                self._contents.popitem(last=False)
+        if lost:
+            faults.warn_once(
+                "contents of spans not evaluated",
+                "the contents that a completion hook received were dropped, as those of %d spans wait to be read",
+                _MOST_SPANS,
+            )
+
+    def take(self, span: SpanContext) -> Mapping[str, Any]:
+        """Remove the contents of *span* and return them; an empty mapping if there are none."""
+        if not self._contents:
+            return {}
+        with self._lock:
+            return self._contents.pop((span.trace_id, span.span_id), {})
+
+
+span_contents: Final = SpanContents()
+"""Contents of the spans of this process."""
