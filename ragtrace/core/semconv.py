@@ -227,6 +227,28 @@ OI_FIRST_TOKEN: Final = "First Token Stream Event"
 # --- OpenLLMetry -----------------------------------------------------------------------------------------------------
 TRACELOOP_KIND: Final = "traceloop.span.kind"
 LLM_REQUEST_TYPE: Final = "llm.request.type"
+TRACELOOP_WORKFLOW: Final = "traceloop.workflow.name"
+TRACELOOP_NAME: Final = "traceloop.entity.name"
+TRACELOOP_INPUT: Final = "traceloop.entity.input"
+TRACELOOP_OUTPUT: Final = "traceloop.entity.output"
+TRACELOOP_STREAMING: Final = "gen_ai.is_streaming"
+TRACELOOP_USER: Final = "gen_ai.user"
+traceloop_prompt: Final = "gen_ai.prompt.{}.{}".format
+"""Return the attribute name of one field (role, content ...) of the message at an index, in older releases."""
+traceloop_completion: Final = "gen_ai.completion.{}.{}".format
+"""Return the attribute name of one field (role, content ...) of the model's message at an index, in older releases."""
+traceloop_association: Final = "traceloop.association.properties.{}".format
+"""Return the attribute name of a property, such as session_id, that the application or LangChain gave to a trace."""
+OLD_STREAMING: Final = "llm.is_streaming"
+OLD_LLM_USER: Final = "llm.user"
+DB_SYSTEM: Final = "db.system"
+DB_RESULT_EVENT: Final = "db.query.result"
+DB_RESULT_ID: Final = "db.query.result.id"
+DB_RESULT_SCORE: Final = "db.query.result.score"
+DB_RESULT_METADATA: Final = "db.query.result.metadata"
+DB_RESULT_DOCUMENT: Final = "db.query.result.document"
+"""Event of a vector database's span for each result of a search, and its attributes."""
+CHROMA_RESULTS: Final = "db.chroma.query.n_results"
 
 # --- Of single backends ----------------------------------------------------------------------------------------------
 LANGFUSE_ENVIRONMENT: Final = "langfuse.environment"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from ragtrace.capture import field_names, find_answer, find_documents, find_query
+from ragtrace.capture import find_answer, find_documents
 from ragtrace.capture.answers import Answer
 from ragtrace.capture.arguments import find_prompt
 from ragtrace.capture.fields import items_of, label_of, number_of, text_of, whole_of
@@ -18,7 +18,7 @@ from ragtrace.core import semconv
 from ragtrace.core.step import Message, Prompt, StepKind
 from ragtrace.core.types import Document, Timing, Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading
-from ragtrace.telemetry.reading.serialized import flatten, parse_repr
+from ragtrace.telemetry.reading.serialized import argument_in, flatten, given_documents, query_in, without_echo
 from ragtrace.telemetry.reading.values import new_step, numbered, parse_json, unmasked, usage_of
 
 CONVENTION: Final = "openinference"
@@ -36,17 +36,24 @@ _FAKE_ID: Final = "__fake_id__"
 _MOST_ITEMS: Final = 1_000
 _FINAL_RESULT: Final = "final_result"
 """Tool through which Pydantic AI's models give a structured answer."""
-_INSIDE_QUERY: Final = ("query_bundle", "str_or_query_bundle", "kwargs", "data")
-"""Arguments with the question inside: of LlamaIndex's retrievers and tools, and of a Haystack pipeline."""
 
 
 def read(span: FinishedSpan) -> SpanReading | None:
     """Return the step that *span* describes; None if the span is not in the conventions of OpenInference."""
     kind = text_of(span.attributes.get(semconv.OI_KIND))
     reader = None if kind is None else _READERS.get(_kind(span, kind.upper()))
-    if reader is None or (span.scope == semconv.SCOPE and semconv.OPERATION_NAME in span.attributes):
-        return None  # the GenAI attributes of ragtrace's own spans say more
+    if reader is None or _has_other_convention(span):
+        return None
     return reader(span)
+
+
+def _has_other_convention(span: FinishedSpan) -> bool:
+    """Return whether *span* is one of ragtrace or Pydantic AI that also has the attributes of a convention of its own.
+
+    These say more. OpenInference's span processor adds its attributes to the spans of Pydantic AI.
+    """
+    own = span.scope == semconv.SCOPE and semconv.OPERATION_NAME in span.attributes
+    return own or span.scope in semconv.PYDANTIC_SCOPES
 
 
 def _kind(span: FinishedSpan, kind: str) -> str:
@@ -74,32 +81,19 @@ def _read_workflow(span: FinishedSpan) -> SpanReading | None:
     names = (semconv.WORKFLOW_NAME, semconv.OI_AGENT_NAME)
     step.name = step.workflow = next((name for key in names if (name := _label(span, key))), span.name)
     given, returned = _input(reading), _output(reading)
-    step.query = _query_in(given)
+    step.query = query_in(given)
     step.prompt = find_prompt(given)
-    answer = find_answer(_without_echo(returned, given, step.query))
+    answer = find_answer(without_echo(returned, given, step.query))
     if answer is not None and answer.text == "" and span.scope == _LLAMA_INDEX:
         answer = None  # of a stream, which is read after the span has got its output
     if answer is not None:
         step.answer, step.answer_found = unmasked(answer.text), True
         reading.calls_tools = answer.tool_calls > 0 and answer.text is None
         step.documents = answer.documents
+    step.documents = given_documents(given) or step.documents
     shown = _documents_under(reading, semconv.OI_DOCUMENTS)
     step.documents = step.documents if shown is None else shown
     return reading
-
-
-def _without_echo(returned: Any, given: Any, query: str | None) -> Any:
-    """Return the fields that a workflow has added to its state: an application's state also holds its arguments."""
-    record = cast("dict[str, Any]", returned)
-    if not isinstance(returned, dict) or "role" in returned or "type" in returned:
-        return record
-    before: Mapping[str, Any] = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return {
-        key: value
-        for key, value in record.items()
-        if (key not in before or before[key] != value)
-        and not (key in field_names.QUESTION and isinstance(value, str) and value == query)
-    }
 
 
 # --- Retrievers and re-rankers ----------------------------------------------------------------------------------------
@@ -112,7 +106,7 @@ def _read_retrieval(span: FinishedSpan) -> SpanReading | None:
     step.name = _label(span, semconv.DATA_SOURCE_ID) or _label(span, semconv.OI_TOOL_NAME) or span.name
     query = unmasked(span.text(semconv.OI_RERANKER_QUERY))
     given = _input(reading) if query is None else None
-    step.query = _query_in(given) if query is None else query
+    step.query = query_in(given) if query is None else query
     reading.is_cut = reading.is_cut or span.is_cut(query)
     for value in (attributes.get(semconv.OI_RERANKER_TOP_K), attributes.get(semconv.RETRIEVAL_TOP_K)):
         step.top_k = whole_of(value) if step.top_k is None else step.top_k
@@ -197,25 +191,9 @@ def _read_tool(span: FinishedSpan) -> SpanReading | None:
     reading = _begin(span, "tool")
     step = reading.step
     step.name = name or span.name
-    step.query = _argument_in(_input(reading))
+    step.query = argument_in(_input(reading))
     step.documents = _tool_documents(reading)
     return reading
-
-
-def _argument_in(given: Any) -> str | None:
-    """Return the search text among the arguments *given* to a tool: its query, else its only text."""
-    if isinstance(given, str):
-        arguments = parse_repr(given)
-        if arguments is None:
-            return given
-        given = arguments
-    if (query := _query_in(given)) is not None or not isinstance(given, dict):
-        return query
-    arguments = cast("dict[str, Any]", given)
-    inner = arguments.get("kwargs")
-    arguments = cast("dict[str, Any]", inner) if isinstance(inner, dict) else arguments
-    texts = [each for each in arguments.values() if isinstance(each, str)]
-    return texts[0] if len(texts) == 1 else None
 
 
 def _tool_documents(reading: SpanReading) -> tuple[Document, ...] | None:
@@ -285,7 +263,7 @@ def _read_generation(span: FinishedSpan) -> SpanReading | None:
         users = [message.text for message in step.prompt.messages if message.role == "user"]
         step.query = users[-1] if users else None
     elif not given:
-        step.query = _query_in(_input(reading))
+        step.query = query_in(_input(reading))
     shown = _parsed(span, semconv.OI_OUTPUT)
     if len(listed := items_of(shown, 2) or []) == 1:  # of the Agents SDK, also where it calls the older API
         shown = listed[0] if _is_response(listed[0]) else shown
@@ -506,22 +484,6 @@ def _json_value(reading: SpanReading, name: str, type_name: str) -> Any:
 def _parsed(span: FinishedSpan, name: str) -> Any:
     text = span.text(name)
     return None if text is None else flatten(parse_json(text))
-
-
-def _query_in(given: Any) -> str | None:
-    """Return the user's question in the arguments *given* to a workflow or a retriever."""
-    if (query := find_query(given)) is not None or not isinstance(given, dict):
-        return unmasked(query)
-    arguments = cast("dict[str, Any]", given)
-    for name in _INSIDE_QUERY:
-        if isinstance(inner := arguments.get(name), dict) and (query := _query_in(inner)) is not None:
-            return query
-    if all(isinstance(each, dict) for each in arguments.values()):  # of a Haystack pipeline, by component
-        for name in field_names.QUESTION:
-            for component in arguments.values():
-                if (query := find_query(component.get(name))) is not None:
-                    return unmasked(query)
-    return None
 
 
 _READERS: Final[Mapping[str, Callable[[FinishedSpan], SpanReading | None]]] = {

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
+
+from ragtrace.capture import field_names, find_documents, find_query
+from ragtrace.core.types import Document
+from ragtrace.telemetry.reading.values import parse_json, unmasked
 
 _MAX_DEPTH: Final = 24
 _STRING: Final = r"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\""
@@ -23,6 +27,9 @@ _CONTENT: Final = re.compile(
 """One content part of a Haystack message; any other string is consumed, so that nothing inside it is taken for one."""
 _ANSWER: Final = re.compile(rf"GeneratedAnswer\(data=({_STRING})", re.DOTALL)
 _ROLES: Final = frozenset(("user", "human", "assistant", "ai", "system", "tool"))
+_BUNDLES: Final = ("query_bundle", "str_or_query_bundle")
+_INSIDE_QUERY: Final = (*_BUNDLES, "kwargs", "data", "inputs")
+"""Arguments with the question inside: of LlamaIndex's retrievers and tools, and of a Haystack pipeline."""
 _MESSAGE_TYPES: Final = {"Human": "human", "AI": "ai", "System": "system", "Tool": "tool", "Function": "function"}
 
 
@@ -44,6 +51,8 @@ def _flatten(value: object, depth: int) -> Any:
     if not isinstance(value, list):
         return value
     items = cast("list[object]", value)
+    if items and all(isinstance(item, str) and item[:1] == "{" for item in items):
+        items = list(map(parse_json, items))  # LlamaIndex's nodes under OpenLLMetry, each encoded by itself
     if depth and len(items) == 2 and isinstance(items[0], str) and items[0] in _ROLES and isinstance(items[1], str):
         return {"role": items[0], "content": items[1]}  # JSON has no tuples
     found: list[object] = [_flatten(item, depth + 1) for item in items]
@@ -120,3 +129,60 @@ def parse_repr(text: str) -> dict[str, Any] | None:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+# --- What the values of frameworks say ------------------------------------------------------------------------------
+
+
+def query_in(given: Any) -> str | None:
+    """Return the user's question in the arguments *given* to a workflow or a retriever."""
+    if (query := find_query(given)) is not None or not isinstance(given, dict):
+        return unmasked(query)
+    arguments = cast("dict[str, Any]", given)
+    for name in _INSIDE_QUERY:
+        inner = arguments.get(name)
+        if (isinstance(inner, dict) or name in _BUNDLES) and (query := query_in(inner)) is not None:
+            return query
+    if all(isinstance(each, dict) for each in arguments.values()):  # of a Haystack pipeline, by component
+        for name in field_names.QUESTION:
+            for component in arguments.values():
+                if (query := find_query(component.get(name))) is not None:
+                    return unmasked(query)
+    return None
+
+
+def argument_in(given: Any) -> str | None:
+    """Return the search text among the arguments *given* to a tool: its query, else its only text."""
+    if isinstance(given, str):
+        arguments = parse_repr(given)
+        if arguments is None:
+            return given
+        given = arguments
+    if (query := query_in(given)) is not None or not isinstance(given, dict):
+        return query
+    arguments = cast("dict[str, Any]", given)
+    inner = arguments.get("kwargs")
+    arguments = cast("dict[str, Any]", inner) if isinstance(inner, dict) else arguments
+    texts = [each for each in arguments.values() if isinstance(each, str)]
+    return texts[0] if len(texts) == 1 else None
+
+
+def given_documents(given: Any) -> tuple[Document, ...] | None:
+    """Return the documents among the arguments *given* to a response synthesizer of LlamaIndex; None if it got none."""
+    arguments = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    lists = (arguments.get(name) for name in ("nodes", "text_chunks"))
+    return next(filter(None, (find_documents(cast("object", each)) for each in lists if isinstance(each, list))), None)
+
+
+def without_echo(returned: Any, given: Any, query: str | None) -> Any:
+    """Return the fields that a workflow has added to its state: an application's state also holds its arguments."""
+    record = cast("dict[str, Any]", returned)
+    if not isinstance(returned, dict) or "role" in returned or "type" in returned:
+        return record
+    before: Mapping[str, Any] = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    return {
+        key: value
+        for key, value in record.items()
+        if (key not in before or before[key] != value)
+        and not (key in field_names.QUESTION and isinstance(value, str) and value == query)
+    }
