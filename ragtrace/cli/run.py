@@ -10,16 +10,20 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import BuiltinImporter, SourceFileLoader, SourcelessFileLoader
 from types import ModuleType, TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zipfile import is_zipfile
 
 from ragtrace.cli.options import add_command
 from ragtrace.system.terminal import OK, USAGE, print_error
 
+if TYPE_CHECKING:
+    from ragtrace.cli.instrumentors import Instrumentor
+
 NAME: Final = "run"
 _STDIN: Final = "-"
 _STDIN_PATH: Final = "<stdin>"
 _FILES: Final = (".py", ".pyc")
+_HOOK: Final = "OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK"
 _RUN: Final = """\
 Runs a Python program in this process as `python PROGRAM` does, with the RAG calls in it scored: ragtrace is configured
 from the environment (RAGTRACE_*, OTEL_*; evaluate_spans is on), and the installed instrumentations of GenAI libraries
@@ -108,11 +112,19 @@ def _configure() -> None:
     ragtrace.configure(evaluate_spans=None if os.environ.get("RAGTRACE_EVALUATE_SPANS") else True)
 
 
-def _instrument(chosen: Sequence[Any]) -> None:
+def _instrument(chosen: Sequence[Instrumentor]) -> None:
     if not chosen:
         print_error("no instrumentation of an installed GenAI library was found; only decorated functions are scored")
-    for each in chosen:
-        each.start()
+    # The instrumentations of OpenTelemetry GenAI put no content on spans unless the user wants it there. They read this
+    # variable when they start; the program and its children see the environment as it was.
+    chose_hook = _HOOK in os.environ
+    os.environ.setdefault(_HOOK, "ragtrace")
+    try:
+        for each in chosen:
+            each.start()
+    finally:
+        if not chose_hook:
+            del os.environ[_HOOK]
 
 
 def _hide_our_frames(error: BaseException, shown: TracebackType | None) -> None:
