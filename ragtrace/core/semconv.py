@@ -264,6 +264,8 @@ WANDB_PROJECT: Final = "wandb.project"
 # --- Ours ------------------------------------------------------------------------------------------------------------
 DOCUMENT_COUNT: Final = "ragtrace.retrieval.document.count"
 RERANK: Final = "ragtrace.rerank"
+QUERY: Final = "ragtrace.query"
+"""The question of a generation, on a span whose last message of the user has another text: a prompt with documents."""
 CONTEXTS: Final = "ragtrace.contexts"
 """The documents that the answer is based on, on the root span of a call whose contexts no retrieval span shows; with
 the structure of `gen_ai.retrieval.documents`, which the conventions define for retrieval spans only."""

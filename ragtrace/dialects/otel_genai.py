@@ -115,6 +115,9 @@ def _add_content(
     given: Sequence[tuple[str, str]] = () if step.query is None else (("user", step.query),)
     if step.kind == "generate" and step.prompt is not None:
         given = step.prompt.messages
+        asked = next((text for role, text in reversed(given) if role == "user"), None)
+        if step.query is not None and step.query != asked:
+            attributes[semconv.QUERY] = step.query
     if given:
         attributes[semconv.INPUT_MESSAGES] = messages(given)
     if step.answer is not None:

@@ -211,7 +211,9 @@ def read_generation(
     step.prompt = prompt_of(given, instructions)
     variables = _variables(attributes)
     asked = (text_of(variables.get(name)) for name in _QUESTION_VARIABLES)
-    step.query = next((text for text in asked if text), None) or last_user_text(given)
+    step.query = _text(reading.span, semconv.QUERY)
+    if step.query is None:
+        step.query = next((text for text in asked if text), None) or last_user_text(given)
     if (_whole(attributes.get(semconv.REQUEST_CHOICES)) or 1) > 1:
         returned = returned[:1]  # each message is an alternative
     texts = [text for message in returned if (text := _reply(message)) is not None]
