@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from gc import get_referents
 from types import CellType, FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from ragtrace.capture.fields import class_order, label_of, module_of, own_fields, shape_of, type_name_of
@@ -241,10 +241,11 @@ def _by_class_name(name: str, found: str | Reader) -> str | Reader | None:
 
 def _field(value: object, *path: str) -> Any:
     """Return the field at *path* in the dictionaries of *value* and the objects in it; None if there is none."""
+    found: Any = value
     for name in path:
-        fields: Any = value if type(value) is dict else own_fields(value)
-        value = None if fields is None else fields.get(name)
-    return value
+        fields: Any = cast("object", found) if type(found) is dict else own_fields(found)
+        found = None if fields is None else fields.get(name)
+    return found
 
 
 def _of_host(address: object) -> str:
@@ -271,8 +272,9 @@ def _of_base_url(value: Any) -> str | None:
         if (address := _field(value, *path)) is not None:
             return _of_host(address)
     for path in (("_client",), ("client",), ("root_client",), ("async_client",)):
-        if (inner := _field(value, *path)) is not None and inner is not value and _reader_of(type(inner)) is not None:
-            return _of_base_url(inner) if _reader_of(type(inner)) is _of_base_url else provider_of(inner)
+        inner: object = _field(value, *path)
+        if inner is not None and inner is not value and (reader := _reader_of(type(inner))) is not None:
+            return _of_base_url(inner) if reader is _of_base_url else provider_of(inner)
     return _UNKNOWN
 
 

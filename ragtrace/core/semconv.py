@@ -2,7 +2,7 @@
 
 Names under `gen_ai.` follow the OpenTelemetry GenAI semantic conventions (repository semantic-conventions-genai, status
 Development: they may be renamed, which is why no other module spells one). Only `error.type` is stable. Names under
-`openinference.`, `input.`, `output.`, `retrieval.`, `llm.`, `session.`, `user.`, `evaluations.` follow the
+`openinference.`, `input.`, `output.`, `retrieval.`, `reranker.`, `llm.`, `session.`, `user.`, `evaluations.` follow the
 OpenInference specification. Names under `ragtrace.` are ours: the naming guide of OpenTelemetry tells applications not
 to add attributes to an existing namespace.
 """

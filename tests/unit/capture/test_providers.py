@@ -144,7 +144,7 @@ def test_a_client_in_a_global_variable_counts() -> None:
 
     @ragtrace.generate(model="tiny")
     def answer(question: str) -> str:
-        return "yes" if groq is not None else "no"
+        return f"yes {type(groq).__name__}"
 
     captured = watch(screen=None)
     answer("really?")
@@ -157,10 +157,10 @@ def test_a_client_that_is_closed_over_counts() -> None:
 
     @ragtrace.generate(model="tiny")
     def answer(question: str) -> Iterator[str]:
-        yield "yes" if mine is not None else "no"
+        yield f"yes {type(mine).__name__}"
 
     captured = watch(screen=None)
-    assert list(answer("really?")) == ["yes"]
+    assert list(answer("really?")) == ["yes OpenAI"]
     assert chat_provider(captured) == "deepseek"
 
 
@@ -169,7 +169,7 @@ def test_a_client_among_the_arguments_goes_before_a_global_one() -> None:
 
     @ragtrace.generate(model="tiny")
     def answer(question: str, llm: Any) -> str:
-        return "yes" if groq is not None else "no"
+        return f"yes {type(groq).__name__}"
 
     captured = watch(screen=None)
     answer("really?", client("https://api.x.ai/v1"))
@@ -182,7 +182,7 @@ class Service:
 
     @ragtrace.generate(model="tiny")
     def answer(self, question: str) -> str:
-        return "yes" if self.llm is not None else "no"
+        return f"yes {type(self.llm).__name__}"
 
 
 def test_an_earlier_message_among_the_arguments_tells_nothing() -> None:
@@ -190,7 +190,7 @@ def test_an_earlier_message_among_the_arguments_tells_nothing() -> None:
 
     @ragtrace.generate(model="tiny")
     def answer(question: str, history: Any) -> str:
-        return "yes" if groq is not None else "no"
+        return f"yes {type(groq).__name__}"
 
     captured = watch(screen=None)
     answer("really?", of_module("anthropic.types.message", "Message", content="before"))
