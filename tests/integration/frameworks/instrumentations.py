@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from framework_tracers import keep_telemetry_local
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 
 NONE: Final = "none"
 
@@ -77,6 +77,7 @@ ENVIRONMENT: Final[dict[str, dict[str, str]]] = {
     "openinference-hidden": {"OPENINFERENCE_HIDE_INPUTS": "true", "OPENINFERENCE_HIDE_OUTPUTS": "true"},
     "openllmetry-hidden": {"TRACELOOP_TRACE_CONTENT": "false"},
     "openinference-truncated": {"OPENINFERENCE_HIDE_EMBEDDINGS_VECTORS": "true"},
+    "openinference-evicted": {"OPENINFERENCE_HIDE_EMBEDDINGS_VECTORS": "true"},
     "native": {"HAYSTACK_CONTENT_TRACING_ENABLED": "true"},
     "native-default": {},
     "native-format1": {},
@@ -88,11 +89,17 @@ ENVIRONMENT: Final[dict[str, dict[str, str]]] = {
     "agents-v2-default": {},
 }
 """Environment variables of a family, with a suffix where content is off ("-default", "-hidden"), is on log events
-("-events"), or is cut off by the limits of the SDK ("-truncated")."""
+("-events"), or where the limits of the SDK cut texts off ("-truncated") or evict attributes ("-evicted")."""
 
-TRUNCATED: Final = "-truncated"
-TRUNCATED_CHARS: Final = 60
-_SUFFIXES: Final = ("-default", "-hidden", "-events", TRUNCATED)
+_SUFFIXES: Final = ("-default", "-hidden", "-events", "-truncated", "-evicted")
+
+
+def span_limits(name: str) -> SpanLimits:
+    """Return the limits of spans for the instrumentations in *name*: as many attributes as OpenInference's provider."""
+    return SpanLimits(
+        max_span_attributes=7 if name.endswith("-evicted") else 10_000,
+        max_span_attribute_length=60 if name.endswith("-truncated") else None,
+    )
 
 
 def instrument(name: str, framework: str, tracer_provider: TracerProvider, logger_provider: LoggerProvider) -> None:

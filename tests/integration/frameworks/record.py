@@ -25,7 +25,7 @@ from typing import Any, Final
 from corpus import DOCUMENTS
 from environment import FOLDER, framework_of
 from google.protobuf.json_format import MessageToDict
-from instrumentations import TRUNCATED, TRUNCATED_CHARS, instrument
+from instrumentations import instrument, span_limits
 from model_server import Exchange, ModelServer
 from opentelemetry import trace
 from opentelemetry._logs import set_logger_provider
@@ -34,7 +34,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -138,12 +138,7 @@ def record(application: str, framework: str, instrumentation: str, mode: str, fo
     resource = Resource({"service.name": application})  # small, as every line repeats it
     spans, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()
     ids = _SeededIds(f"{application} {instrumentation} {mode}")
-    # OpenInference's own provider allows 10,000 attributes, too.
-    limits = SpanLimits(
-        max_span_attributes=10_000,
-        max_span_attribute_length=TRUNCATED_CHARS if instrumentation.endswith(TRUNCATED) else None,
-    )
-    tracer_provider = TracerProvider(resource=resource, id_generator=ids, span_limits=limits)
+    tracer_provider = TracerProvider(resource=resource, id_generator=ids, span_limits=span_limits(instrumentation))
     tracer_provider.add_span_processor(SimpleSpanProcessor(spans))
     trace.set_tracer_provider(tracer_provider)
     logger_provider = LoggerProvider(resource=resource)
