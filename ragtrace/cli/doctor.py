@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from ragtrace.cli.options import add_command, add_json_option, seconds
+from ragtrace.cli.options import add_command, add_json_option, positive_seconds
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 _DOCTOR = """\
@@ -59,19 +59,23 @@ def add(commands: Any) -> None:
         help="first import MODULE, and call NAME in it if it is a function; the working directory is searched",
     )
     parser.add_argument(
-        "--timeout", type=seconds, default=5.0, metavar="SECONDS", help="within which all must answer (default 5)"
+        "--timeout",
+        type=positive_seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="within which all must answer (default 5)",
     )
     add_json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command `ragtrace doctor`: examine the configuration, print a diagnosis, return the exit status."""
-    from ragtrace.diagnosis import doctor, of_environment
+    from ragtrace.diagnosis import diagnose_environment, doctor
 
     if options.app is None:
-        diagnosis = of_environment(os.environ, timeout=options.timeout)
+        diagnosis = diagnose_environment(os.environ, timeout=options.timeout)
     else:
-        status = _load(options.app)
+        status = _import_application(options.app)
         if status != OK:
             return status
         diagnosis = doctor(timeout=options.timeout)
@@ -79,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     return OK if diagnosis.ok else FAILURE
 
 
-def _load(target: str) -> int:
+def _import_application(target: str) -> int:
     """Import the user's application, with its output on standard error so that --json prints one object only."""
     name, _, attribute = target.partition(":")
     sys.path.insert(0, os.getcwd())

@@ -66,7 +66,10 @@ def add(commands: Any) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    exporters, kits = [_exporter(point) for point in _points()], [_kit(kit) for kit in _kits().values()]
+    exporters, kits = (
+        [_describe_exporter(point) for point in _entry_points()],
+        [_describe_kit(kit) for kit in _kits().values()],
+    )
     for each in (*exporters, *kits):
         del each["text"]
     if options.json:
@@ -79,10 +82,10 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    exporters = [_exporter(point) for point in _points() if point.name == options.name]
-    kits = [_kit(kit) for name, kit in _kits().items() if name == options.name]
+    exporters = [_describe_exporter(point) for point in _entry_points() if point.name == options.name]
+    kits = [_describe_kit(kit) for name, kit in _kits().items() if name == options.name]
     if not exporters and not kits:
-        return _unknown(options.name)
+        return _report_unknown_name(options.name)
     if options.json:
         return _print_json({"exporters": exporters, "kits": kits})
     for each in exporters:
@@ -96,7 +99,7 @@ def _show(options: argparse.Namespace) -> int:
 def _copy(options: argparse.Namespace) -> int:
     kit, directory = _kits().get(options.name), options.directory
     if kit is None:
-        return _unknown(options.name, kits_alone=True)
+        return _report_unknown_name(options.name, kits_alone=True)
     found = {path: file.read_bytes() for path, file in _files(kit)}
     there = {path: (directory / path).read_bytes() for path in found if (directory / path).is_file()}
     unchanged = [path for path, content in there.items() if content == found[path]]
@@ -126,17 +129,17 @@ def _print_json(content: Mapping[str, object]) -> int:
     return OK
 
 
-def _unknown(name: str, *, kits_alone: bool = False) -> int:
-    known = sorted({*_kits(), *(() if kits_alone else (point.name for point in _points()))})
+def _report_unknown_name(name: str, *, kits_alone: bool = False) -> int:
+    known = sorted({*_kits(), *(() if kits_alone else (point.name for point in _entry_points()))})
     print_error(f"there is no {'kit' if kits_alone else 'exporter or kit'} named {name!r}; known: {', '.join(known)}")
     return USAGE
 
 
-def _points() -> list[EntryPoint]:
+def _entry_points() -> list[EntryPoint]:
     return sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
 
 
-def _exporter(point: EntryPoint) -> dict[str, Any]:
+def _describe_exporter(point: EntryPoint) -> dict[str, Any]:
     about = {
         "name": point.name,
         "object": point.value,
@@ -149,7 +152,7 @@ def _exporter(point: EntryPoint) -> dict[str, Any]:
     module = inspect.getdoc(inspect.getmodule(made)) or ""
     text = "\n\n".join(filter(None, [module, inspect.getdoc(made) or ""]))
     # The first sentence of a module with several exporters is about all of them.
-    siblings = sum(other.module == point.module for other in _points()) > 1
+    siblings = sum(other.module == point.module for other in _entry_points()) > 1
     paragraph = ((inspect.getdoc(made) if siblings else "") or module or text).strip().partition("\n\n")[0]
     return {**about, "summary": " ".join(paragraph.split()), "text": text}
 
@@ -160,7 +163,7 @@ def _kits() -> dict[str, Traversable]:
     return {kit.name: kit for kit in sorted(kits, key=lambda kit: kit.name)}
 
 
-def _kit(kit: Traversable) -> dict[str, Any]:
+def _describe_kit(kit: Traversable) -> dict[str, Any]:
     text = (kit / _README).read_text(encoding="utf-8")
     return {
         "name": kit.name,

@@ -47,7 +47,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def seconds(text: str) -> float:
+def positive_seconds(text: str) -> float:
     """Parse the value of an option that takes a positive number of seconds."""
     try:
         number = float(text)

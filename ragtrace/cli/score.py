@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ragtrace.cli.options import add_command, add_json_option, seconds, whole_number
+from ragtrace.cli.options import add_command, add_json_option, positive_seconds, whole_number
 from ragtrace.system.terminal import FAILURE, OK, USAGE, print_error
 
 if TYPE_CHECKING:
@@ -87,7 +87,11 @@ def add(commands: Any) -> None:
         "--concurrency", type=whole_number(1), default=16, metavar="N", help="calls judged at a time (default 16)"
     )
     parser.add_argument(
-        "--timeout", type=seconds, default=120.0, metavar="S", help="for one call, waiting included (default 120)"
+        "--timeout",
+        type=positive_seconds,
+        default=120.0,
+        metavar="S",
+        help="for one call, waiting included (default 120)",
     )
     for option, side in (("--fail-under", "below"), ("--fail-over", "above")):
         parser.add_argument(

@@ -21,7 +21,7 @@ class Hit:
     passage: Passage
 
 
-def build(index: Index, model: Model, name: str = "") -> Callable[[str], str]:
+def build_application(index: Index, model: Model, name: str = "") -> Callable[[str], str]:
     """Build the demo's RAG application: a traced function that answers a question.
 
     Args:

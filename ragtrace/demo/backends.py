@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ragtrace.alerts import Alertmanager
 from ragtrace.demo.outcome import Backend, Outcome
-from ragtrace.demo.run import SERVICE, Destinations, Options, Progress, from_environment, running
+from ragtrace.demo.run import SERVICE, Destinations, Options, Progress, from_environment, running_demo
 
 _START_S = 90.0
 """Phoenix takes 11 s on an idle machine, and makes its database anew."""
@@ -81,7 +81,7 @@ class Server:
             return
         address, deadline = f"http://{_address(self.port)}", time.monotonic() + _START_S
         while not _answers(address + self.ready):
-            if self.ended(_POLL_S):
+            if self.wait_for_end(_POLL_S):
                 self.problem = f"it ended with status {self._process.returncode} while starting"
             elif time.monotonic() > deadline:
                 self.problem = f"it did not answer within {_START_S:g} s"
@@ -92,7 +92,7 @@ class Server:
                 return
         self.url = address
 
-    def ended(self, wait: float = 0.0) -> bool:
+    def wait_for_end(self, wait: float = 0.0) -> bool:
         """Return whether the server's process has ended, after waiting up to *wait* seconds for its end."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
@@ -103,13 +103,13 @@ class Server:
     def stop(self) -> None:
         """Terminate the server's process and its children; kill them if that takes over `_STOP_S` seconds."""
         try:
-            self._send(signal.SIGTERM)
-            self.ended(_STOP_S)
+            self._send_signal(signal.SIGTERM)
+            self.wait_for_end(_STOP_S)
         finally:
-            self._send(getattr(signal, "SIGKILL", signal.SIGTERM))
-            self.ended(_STOP_S)
+            self._send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+            self.wait_for_end(_STOP_S)
 
-    def _send(self, number: int) -> None:
+    def _send_signal(self, number: int) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 if hasattr(os, "killpg"):
@@ -158,14 +158,14 @@ class Backends:
         notify = (Alertmanager(self.alertmanager.url),) if self.alertmanager.url else ()
         return Destinations(signals, endpoint, notify)
 
-    def stay(self, say: Callable[[str], None]) -> None:
+    def wait_until_stopped(self, say: Callable[[str], None]) -> None:
         """Wait until Ctrl-C, SIGTERM or SIGHUP, or until the last of the backend servers has ended."""
         running = [server for server in self.servers if server.url]
         try:
             if running:
                 say("staying up until Ctrl-C")
             while running:
-                for server in [each for each in running if each.ended(_POLL_S)]:
+                for server in [each for each in running if each.wait_for_end(_POLL_S)]:
                     running.remove(server)
                     say(f"{server.name} has ended; its log: {server.log}")
         except KeyboardInterrupt:
@@ -230,7 +230,7 @@ def _alertmanager(folder: Path, port: int) -> Server:
 
 
 @contextmanager
-def beside(options: Options, progress: Progress) -> Generator[tuple[Outcome, Backends], None, None]:
+def running_backends(options: Options, progress: Progress) -> Generator[tuple[Outcome, Backends], None, None]:
     """Run the demo with backend servers beside it that get its telemetry; stop them when the block ends.
 
     Logs and data of the backends are in a temporary folder, which is kept if one of them failed.
@@ -248,10 +248,10 @@ def beside(options: Options, progress: Progress) -> Generator[tuple[Outcome, Bac
                 progress("Starting backends", number, len(backends.servers))
                 server.await_ready()
             failed = any(server.log.exists() and not server.url for server in backends.servers)
-            outcome = stack.enter_context(running(options, progress, backends.destinations()))()
+            outcome = stack.enter_context(running_demo(options, progress, backends.destinations()))()
             listed = [Backend(server.name, server.url, server.problem) for server in backends.servers]
             yield replace(outcome, backends=listed), backends
-            failed = failed or any(server.url and server.ended() for server in backends.servers)
+            failed = failed or any(server.url and server.wait_for_end() for server in backends.servers)
     finally:
         if not failed:
             shutil.rmtree(work, ignore_errors=True)

@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, stack: ExitStack) -> None:
     """Run the demo as *options* say; add whatever must be closed afterwards to *stack*."""
-    from ragtrace.demo.backends import beside
+    from ragtrace.demo.backends import running_backends
     from ragtrace.demo.documents import DemoError
     from ragtrace.demo.run import Options, run
 
@@ -117,12 +117,12 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> None:
     terminal = not options.json and sys.stderr is not None and sys.stderr.isatty()
     progress = _count_on_stderr if terminal else _no_progress
     if options.backends:
-        outcome, backends = stack.enter_context(beside(wanted, progress))
-        _show(outcome, wanted, options)
+        outcome, backends = stack.enter_context(running_backends(wanted, progress))
+        _print_outcome(outcome, wanted, options)
         flush(sys.stdout)
-        backends.stay(print_error)
+        backends.wait_until_stopped(print_error)
     else:
-        _show(run(wanted, progress), wanted, options)
+        _print_outcome(run(wanted, progress), wanted, options)
 
 
 def _no_progress(stage: str, done: int, total: int) -> None: ...
@@ -134,14 +134,14 @@ def _count_on_stderr(stage: str, done: int, total: int) -> None:
     sys.stderr.flush()
 
 
-def _show(outcome: Outcome, wanted: Options, options: argparse.Namespace) -> None:
+def _print_outcome(outcome: Outcome, wanted: Options, options: argparse.Namespace) -> None:
     from ragtrace.demo import report
     from ragtrace.demo.outcome import as_json
 
     if options.json:
         sys.stdout.write(f"{json.dumps(as_json(outcome, report.WORST))}\n")
     else:
-        report.show(outcome, rich=has_rich())
+        report.print_report(outcome, rich=has_rich())
     if options.report and wanted.store:
         _write_report(outcome, wanted.store, options.report)
         print_error(f"report written to {options.report}")

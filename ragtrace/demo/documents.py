@@ -151,7 +151,7 @@ def _library_entries() -> Iterator[Entry]:
         prefix = "" if name == "builtins" else f"{name}."
         for attribute in sorted({*vars(module), *getattr(module, "__all__", ())}):  # some names are loaded on use
             value = getattr(module, attribute, None)
-            if attribute.startswith("_") or id(value) in seen or not _is_public_home(module, value):
+            if attribute.startswith("_") or id(value) in seen or not _is_import_location(module, value):
                 continue
             if isinstance(value, type):
                 yield from _class_entries(prefix + attribute, value)
@@ -160,7 +160,7 @@ def _library_entries() -> Iterator[Entry]:
             seen.add(id(value))
 
 
-def _is_public_home(module: ModuleType, value: object) -> bool:
+def _is_import_location(module: ModuleType, value: object) -> bool:
     """Return whether *module* is where users import *value* from, not one that imports it for its own use."""
     home = str(getattr(value, "__module__", "") or "").lstrip("_").partition(".")[0]
     return module.__name__ == "builtins" or home == module.__name__.partition(".")[0] or home not in _PACKAGES

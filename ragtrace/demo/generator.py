@@ -69,7 +69,7 @@ class ExtractiveModel:
 
     def stream(self, question: str, passages: Sequence[Passage]) -> Iterator[str]:
         """Yield the answer to *question* word by word."""
-        yield from pieces(self.answer(question, passages))
+        yield from split_into_words(self.answer(question, passages))
 
     def answer(self, question: str, passages: Sequence[Passage]) -> str:
         """Return an answer of one to three sentences, or `NOT_FOUND` if no passage covers the question."""
@@ -80,9 +80,9 @@ class ExtractiveModel:
         ]
         if not relevant:
             return NOT_FOUND
-        focus = _focus(question, passages, relevant)
+        focus = _document_to_answer_from(question, passages, relevant)
         chosen = self._chosen(question, [passage for passage in passages if passage.entry is focus])
-        return " ".join(_phrased(question, focus, chosen))
+        return " ".join(_rephrase(question, focus, chosen))
 
     def _coverage(self, question: str, passage: Passage) -> float:
         """Return the share of the question's terms, weighted by rarity, that *passage* contains."""
@@ -141,12 +141,12 @@ class ServedModel:
                 yield chunk.choices[0].delta.content
 
 
-def pieces(answer: str) -> list[str]:
+def split_into_words(answer: str) -> list[str]:
     """Split *answer* into words with the blanks before them, as a model streams them."""
     return re.findall(r"\s*\S+", answer)
 
 
-def _focus(question: str, passages: Sequence[Passage], relevant: Sequence[Passage]) -> Entry:
+def _document_to_answer_from(question: str, passages: Sequence[Passage], relevant: Sequence[Passage]) -> Entry:
     """Return the document to answer *question* from: one that the question names, else the best match.
 
     To a question that begins with "how" the best match that is an instruction is preferred.
@@ -159,9 +159,9 @@ def _focus(question: str, passages: Sequence[Passage], relevant: Sequence[Passag
     return (next(instructions, relevant[0]) if _HOW.search(question) else relevant[0]).entry
 
 
-def _phrased(question: str, entry: Entry, chosen: Sequence[str]) -> Iterator[str]:
+def _rephrase(question: str, entry: Entry, chosen: Sequence[str]) -> Iterator[str]:
     """Yield the chosen sentences rephrased as an answer: the subject first, imperatives turned into statements."""
-    for number, text in enumerate(map(finished, chosen)):
+    for number, text in enumerate(map(with_full_stop, chosen)):
         if number:
             yield f"It {third_person(text)}" if is_imperative(text) else text
         elif not is_imperative(text):
@@ -214,6 +214,6 @@ def third_person(sentence: str) -> str:
     return f"{verb} {rest.replace(' and return ', ' and returns ')}"
 
 
-def finished(sentence: str) -> str:
+def with_full_stop(sentence: str) -> str:
     """Return *sentence* with a full stop added, unless it has an end mark."""
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."

@@ -40,7 +40,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DemoCall:
     """Call of the demo's application: question, answer, what was invented in it, and the judge's verdict."""
 
     question: str
@@ -60,7 +60,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class HalfCounts:
     """Counts over the calls before, or after, the simulated release, such as scored and flagged calls."""
 
     calls: int
@@ -120,7 +120,7 @@ class Outcome:
     seed: int
     share: float
     """Share of the answers that the simulated release is asked to alter."""
-    calls: Sequence[Call]
+    calls: Sequence[DemoCall]
     stats: Mapping[str, object]
     destination: Destination
     seconds: float
@@ -129,17 +129,17 @@ class Outcome:
     backends: Sequence[Backend] = ()
 
     @property
-    def halves(self) -> tuple[Half, Half]:
+    def halves(self) -> tuple[HalfCounts, HalfCounts]:
         """Counts over the calls before the simulated release, and over those after it."""
         before, after = ([call for call in self.calls if call.released is released] for released in (False, True))
-        return tally(before), tally(after)
+        return count_calls(before), count_calls(after)
 
     @property
     def evaluator(self) -> str:
         """Name of the judge as the spans give it: id@version."""
         return next((call.verdict.evaluator for call in self.calls if call.verdict.evaluator), "none")
 
-    def worst(self, count: int) -> list[Call]:
+    def worst(self, count: int) -> list[DemoCall]:
         """Return up to *count* calls flagged as hallucinated, those with the lowest faithfulness first."""
         flagged = [call for call in self.calls if call.verdict.flagged and call.verdict.findings]
         flagged.sort(key=lambda call: not any(finding.quote for finding in call.verdict.findings))
@@ -148,16 +148,16 @@ class Outcome:
     def timeline(self, columns: int) -> list[float | None]:
         """Return the hallucination rate in *columns* equal parts of the run; None for a part without scores."""
         edges = [round(column * len(self.calls) / columns) for column in range(columns + 1)]
-        return [tally(self.calls[start:end]).hallucination_rate for start, end in pairwise(edges)]
+        return [count_calls(self.calls[start:end]).hallucination_rate for start, end in pairwise(edges)]
 
 
-def tally(calls: Sequence[Call]) -> Half:
+def count_calls(calls: Sequence[DemoCall]) -> HalfCounts:
     """Count how many of *calls* were scored, flagged as hallucinated, altered by the release, and so on."""
     scored = [call for call in calls if call.verdict.reason is None]
     scores = [call.verdict.faithfulness for call in scored if call.verdict.faithfulness is not None]
     flagged = [call for call in scored if call.verdict.flagged]
     caught = [call for call in flagged if call.invention]
-    return Half(
+    return HalfCounts(
         calls=len(calls),
         scored=len(scored),
         faithfulness=fmean(scores) if scores else None,
@@ -172,7 +172,7 @@ def tally(calls: Sequence[Call]) -> Half:
     )
 
 
-def verdict(attributes: Mapping[str, object]) -> Verdict:
+def read_verdict(attributes: Mapping[str, object]) -> Verdict:
     """Read the judge's verdict on one call from the attributes of the call's root span."""
 
     def number(value: object) -> float | None:

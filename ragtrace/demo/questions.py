@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ragtrace.demo.documents import Documents, Entry, Passage
-from ragtrace.demo.generator import finished, first_sentence, is_imperative
+from ragtrace.demo.generator import first_sentence, is_imperative, with_full_stop
 from ragtrace.demo.search import STOP_WORDS
 
 WRITTEN: tuple[str, ...] = (
@@ -54,7 +54,7 @@ def library_questions(documents: Documents, count: int, seed: int) -> list[str]:
     for entry in choice.sample(askable, len(askable)):
         if len(questions) >= count:
             break
-        form, question = min(_forms(entry), key=lambda made: used[made[0]])
+        form, question = min(_question_forms(entry), key=lambda made: used[made[0]])
         used[form] += 1
         questions.setdefault(question)
     return choice.sample(list(questions), len(questions))
@@ -70,7 +70,7 @@ def document_questions(documents: Documents, count: int, seed: int) -> list[str]
     return distinct[:count]
 
 
-def _forms(entry: Entry) -> Iterator[tuple[str, str]]:
+def _question_forms(entry: Entry) -> Iterator[tuple[str, str]]:
     """Yield the questions that can be asked about the document *entry*, each after the name of its form."""
     name, doc = entry.name, entry.doc
     yield "does", f"What does {name} do?" if entry.kind != "module" else f"What is the {name} module for?"
@@ -88,7 +88,7 @@ def _forms(entry: Entry) -> Iterator[tuple[str, str]]:
         if len(parameter) > 3 and re.search(rf"\b{re.escape(parameter)}\b", doc):
             yield "parameter", f"What is the {parameter} argument of {name} for?"
     # "Copy data from src to dst." becomes "How do I copy data from src to dst?".
-    instruction = finished(first_sentence(doc.split("\n\n", 1)[0]))[:-1]
+    instruction = with_full_stop(first_sentence(doc.split("\n\n", 1)[0]))[:-1]
     if is_imperative(instruction) and len(instruction) <= 90 and "(" not in instruction:
         if instruction.startswith("Return "):
             instruction = f"get {instruction.removeprefix('Return ')}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ragtrace.demo.documents import Entry, Passage
-from ragtrace.demo.generator import finished, first_sentence, is_imperative, third_person
+from ragtrace.demo.generator import first_sentence, is_imperative, third_person, with_full_stop
 
 SHARE = 0.35
 """Share of the answers in which the simulated release invents something."""
@@ -116,7 +116,7 @@ class Release:
         found = list(pattern.finditer(answer))
         for match in choice.sample(found, len(found)):
             word = match.group()
-            other = _unknown(others(word), known, choice)
+            other = _option_not_in_passages(others(word), known, choice)
             # A slip of grammar would give the invention away.
             follows_article = answer[: match.start()].lower().endswith((" a ", " an "))
             if other and not (follows_article and (word[0] in "aeiouAEIOU") != (other[0] in "aeiouAEIOU")):
@@ -126,10 +126,10 @@ class Release:
     def _detail(self, known: str, choice: random.Random) -> str:
         """Return a sentence with a made-up technical detail that is in none of the passages."""
         sentence = choice.choice(_INVENTED).format(
-            name=_unknown(self._names, known, choice) or "strict_mode",
+            name=_option_not_in_passages(self._names, known, choice) or "strict_mode",
             number=choice.choice((2, 3, 5, 7, 12, 15, 24, 32, 50, 64, 90, 120, 256, 500, 4096)),
-            error=_unknown(_ERRORS, known, choice) or "BufferError",
-            function=_unknown(self._functions, known, choice) or "a private helper",
+            error=_option_not_in_passages(_ERRORS, known, choice) or "BufferError",
+            function=_option_not_in_passages(self._functions, known, choice) or "a private helper",
         )
         return sentence if sentence.lower() not in known else ""
 
@@ -137,11 +137,11 @@ class Release:
         """Return a true sentence about another function, worded as if it were about the question's subject."""
         for entry, sentence in choice.sample(self._instructions, min(len(self._instructions), 8)):
             if entry.title.lower() not in known and sentence.lower() not in known:
-                return f"It also {third_person(finished(sentence))}"
+                return f"It also {third_person(with_full_stop(sentence))}"
         return ""
 
 
-def _unknown(options: Sequence[str], known: str, choice: random.Random) -> str:
+def _option_not_in_passages(options: Sequence[str], known: str, choice: random.Random) -> str:
     """Return one of *options* that does not occur in the passages; "" if all of them do."""
     for option in choice.sample(options, min(len(options), 20)):
         if not re.search(rf"(?<!\w){re.escape(option.lower())}(?!\w)", known):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ragtrace.demo.generator import ExtractiveModel
-from ragtrace.demo.outcome import Alarm, Call, Half, Outcome
-from ragtrace.report.wording import marked_pieces, merge_ranges
+from ragtrace.demo.outcome import Alarm, DemoCall, HalfCounts, Outcome
+from ragtrace.report.wording import merge_ranges, split_at_marks
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,7 @@ _UNSUPPORTED = "bold red underline"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReportLine:
     """Line of the demo's report before wrapping: parts of text with their rich styles, and an indent in characters."""
 
     parts: tuple[tuple[str, str], ...]
@@ -38,7 +38,7 @@ class Line:
         return "".join(f"[[{text}]]" if style == _UNSUPPORTED else text for text, style in self.parts)
 
 
-def show(outcome: Outcome, rich: bool) -> None:
+def print_report(outcome: Outcome, rich: bool) -> None:
     """Print the demo's report to standard output, styled if *rich*.
 
     Raises:
@@ -46,7 +46,7 @@ def show(outcome: Outcome, rich: bool) -> None:
     """
     picture = (sys.stdout.encoding or "").lower().startswith("utf")
     if not rich:
-        sys.stdout.write(plain(outcome, picture))
+        sys.stdout.write(report_as_text(outcome, picture))
         return
     from rich.console import Console
 
@@ -63,49 +63,49 @@ def print_to(console: Console, outcome: Outcome, picture: bool) -> None:
     from rich.text import Text
 
     styled = console.color_system is not None and not console.no_color
-    for line in lines(outcome, picture):
+    for line in report_lines(outcome, picture):
         text = Text.assemble(*line.parts) if styled else Text(line.text())
         console.print(Padding(text, (0, 0, 0, line.indent)) if line.indent else text)
 
 
-def plain(outcome: Outcome, picture: bool = False) -> str:
+def report_as_text(outcome: Outcome, picture: bool = False) -> str:
     """Return the whole report of the demo as plain text, without styles."""
     shown = (
         textwrap.fill(line.text(), WIDEST, initial_indent=" " * line.indent, subsequent_indent=" " * line.indent)
-        for line in lines(outcome, picture)
+        for line in report_lines(outcome, picture)
     )
     return "\n".join(shown) + "\n"
 
 
-def lines(outcome: Outcome, picture: bool) -> Iterator[Line]:
+def report_lines(outcome: Outcome, picture: bool) -> Iterator[ReportLine]:
     """Yield the lines of the demo's report on *outcome*."""
-    blank = Line(())
+    blank = ReportLine(())
     yield _line(_introduction(outcome))
     yield blank
     if picture:
-        yield from _picture(outcome)
+        yield from _bar_chart(outcome)
         yield blank
-    yield Line(((f"{'':<36}{'before':>14}{'after the release':>26}", "bold"),))
+    yield ReportLine(((f"{'':<36}{'before':>14}{'after the release':>26}", "bold"),))
     for label, before, after in _rows(outcome):
         headline = label.startswith(("Faithfulness", "Hallucination"))
         good, bad = ("green", "bold red") if headline else ("", "")
-        yield Line(((f"{label:<36}", ""), (f"{before:>14}", good), (f"{after:>26}", bad)))
+        yield ReportLine(((f"{label:<36}", ""), (f"{before:>14}", good), (f"{after:>26}", bad)))
     yield blank
     worst = outcome.worst(WORST)
     if worst:
         yield _line("The worst answers", "bold")
     for number, call in enumerate(worst, start=1):
         score = "" if call.verdict.faithfulness is None else f"  faithfulness {call.verdict.faithfulness:.2f}"
-        yield Line(((f"{number}. ", "dim"), (call.question, "bold"), (score, "dim")))
-        yield Line((("answer    ", "dim"), *marked(call)), indent=2)
-        yield Line((("closest   ", "dim"), (_quote(call), "italic")), indent=2)
-        yield Line((("invented  ", "dim"), (_truth(call), "yellow")), indent=2)
+        yield ReportLine(((f"{number}. ", "dim"), (call.question, "bold"), (score, "dim")))
+        yield ReportLine((("answer    ", "dim"), *mark_unsupported(call)), indent=2)
+        yield ReportLine((("closest   ", "dim"), (_quote(call), "italic")), indent=2)
+        yield ReportLine((("invented  ", "dim"), (_what_was_invented(call), "yellow")), indent=2)
         yield blank
     for note in outcome.notes:
         yield _line(f"note     {note}", "yellow")
     for alarm in outcome.alarms:
         yield _line(f"alert    {_alarm(alarm)}")
-    for account in _accounts(outcome.stats):
+    for account in _call_counts(outcome.stats):
         yield _line(f"calls    {account}")
     yield _line(f"spans    {_destination(outcome)}")
     yield _line(f"took     {outcome.seconds:.1f} s")
@@ -113,8 +113,8 @@ def lines(outcome: Outcome, picture: bool) -> Iterator[Line]:
         yield _line(f"backend  {each.name}: {each.url or each.problem}", "yellow" if each.problem else "")
 
 
-def _line(text: str, style: str = "") -> Line:
-    return Line(((text, style),))
+def _line(text: str, style: str = "") -> ReportLine:
+    return ReportLine(((text, style),))
 
 
 def _introduction(outcome: Outcome) -> str:
@@ -131,7 +131,7 @@ def _introduction(outcome: Outcome) -> str:
     )
 
 
-def _picture(outcome: Outcome) -> Iterator[Line]:
+def _bar_chart(outcome: Outcome) -> Iterator[ReportLine]:
     """Yield the lines of a bar chart of the hallucination rate over the run, with the release in the middle."""
     columns = min(_COLUMNS, len(outcome.calls))
     rates, middle = [rate or 0.0 for rate in outcome.timeline(columns)], columns // 2
@@ -141,13 +141,13 @@ def _picture(outcome: Outcome) -> Iterator[Line]:
         bars = [_BLOCKS[max(0, min(8, round(rate / top * _ROWS * 8) - row * 8))] for rate in rates]
         label = f"{top:>4.0%} " if row == _ROWS - 1 else "  0% " if row == 0 else " " * 5
         before, after = "".join(bars[:middle]), "".join(bars[middle:])
-        yield Line(((label, "dim"), (before, "green"), (_RELEASE, "dim"), (after, "bold red")))
+        yield ReportLine(((label, "dim"), (before, "green"), (_RELEASE, "dim"), (after, "bold red")))
     yield _line(f"{'':5}{'before':<{middle}}{_RELEASE}after the simulated release", "dim")
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
     """Return the rows of the report's table: label, value before and value after the simulated release."""
-    contents: tuple[tuple[str, Callable[[Half], str]], ...] = (
+    contents: tuple[tuple[str, Callable[[HalfCounts], str]], ...] = (
         ("Calls", lambda half: f"{half.calls:,}"),
         ("Faithfulness, mean", lambda half: "-" if half.faithfulness is None else f"{half.faithfulness:.3f}"),
         ("Hallucination rate (share flagged)", lambda half: _share(half.flagged, half.scored)),
@@ -161,20 +161,20 @@ def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
     return [(label, value(before), value(after)) for label, value in contents]
 
 
-def marked(call: Call) -> tuple[tuple[str, str], ...]:
+def mark_unsupported(call: DemoCall) -> tuple[tuple[str, str], ...]:
     """Return a call's answer with the unsupported words styled, cut to the length that the report shows."""
     answer, ranges = call.answer, [span for finding in call.verdict.findings for span in finding.unsupported]
     marks = merge_ranges(ranges, len(answer))
-    return tuple((text, _UNSUPPORTED if bad else "") for text, bad in marked_pieces(answer, marks, _ANSWER_CHARS))
+    return tuple((text, _UNSUPPORTED if bad else "") for text, bad in split_at_marks(answer, marks, _ANSWER_CHARS))
 
 
-def _quote(call: Call) -> str:
+def _quote(call: DemoCall) -> str:
     """Return the quote from the passage that is closest to the answer's unsupported statement, on one line."""
     words = next((finding.quote for finding in call.verdict.findings if finding.quote), "none").split()
     return textwrap.shorten(" ".join(words), _QUOTE_CHARS, placeholder=" ...")
 
 
-def _truth(call: Call) -> str:
+def _what_was_invented(call: DemoCall) -> str:
     """Return in words what the simulated release really invented in the answer."""
     made = call.invention
     if made is None:
@@ -193,7 +193,7 @@ def _alarm(alarm: Alarm) -> str:
     return f"raised {soon} ({rule})"
 
 
-def _accounts(stats: Mapping[str, object]) -> Iterator[str]:
+def _call_counts(stats: Mapping[str, object]) -> Iterator[str]:
     """Yield a line on the calls of each evaluator from `ragtrace.stats()`: "offered 400 = scored 390 + ..."."""
     for name, account in cast("Mapping[str, Mapping[str, int | Mapping[str, int]]]", stats["evaluators"]).items():
         shown = {

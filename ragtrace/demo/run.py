@@ -19,10 +19,10 @@ import ragtrace
 from ragtrace.alerts import Notice, Notifier
 from ragtrace.core import semconv
 from ragtrace.core.types import Signals
-from ragtrace.demo.application import build
+from ragtrace.demo.application import build_application
 from ragtrace.demo.documents import DemoError, Passage, directory, standard_library
-from ragtrace.demo.generator import ExtractiveModel, Model, ServedModel, pieces
-from ragtrace.demo.outcome import Alarm, Call, Destination, Outcome, Verdict, verdict
+from ragtrace.demo.generator import ExtractiveModel, Model, ServedModel, split_into_words
+from ragtrace.demo.outcome import Alarm, DemoCall, Destination, Outcome, Verdict, read_verdict
 from ragtrace.demo.questions import document_questions, library_questions
 from ragtrace.demo.regression import SHARE, Invention, Release
 from ragtrace.demo.search import Index
@@ -109,7 +109,7 @@ class RootSpans(SpanExporter):
     def verdicts(self) -> dict[int, Verdict]:
         """Return the judge's verdict on each call by trace id, read from the scored root spans."""
         roots = [(span.get_span_context(), span.attributes or {}) for span in self._spans if span.parent is None]
-        return {at.trace_id: verdict(found) for at, found in roots if at and semconv.EVAL_STATUS in found}
+        return {at.trace_id: read_verdict(found) for at, found in roots if at and semconv.EVAL_STATUS in found}
 
 
 class ReleasedModel:
@@ -137,7 +137,7 @@ class ReleasedModel:
         answer = "".join(self._model.stream(question, passages))
         if not _DECLINES.search(answer):  # a refusal is left alone: it states nothing
             answer, self.invention = self._release.alter(question, answer, passages)
-        yield from pieces(answer)
+        yield from split_into_words(answer)
 
 
 def release_name(model: str) -> str:
@@ -151,13 +151,15 @@ def run(options: Options, progress: Progress) -> Outcome:
     Raises:
         DemoError: the demo cannot run as asked, or the served model keeps failing.
     """
-    with running(options, progress, from_environment()) as outcome:
+    with running_demo(options, progress, from_environment()) as outcome:
         pass
     return outcome()
 
 
 @contextmanager
-def running(options: Options, progress: Progress, to: Destinations) -> Generator[Callable[[], Outcome], None, None]:
+def running_demo(
+    options: Options, progress: Progress, to: Destinations
+) -> Generator[Callable[[], Outcome], None, None]:
     """Context manager that runs the demo, and shuts ragtrace down when the block ends.
 
     The block gets a function that returns the outcome as of now.
@@ -174,7 +176,7 @@ def running(options: Options, progress: Progress, to: Destinations) -> Generator
     index = Index(documents.passages)
     served = ServedModel(options.model) if options.model else ExtractiveModel(index)
     model = ReleasedModel(served, Release(documents.entries, seed=options.seed))
-    ask, ask_release = build(index, model), build(index, model, release_name(model.name))
+    ask, ask_release = build_application(index, model), build_application(index, model, release_name(model.name))
     roots = RootSpans(to.signals.spans)
     notices: list[Notice] = []
     # Each alert has a receiver of its own: notices of one event go to a receiver once, whichever alert was first.
@@ -213,7 +215,7 @@ def running(options: Options, progress: Progress, to: Destinations) -> Generator
                 destination=roots.destination(to.endpoint),
                 seconds=time.monotonic() - started,
                 notes=notes,
-                alarms=[_alarm(alert, notices, answered) for alert in alerts],
+                alarms=[_calls_until_alarm(alert, notices, answered) for alert in alerts],
             )
 
         yield outcome
@@ -228,9 +230,9 @@ def _ask_all(
     ask_release: Callable[[str], str],
     model: ReleasedModel,
     progress: Progress,
-) -> tuple[list[Call], list[str]]:
+) -> tuple[list[DemoCall], list[str]]:
     """Ask the application all questions, the second half with the simulated release; return calls and notes."""
-    answered, failures, in_a_row, middle = list[Call](), list[str](), 0, len(questions) // 2
+    answered, failures, in_a_row, middle = list[DemoCall](), list[str](), 0, len(questions) // 2
     for number, question in enumerate(questions):
         model.released = number >= middle
         progress("Asking the simulated release" if model.released else "Asking", number, len(questions))
@@ -245,7 +247,7 @@ def _ask_all(
                     " check OPENAI_BASE_URL, OPENAI_API_KEY and the model's name"
                 ) from error
         else:
-            answered.append(Call(question, answer, model.invention, model.released, model.trace_id))
+            answered.append(DemoCall(question, answer, model.invention, model.released, model.trace_id))
             in_a_row = 0
         if ragtrace.stats().pending > _MOST_PENDING:
             ragtrace.flush(timeout=_FLUSH_S)
@@ -254,7 +256,7 @@ def _ask_all(
     return answered, [note.format(len(failures), len(questions), failures[-1])] if failures else []
 
 
-def _alarm(alert: ragtrace.Alert, notices: Sequence[Notice], answered: Sequence[Call]) -> Alarm:
+def _calls_until_alarm(alert: ragtrace.Alert, notices: Sequence[Notice], answered: Sequence[DemoCall]) -> Alarm:
     """Return how many calls after the simulated release *alert* was first raised for a spike."""
     alarm = Alarm(alert.title, round(alert.mean_calls_between_false_alarms))
     numbers = {f"{call.trace_id:032x}": number for number, call in enumerate(answered, start=1)}

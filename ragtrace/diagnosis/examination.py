@@ -67,17 +67,17 @@ def doctor(*, timeout: float = _SECONDS, probe: bool = True) -> Diagnosis:
     """
     runtime = current()
     if runtime is not None:
-        return _of_runtime(runtime, Probes(timeout), probe=probe)
+        return _diagnose_runtime(runtime, Probes(timeout), probe=probe)
     stats = final_stats()
     if switched_off():
         return _diagnosis("switched off", notes=("nothing is traced or scored, as enabled= or its variable says",))
     if stats is not None:
         stats = replace(stats, faults=faults.counts_since_configure())
-        return _diagnosis("shut down", stats=stats, problems=(_SHUT_DOWN, *_lost(stats)))
+        return _diagnosis("shut down", stats=stats, problems=(_SHUT_DOWN, *_loss_problems(stats)))
     return _diagnosis("not configured", problems=(_NOT_CONFIGURED,))
 
 
-def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> Diagnosis:
+def diagnose_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> Diagnosis:
     """Diagnose what `ragtrace.configure()` would set up from the variables in *environ* alone; probe its endpoints."""
     try:
         settings = resolve_settings({}, environ)
@@ -100,7 +100,7 @@ def of_environment(environ: Mapping[str, str], *, timeout: float = _SECONDS) -> 
     )
 
 
-def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
+def _diagnose_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
     stats, alerting = replace(runtime.stats(), faults=faults.counts_since_configure()), runtime.alerts
     exporter, origins = runtime.settings.exporter, runtime.settings.origins
     # Not to an exporter given in code, nor to the application's own providers.
@@ -129,12 +129,12 @@ def _of_runtime(runtime: Runtime, probes: Probes, *, probe: bool) -> Diagnosis:
         problems=(
             *_failed_checks(checks),
             *probes.problems,
-            *_failing(evaluators),
+            *_failing_evaluator_problems(evaluators),
             *(NO_CONTEXTS % (each.calls, repr(each.workflow)) for each in seen if not each.with_contexts),
             *(NO_ANSWERS % (each.calls, repr(each.workflow)) for each in seen if not each.with_answer),
-            *_full_queue(runtime),
-            *_lost(stats),
-            *_undelivered("alerts by", notices),
+            *_full_queue_problems(runtime),
+            *_loss_problems(stats),
+            *_undelivered_problems("alerts by", notices),
         ),
         queued=runtime.worker.size,
         held=held_span_count(),
@@ -157,7 +157,9 @@ def _diagnosis(state: State, problems: tuple[str, ...] = (), **found: object) ->
 
 def _settings(settings: Settings) -> tuple[Setting, ...]:
     scalars = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "origins"}
-    return tuple(Setting(name, _shown(value), settings.origins.get(name, DEFAULT)) for name, value in scalars.items())
+    return tuple(
+        Setting(name, _setting_text(value), settings.origins.get(name, DEFAULT)) for name, value in scalars.items()
+    )
 
 
 def _live_settings(runtime: Runtime, alerting: Alerting | None) -> Iterator[Setting]:
@@ -176,22 +178,22 @@ def _live_settings(runtime: Runtime, alerting: Alerting | None) -> Iterator[Sett
             yield setting
     sampling, usual = runtime.sampling, Sampling(rate=runtime.settings.sample_rate)
     changed = [each.name for each in fields(Sampling) if getattr(sampling, each.name) != getattr(usual, each.name)]
-    shown = ", ".join(f"{name}={_rule(getattr(sampling, name))}" for name in dict.fromkeys(["rate", *changed]))
+    shown = ", ".join(f"{name}={_rule_text(getattr(sampling, name))}" for name in dict.fromkeys(["rate", *changed]))
     yield Setting("sampling", shown, origins.get("sampling", DEFAULT))
     origin = "exporter=" if given is not None else origins.get("exporter", DEFAULT)
     for sink in (poster.sink for poster in runtime.telemetry.posters):
         yield Setting("score_sink", f"{sink.name} at {getattr(sink, 'where', 'an unknown place')}", origin)
     titles = () if alerting is None else tuple(alert.title for alert in alerting.alerts)
-    yield Setting("alerts", _shown(titles or None), "alerts=" if titles else DEFAULT)
+    yield Setting("alerts", _setting_text(titles or None), "alerts=" if titles else DEFAULT)
 
 
-def _shown(value: object) -> str:
+def _setting_text(value: object) -> str:
     if value is None or value == "":
         return "-"
     return ", ".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else str(value)
 
 
-def _rule(value: object) -> str:
+def _rule_text(value: object) -> str:
     if isinstance(value, tuple):
         names = (str(getattr(rule, "__name__", rule)) for rule in cast("tuple[object, ...]", value))
         return f"[{', '.join(names)}]"
@@ -284,7 +286,7 @@ def _failed_checks(checks: Sequence[Check]) -> Iterator[str]:
             yield f"{check.what}: {check.seen} at {check.where}{advice}"
 
 
-def _failing(evaluators: Sequence[EvaluatorStatus]) -> Iterator[str]:
+def _failing_evaluator_problems(evaluators: Sequence[EvaluatorStatus]) -> Iterator[str]:
     for each in evaluators:
         if each.failing and each.failures:
             causes = ", ".join(f"{cause} {count}" for cause, count in each.failures.items())
@@ -297,13 +299,13 @@ def _failing(evaluators: Sequence[EvaluatorStatus]) -> Iterator[str]:
             yield f"{each.id} keeps failing and is left alone for another {each.waits_s:.0f} s"
 
 
-def _full_queue(runtime: Runtime) -> Iterator[str]:
+def _full_queue_problems(runtime: Runtime) -> Iterator[str]:
     capacity = runtime.settings.capacity
     if runtime.worker.size >= capacity:
         yield f"the queue is full: {runtime.worker.size} wait, of {capacity} allowed (capacity=)"
 
 
-def _lost(stats: Stats) -> Iterator[str]:
+def _loss_problems(stats: Stats) -> Iterator[str]:
     for reason, count in stats.dropped.items():
         if reason != "spooled":
             yield f"{count} evaluations were dropped: {reason}"
@@ -327,10 +329,10 @@ def _lost(stats: Stats) -> Iterator[str]:
             yield f"{count} {what} were lost on their way to the backend: {reason}; see the log"
         else:
             yield f"ragtrace itself failed, {count} times: {place}; see the log"
-    yield from _undelivered("scores for", stats.sinks)
+    yield from _undelivered_problems("scores for", stats.sinks)
 
 
-def _undelivered(what: str, posted: Mapping[str, DeliveryCounts]) -> Iterator[str]:
+def _undelivered_problems(what: str, posted: Mapping[str, DeliveryCounts]) -> Iterator[str]:
     for name, each in posted.items():
         lost = dict(each.failed)
         for reason, count in each.dropped.items():

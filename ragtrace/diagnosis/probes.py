@@ -48,7 +48,7 @@ _LEAST_BYTES: Final = 16 << 20
 """Free space below which a disk counts as full."""
 
 
-class Answer(NamedTuple):
+class ProbeResult(NamedTuple):
     """Result of one probe: whether the target works, what was seen, and what to do about a failure."""
 
     ok: bool
@@ -63,10 +63,10 @@ class Probe:
         self.what, self._where, self._timeout, self._otherwise = what, where, timeout, otherwise
         self._began = perf_counter()
         self._answered = threading.Event()
-        self._answer = Answer(False, "")
+        self._answer = ProbeResult(False, "")
         self._seconds = 0.0
 
-    def answer(self, answer: Answer) -> None:
+    def set_result(self, answer: ProbeResult) -> None:
         self._answer, self._seconds = answer, perf_counter() - self._began
         self._answered.set()
 
@@ -102,16 +102,16 @@ class Probes:
         self._probes.append(Probe(what, where, self.timeout, otherwise))
         return self._probes[-1]
 
-    def start(self, what: str, where: str, ask: Callable[[], Answer]) -> None:
+    def start(self, what: str, where: str, ask: Callable[[], ProbeResult]) -> None:
         """Start a probe that calls *ask* on a thread of its own and takes the answer that it returns."""
         probe = self.add(what, where)
 
         def run() -> None:
             attach(set_value("suppress_instrumentation", True))  # an instrumented HTTP client must not trace this
             try:
-                probe.answer(ask())
+                probe.set_result(ask())
             except Exception as error:
-                probe.answer(Answer(False, f"{type(error).__name__}: {error}"))
+                probe.set_result(ProbeResult(False, f"{type(error).__name__}: {error}"))
 
         threading.Thread(target=run, name="ragtrace-doctor", daemon=True).start()
 
@@ -132,17 +132,19 @@ def probe_judges(runtime: Runtime, probes: Probes) -> None:
         late = "the background did not come to ask it in time: is a judge blocking its thread?"
         probe = probes.add(evaluator.id, where, late)
         if not runtime.run_job(partial(_ask_judge, evaluator.judge, probe, probes.timeout)):
-            probe.answer(Answer(False, "the background takes nothing more", "see the accounts: is the queue full?"))
+            probe.set_result(
+                ProbeResult(False, "the background takes nothing more", "see the accounts: is the queue full?")
+            )
 
 
 async def _ask_judge(judge: Probed, probe: Probe, timeout: float) -> None:
     try:
         seen = await asyncio.wait_for(judge.probe(), timeout)
-        probe.answer(Answer(True, shortened(str(seen))))
+        probe.set_result(ProbeResult(True, shortened(str(seen))))
     except (TimeoutError, asyncio.TimeoutError):
-        probe.answer(Answer(False, f"no answer within {timeout:g} s"))
+        probe.set_result(ProbeResult(False, f"no answer within {timeout:g} s"))
     except Exception as error:
-        probe.answer(Answer(False, shortened(str(error) or type(error).__name__)))
+        probe.set_result(ProbeResult(False, shortened(str(error) or type(error).__name__)))
 
 
 def shortened(text: str) -> str:
@@ -163,18 +165,18 @@ def probe_sinks(posters: Iterable[ScorePoster], probes: Probes) -> None:
             probes.notes.append(f"the sink {sink.name!r} cannot be asked; whether it takes scores is in the accounts")
 
 
-def _ask_sink(sink: ProbedSink, timeout: float) -> Answer:
+def _ask_sink(sink: ProbedSink, timeout: float) -> ProbeResult:
     refusal = sink.probe(timeout)
     if refusal is None:
-        return Answer(True, "its API answers; nothing was posted")
+        return ProbeResult(True, "its API answers; nothing was posted")
     seen = f"{refusal.reason}: {refusal.detail}" if refusal.detail else refusal.reason
     if refusal.reason == "unauthorized":
-        return Answer(False, seen, "check the keys that this exporter reads from the environment")
+        return ProbeResult(False, seen, "check the keys that this exporter reads from the environment")
     if refusal.reason != "unavailable":
-        return Answer(False, seen, "is that the address of the backend's API, and not only of its OTLP?")
+        return ProbeResult(False, seen, "is that the address of the backend's API, and not only of its OTLP?")
     # requests describes a failed connection at great length.
     plain = next((cause for pattern, cause in _CAUSES if pattern.search(refusal.detail)), seen)
-    return Answer(False, plain, f"{_REACHABLE} Scores wait for ten minutes, then they are lost to it")
+    return ProbeResult(False, plain, f"{_REACHABLE} Scores wait for ten minutes, then they are lost to it")
 
 
 def probe_notifiers(alerts: Iterable[Alert], probes: Probes) -> None:
@@ -194,10 +196,10 @@ def probe_notifiers(alerts: Iterable[Alert], probes: Probes) -> None:
             probes.start("notifier", notifier.name, partial(_connect, (parts.hostname, port), probes.timeout))
 
 
-def _connect(address: tuple[str, int], timeout: float) -> Answer:
+def _connect(address: tuple[str, int], timeout: float) -> ProbeResult:
     try:
         with socket.create_connection(address, timeout):
-            return Answer(True, "takes connections; nothing was sent")
+            return ProbeResult(True, "takes connections; nothing was sent")
     except socket.gaierror:
         seen = "the name is not known"
     except TimeoutError:
@@ -206,7 +208,7 @@ def _connect(address: tuple[str, int], timeout: float) -> Answer:
         seen = "connection refused"
     except OSError as error:
         seen = error.strerror or str(error)
-    return Answer(False, seen, f"{_REACHABLE} Alerts would be in the log alone")
+    return ProbeResult(False, seen, f"{_REACHABLE} Alerts would be in the log alone")
 
 
 def probe_files(settings: Settings, probes: Probes) -> None:
@@ -214,7 +216,10 @@ def probe_files(settings: Settings, probes: Probes) -> None:
 
     They write nothing and create no file.
     """
-    for name, path, contents in (("store", settings.store, _history), ("spool", settings.spool, _spool)):
+    for name, path, contents in (
+        ("store", settings.store, _describe_history),
+        ("spool", settings.spool, _describe_spool),
+    ):
         if path:
             origin = settings.origins.get(name, "")
             ask = partial(_ask_database, path, origin, contents, probes.timeout)
@@ -225,26 +230,26 @@ def probe_files(settings: Settings, probes: Probes) -> None:
         probes.start("baseline", where, partial(_ask_baseline, settings.baseline, origin))
 
 
-def _ask_baseline(path: str, origin: str) -> Answer:
+def _ask_baseline(path: str, origin: str) -> ProbeResult:
     around = check_directory(Path(path).absolute().parent, origin)
     if not os.path.exists(path):
-        return Answer(True, f"not made yet, but it can be; {around.seen}") if around.ok else around
+        return ProbeResult(True, f"not made yet, but it can be; {around.seen}") if around.ok else around
     try:
         known = Baseline.load(path)
     except SettingsError as error:
-        return Answer(False, str(error))
+        return ProbeResult(False, str(error))
     begun = len(known.learning)
     seen = f"{len(known.distributions)} baselines, {begun} more are being learned"
     # A complete one may be read from a disk without write access.
-    return Answer(around.ok or not begun, f"{seen}; {around.seen}", around.advice)
+    return ProbeResult(around.ok or not begun, f"{seen}; {around.seen}", around.advice)
 
 
-def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection], str], timeout: float) -> Answer:
+def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection], str], timeout: float) -> ProbeResult:
     around = check_directory(Path(path).absolute().parent, origin)
     if not around.ok:
         return around
     if not os.path.exists(path):
-        return Answer(True, f"not made yet, but it can be; {around.seen}")
+        return ProbeResult(True, f"not made yet, but it can be; {around.seen}")
     try:
         import sqlite3
 
@@ -252,7 +257,7 @@ def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection
         with delay_forks(), closing(sqlite3.connect(uri, timeout=timeout, isolation_level=None, uri=True)) as database:
             database.execute("BEGIN IMMEDIATE")  # the lock of a writer; other writers wait for a moment
             database.execute("ROLLBACK")
-            return Answer(True, f"can be written to; {contents(database)}; {around.seen}")
+            return ProbeResult(True, f"can be written to; {contents(database)}; {around.seen}")
     except Exception as error:  # of sqlite3, which some builds of Python lack
         seen = str(error)
         if "locked" in seen:
@@ -263,19 +268,21 @@ def _ask_database(path: str, origin: str, contents: Callable[[sqlite3.Connection
             advice = (
                 f"name a file in a directory that this process may write to: change {origin}, or the owner of the file"
             )
-        return Answer(False, f"{type(error).__name__}: {error}", advice)
+        return ProbeResult(False, f"{type(error).__name__}: {error}", advice)
 
 
-def check_directory(directory: Path, origin: str) -> Answer:
+def check_directory(directory: Path, origin: str) -> ProbeResult:
     """Check whether this process can write to *directory*, and how much disk space is free."""
     if not directory.is_dir():
-        return Answer(False, "there is no such directory", f"make it, or write another into {origin}")
+        return ProbeResult(False, "there is no such directory", f"make it, or write another into {origin}")
     if not os.access(directory, os.W_OK | os.X_OK):
-        return Answer(False, "this process may not write there", f"change its owner, or write another into {origin}")
+        return ProbeResult(
+            False, "this process may not write there", f"change its owner, or write another into {origin}"
+        )
     free = shutil.disk_usage(directory).free
     if free < _LEAST_BYTES:
-        return Answer(False, f"the disk is full: {_size(free)} free", "make room on it")
-    return Answer(True, f"{_size(free)} free")
+        return ProbeResult(False, f"the disk is full: {_size(free)} free", "make room on it")
+    return ProbeResult(True, f"{_size(free)} free")
 
 
 def _size(count: float) -> str:
@@ -286,17 +293,17 @@ def _size(count: float) -> str:
     return f"{count:,.1f} GB"
 
 
-def _history(database: sqlite3.Connection) -> str:
+def _describe_history(database: sqlite3.Connection) -> str:
     count, newest = database.execute("SELECT count(*), max(at) FROM calls").fetchone()
-    return f"{count:,} calls" if newest is None else f"{count:,} calls, newest {_age(float(newest))} ago"
+    return f"{count:,} calls" if newest is None else f"{count:,} calls, newest {_describe_age(float(newest))} ago"
 
 
-def _spool(database: sqlite3.Connection) -> str:
+def _describe_spool(database: sqlite3.Connection) -> str:
     count, claimed = database.execute("SELECT count(*), count(owner) FROM calls").fetchone()
     return f"{count:,} calls wait, {claimed:,} of them taken up"
 
 
-def _age(at: float) -> str:
+def _describe_age(at: float) -> str:
     seconds = max(0.0, time() - at)
     for unit, length in (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:

@@ -160,7 +160,7 @@ class Diagnosis:
             ("Baselines", _table(map(_baseline, self.baselines))),
             ("What answers, and can be written to", _table(map(_check, self.checks))),
             ("Accounts since the start", _accounts(self)),
-            ("What was seen of the calls", _table(map(_captured, self.seen))),
+            ("What was seen of the calls", _table(map(_capture_counts, self.seen))),
             ("Last calls, newest last", _table(map(_outcome, self.fates[-_MOST_OUTCOMES:]))),
             ("Notes", [f"  {note}" for note in self.notes]),
         ]
@@ -169,10 +169,10 @@ class Diagnosis:
             lines += ["", title, *body] if body else []
         # The problems come last: a terminal that has scrolled shows the end.
         wrong = [f"  {number}. {problem}" for number, problem in enumerate(self.problems, 1)]
-        return "\n".join([*lines, "", *(["What is wrong", *wrong] if wrong else [_all_well(self)])]) + "\n"
+        return "\n".join([*lines, "", *(["What is wrong", *wrong] if wrong else [_no_problems_line(self)])]) + "\n"
 
 
-def _all_well(diagnosis: Diagnosis) -> str:
+def _no_problems_line(diagnosis: Diagnosis) -> str:
     """Return the last line of the text of a diagnosis without problems.
 
     It says "All well" only if calls were scored within the last minutes.
@@ -252,7 +252,7 @@ def _counts_by(outcomes: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [f"{what} {reason} {count}" for what, counts in outcomes.items() for reason, count in counts.items()]
 
 
-def _captured(seen: CaptureCounts) -> tuple[str, ...]:
+def _capture_counts(seen: CaptureCounts) -> tuple[str, ...]:
     return (
         seen.workflow or "-",
         f"{seen.calls} calls",

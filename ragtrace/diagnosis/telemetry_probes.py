@@ -20,7 +20,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from ragtrace.core.endpoints import Endpoint, Page
 from ragtrace.core.errors import SettingsError
-from ragtrace.diagnosis.probes import Answer, Probes, check_directory, shortened
+from ragtrace.diagnosis.probes import ProbeResult, Probes, check_directory, shortened
 from ragtrace.telemetry.export.providers import ENTRY_POINTS
 
 _NOWHERE: Final = (
@@ -97,19 +97,19 @@ def safe_address(endpoint: Endpoint) -> str:
     return f"{url} ({endpoint.protocol}, from {endpoint.origin}{', headers: ' + names if names else ''})"
 
 
-def probe_endpoint(endpoint: Endpoint, timeout: float) -> Answer:
+def probe_endpoint(endpoint: Endpoint, timeout: float) -> ProbeResult:
     """Check *endpoint* by an empty OTLP export, and wait at most *timeout* seconds for its answer. Never raises."""
     try:
         return _probe_grpc(endpoint, timeout) if endpoint.protocol == "grpc" else _probe_http(endpoint, timeout)
     except Exception as error:
-        chain = _causes(error)
-        return Answer(False, _cause(chain), _advice(chain, endpoint))
+        chain = _error_chain(error)
+        return ProbeResult(False, _describe_cause(chain), _advice(chain, endpoint))
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
 
 
-def _probe_http(endpoint: Endpoint, timeout: float) -> Answer:
+def _probe_http(endpoint: Endpoint, timeout: float) -> ProbeResult:
     import requests  # what the exporter uses, so proxies and certificates are found as it finds them
 
     client = (endpoint.client_certificate, endpoint.client_key)
@@ -127,18 +127,18 @@ def _probe_http(endpoint: Endpoint, timeout: float) -> Answer:
         return _http_answer(response.status_code, response.headers.get("location", ""), endpoint)
 
 
-def _http_answer(status: int, location: str, endpoint: Endpoint) -> Answer:
+def _http_answer(status: int, location: str, endpoint: Endpoint) -> ProbeResult:
     phrase = next((each.phrase for each in HTTPStatus if each == status), "")
     seen, signal = f"{status} {phrase}".strip(), endpoint.signal
     if status < 300:
-        return Answer(True, seen)
+        return ProbeResult(True, seen)
     if status < 400:
         target = urlsplit(location)._replace(query="").geturl()
-        return Answer(False, f"{seen} to {target}", f"write that address into {endpoint.origin}")
+        return ProbeResult(False, f"{seen} to {target}", f"write that address into {endpoint.origin}")
     if status in (400, 422):
-        return Answer(True, f"{seen}: it answers, and takes no export of nothing")
+        return ProbeResult(True, f"{seen}: it answers, and takes no export of nothing")
     if status in (401, 403):
-        return Answer(False, f"{seen}: the credentials are refused", _key_advice(endpoint))
+        return ProbeResult(False, f"{seen}: the credentials are refused", _key_advice(endpoint))
     if status in (404, 405):
         own = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"
         advice = f"the path should be the backend's for {signal}, mostly .../v1/{signal}; "
@@ -146,10 +146,10 @@ def _http_answer(status: int, location: str, endpoint: Endpoint) -> Answer:
             advice += f"{own} is used as it is, with nothing added"
         else:
             advice += f"/v1/{signal} is added to {endpoint.origin}, and not to {own}"
-        return Answer(False, f"{seen}: nothing takes {signal} at this path", _switch_off_advice(endpoint) + advice)
+        return ProbeResult(False, f"{seen}: nothing takes {signal} at this path", _switch_off_advice(endpoint) + advice)
     if status == 415:
-        return Answer(False, f"{seen}: it takes no protobuf", "name an endpoint for OTLP over HTTP in protobuf")
-    return Answer(False, seen, "look into the backend's own log")
+        return ProbeResult(False, f"{seen}: it takes no protobuf", "name an endpoint for OTLP over HTTP in protobuf")
+    return ProbeResult(False, seen, "look into the backend's own log")
 
 
 def _switch_off_advice(endpoint: Endpoint) -> str:
@@ -171,7 +171,7 @@ def _key_advice(endpoint: Endpoint) -> str:
 # --- gRPC ------------------------------------------------------------------------------------------------------------
 
 
-def _probe_grpc(endpoint: Endpoint, timeout: float) -> Answer:
+def _probe_grpc(endpoint: Endpoint, timeout: float) -> ProbeResult:
     import grpc
 
     target = urlsplit(endpoint.url).netloc or endpoint.url
@@ -188,28 +188,30 @@ def _probe_grpc(endpoint: Endpoint, timeout: float) -> Answer:
             export(b"", timeout=timeout, metadata=metadata)
         except grpc.RpcError as error:
             return _grpc_answer(error, endpoint)
-    return Answer(True, "OK")
+    return ProbeResult(True, "OK")
 
 
-def _grpc_answer(error: Any, endpoint: Endpoint) -> Answer:
+def _grpc_answer(error: Any, endpoint: Endpoint) -> ProbeResult:
     name, detail = str(error.code().name), shortened(str(error.details() or ""))
     seen = f"{name}: {detail}" if detail else name
     if name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
-        return Answer(False, seen, _key_advice(endpoint))
+        return ProbeResult(False, seen, _key_advice(endpoint))
     if name == "INVALID_ARGUMENT":
-        return Answer(True, f"{seen}: it answers, and takes no export of nothing")
+        return ProbeResult(True, f"{seen}: it answers, and takes no export of nothing")
     if name == "UNIMPLEMENTED":
         off = _switch_off_advice(endpoint)
-        return Answer(False, seen, f"nothing takes {endpoint.signal} there; {off}or name the OTLP port of the backend")
+        return ProbeResult(
+            False, seen, f"nothing takes {endpoint.signal} there; {off}or name the OTLP port of the backend"
+        )
     if f":{_HTTP_PORT}" in endpoint.url:
-        return Answer(False, seen, _protocol_advice("http/protobuf", _HTTP_PORT, _GRPC_PORT))
-    return Answer(False, seen, _REACHABLE)
+        return ProbeResult(False, seen, _protocol_advice("http/protobuf", _HTTP_PORT, _GRPC_PORT))
+    return ProbeResult(False, seen, _REACHABLE)
 
 
 # --- what went wrong -------------------------------------------------------------------------------------------------
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def _error_chain(error: BaseException) -> list[BaseException]:
     """Return *error* and the errors that caused it, the innermost last."""
     found: dict[int, BaseException] = {}
     todo: list[object] = [error]
@@ -221,7 +223,7 @@ def _causes(error: BaseException) -> list[BaseException]:
     return list(found.values())
 
 
-def _cause(chain: list[BaseException]) -> str:
+def _describe_cause(chain: list[BaseException]) -> str:
     """Describe the innermost TLS or operating-system error among *chain*, the causes of a failed export."""
     for one in chain:
         if isinstance(one, ssl.SSLCertVerificationError):
@@ -279,17 +281,17 @@ def probe_page(page: Page, probes: Probes, *, running: bool) -> None:
         running: whether this process should be serving the page, rather than another one of the application.
     """
 
-    def ask_folder() -> Answer:
+    def ask_folder() -> ProbeResult:
         path = Path(page.folder)
         exists = running or path.exists()
-        return check_directory(path, "RAGTRACE_PROMETHEUS_DIR") if exists else Answer(True, "not made yet")
+        return check_directory(path, "RAGTRACE_PROMETHEUS_DIR") if exists else ProbeResult(True, "not made yet")
 
     ask = partial(_ask_page, page, probes.timeout, running=running)
     probes.start("page of metrics", f"{page.url} (port from {page.origin})", ask)
     probes.start("folder of metrics", f"{page.folder} (from {page.folder_origin})", ask_folder)
 
 
-def _ask_page(page: Page, timeout: float, *, running: bool) -> Answer:
+def _ask_page(page: Page, timeout: float, *, running: bool) -> ProbeResult:
     deadline, host = monotonic() + min(timeout, _SERVED_SECONDS), urlsplit(page.url).hostname or ""
     url = page.url
     if host in _REACHABLE_HOSTS:
@@ -303,23 +305,23 @@ def _ask_page(page: Page, timeout: float, *, running: bool) -> Answer:
         except HTTPError as error:
             error.close()
             advice = "look into the application's log, or at what else is there"
-            return Answer(False, f"{error.code} {error.reason}", advice)
+            return ProbeResult(False, f"{error.code} {error.reason}", advice)
         except OSError as error:
             cause = error.reason if isinstance(error, URLError) else error
         if not isinstance(cause, ConnectionRefusedError):
-            return Answer(False, f"{type(cause).__name__}: {cause}", "look for what hangs at that port (lsof -i)")
+            return ProbeResult(False, f"{type(cause).__name__}: {cause}", "look for what hangs at that port (lsof -i)")
         if not running:
-            return Answer(True, "not served now: no process of the application runs here")
+            return ProbeResult(True, "not served now: no process of the application runs here")
         if monotonic() > deadline:
             advice = "Prometheus gets nothing; the log says why it is not served"
-            return Answer(False, "connection refused: it is not served", advice)
+            return ProbeResult(False, "connection refused: it is not served", advice)
         threading.Event().wait(_PAUSE_SECONDS)
 
 
-def _page_answer(body: str) -> Answer:
+def _page_answer(body: str) -> ProbeResult:
     target = re.search(r'^target_info\{.*?service_name="([^"]*)"', body, re.MULTILINE)
     series = sum(bool(line) and not line.startswith("#") for line in body.splitlines())
     if target is None:
         advice = "set RAGTRACE_PROMETHEUS_PORT to a port that is free, and tell Prometheus"
-        return Answer(False, "another program answers there", advice)
-    return Answer(True, f"{series} series of {target[1]!r}")
+        return ProbeResult(False, "another program answers there", advice)
+    return ProbeResult(True, f"{series} series of {target[1]!r}")

@@ -89,7 +89,7 @@ def assert_scores(
 def _parse(metric: Metric, text: object) -> Callable[[Result], bool]:
     """Parse an expectation such as ">= 0.8" into a function that checks a metric's result."""
     if not isinstance(text, str):
-        raise _wrong(metric, text, f"must be a string, {_ADVICE}")
+        raise _expectation_error(metric, text, f"must be a string, {_ADVICE}")
     kind, _, reason = (part.strip() for part in text.partition(":"))
     if text.strip() == "scored":
         return lambda result: isinstance(result, Score)
@@ -98,7 +98,9 @@ def _parse(metric: Metric, text: object) -> Callable[[Result], bool]:
             try:
                 status_of(reason)
             except ValueError:
-                raise _wrong(metric, text, f"unknown reason {reason!r}; docs/metrics.md lists all reasons") from None
+                raise _expectation_error(
+                    metric, text, f"unknown reason {reason!r}; docs/metrics.md lists all reasons"
+                ) from None
         return lambda result: not isinstance(result, Score) and reason in ("", result.reason)
     bounds = [_bound(metric, text, part.strip()) for part in text.strip().split(" and ")]
     return lambda result: isinstance(result, Score) and all(_COMPARE[sign](result.value, at) for sign, at in bounds)
@@ -111,14 +113,16 @@ def _bound(metric: Metric, text: str, part: str) -> tuple[str, float]:
     except ValueError:
         number = math.nan
     if found is None or not math.isfinite(number):
-        raise _wrong(metric, text, f"{part!r} is no comparison; {_ADVICE}")
+        raise _expectation_error(metric, text, f"{part!r} is no comparison; {_ADVICE}")
     low, high = metric.range
     if not low - _SLACK <= number <= high + _SLACK:
-        raise _wrong(metric, text, f"the bound {number:g} is outside the range [{low:g}, {high:g}] of the metric")
+        raise _expectation_error(
+            metric, text, f"the bound {number:g} is outside the range [{low:g}, {high:g}] of the metric"
+        )
     return found[1], number
 
 
-def _wrong(metric: Metric, text: object, why: str) -> SettingsError:
+def _expectation_error(metric: Metric, text: object, why: str) -> SettingsError:
     return SettingsError(f"{metric.name}={text!r} cannot be understood: {why}")
 
 
@@ -130,7 +134,7 @@ def _failure_lines(call: RagCall, results: Mapping[str, Result], missed: Mapping
     lines = [f"{len(missed)} of {total} expectations not met, judged by {evaluator}"]
     for name, expectation in missed.items():
         lines += _missed_lines(expectation, name, results[name])
-    lines += [f"query:  {_short(call.query)}", f"answer: {_short(call.answer)}"]
+    lines += [f"query:  {_shortened(call.query)}", f"answer: {_shortened(call.answer)}"]
     claims = next((r.claims for r in results.values() if isinstance(r, Score) and r.claims), ())
     for claim in claims:
         if claim.checkable and claim.support != "supported":
@@ -147,22 +151,22 @@ def _missed_lines(expectation: str, name: str, result: Result) -> list[str]:
 
 def _claim_lines(call: RagCall, claim: Claim) -> list[str]:
     label = (claim.support or "unjudged").replace("_", " ")
-    lines = [f"  {label}: {_short(claim.text)} (characters {claim.start} to {claim.end} of the answer)"]
+    lines = [f"  {label}: {_shortened(claim.text)} (characters {claim.start} to {claim.end} of the answer)"]
     answer, documents = call.answer or "", call.contexts or ()
     for start, end in claim.unsupported:
-        lines.append(f"    no chunk has {_short(answer[start:end])} (characters {start} to {end})")
+        lines.append(f"    no chunk has {_shortened(answer[start:end])} (characters {start} to {end})")
     for rank in claim.evidence:
         if 0 <= rank < len(documents):
             name = f" (id {documents[rank].id!r})" if documents[rank].id else ""
-            lines.append(f"    held against chunk {rank + 1}{name}: {_short(documents[rank].text)}")
+            lines.append(f"    held against chunk {rank + 1}{name}: {_shortened(documents[rank].text)}")
         else:
             lines.append(f"    held against chunk {rank + 1}, which the call does not have")
     if claim.quote and not any(claim.quote == document.text for document in documents):
-        lines.append(f"    closest passage: {_short(claim.quote)}")
+        lines.append(f"    closest passage: {_shortened(claim.quote)}")
     return lines
 
 
-def _short(text: str | None) -> str:
+def _shortened(text: str | None) -> str:
     if text is None:
         return "None"
     folded = " ".join(text.split())

@@ -101,7 +101,7 @@ class SummaryBuilder:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluatedCall:
     """Call with its evaluation: the result of each metric, and what judging cost."""
 
     call: RagCall
@@ -114,10 +114,10 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Evaluations(Sequence[Evaluated]):
+class Evaluations(Sequence[EvaluatedCall]):
     """Evaluated calls in the order in which they were given, with their summary."""
 
-    calls: tuple[Evaluated, ...]
+    calls: tuple[EvaluatedCall, ...]
     summary: Summary
     duration_s: float
 
@@ -138,10 +138,10 @@ class Evaluations(Sequence[Evaluated]):
         return len(self.calls)
 
     @overload
-    def __getitem__(self, index: int) -> Evaluated: ...
+    def __getitem__(self, index: int) -> EvaluatedCall: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Evaluated, ...]: ...
-    def __getitem__(self, index: int | slice) -> Evaluated | tuple[Evaluated, ...]:
+    def __getitem__(self, index: slice) -> tuple[EvaluatedCall, ...]: ...
+    def __getitem__(self, index: int | slice) -> EvaluatedCall | tuple[EvaluatedCall, ...]:
         return self.calls[index]
 
     def rows(self) -> list[dict[str, Plain | None]]:
@@ -189,7 +189,7 @@ def evaluate(
         )
     asked = judge or embedded_judge()
     wanted = metrics_for(asked, metrics)
-    found = [_read(number, call) for number, call in enumerate(calls)]
+    found = [_validated_call(number, call) for number, call in enumerate(calls)]
     began = monotonic()
     builder, evaluations = SummaryBuilder(), dict[int, Evaluation]()
     with show_progress(len(found), quiet=progress is False) as bar:
@@ -200,13 +200,13 @@ def evaluate(
 
                 async def handle(item: tuple[int, RagCall]) -> None:
                     number, call = item
-                    evaluations[number] = await evaluator.evaluate_patiently(call)
+                    evaluations[number] = await evaluator.evaluate_with_retries(call)
                     bar.add(Cost.from_report(evaluations[number]))
 
                 await evaluator.for_each(enumerate(found), handle)
 
         run_on_own_loop(evaluate_all)
-    paired = tuple(Evaluated(call, evaluations[number]) for number, call in enumerate(found))
+    paired = tuple(EvaluatedCall(call, evaluations[number]) for number, call in enumerate(found))
     for each in paired:
         builder.add(_values(each.evaluation), Cost.from_report(each.evaluation))
     return Evaluations(paired, builder.summary(), monotonic() - began)
@@ -220,14 +220,14 @@ def _values(evaluation: Evaluation) -> dict[str, float | str]:
     }
 
 
-def _read(number: int, call: RagCall | Mapping[str, object]) -> RagCall:
+def _validated_call(number: int, call: RagCall | Mapping[str, object]) -> RagCall:
     try:
         return as_call(call)
     except SettingsError as error:
         raise SettingsError(f"calls[{number}]: {error}") from None
 
 
-def _row(each: Evaluated) -> dict[str, Plain | None]:
+def _row(each: EvaluatedCall) -> dict[str, Plain | None]:
     contexts = each.call.contexts
     shown = None if contexts is None else tuple(document.text[:_CONTEXT_CHARS] for document in contexts[:_CONTEXTS])
     row: dict[str, Plain | None] = {"query": each.call.query, "contexts": shown, "answer": each.call.answer}

@@ -66,7 +66,7 @@ class OfflineEvaluator:
             results.update(evaluation.results)
         return replace(first, results={metric.name: results[metric.name] for metric in self._metrics})
 
-    async def evaluate_patiently(self, call: RagCall) -> Evaluation:
+    async def evaluate_with_retries(self, call: RagCall) -> Evaluation:
         """Evaluate *call*; while the judge is unavailable, wait and try again until the timeout.
 
         Online, a judge that is away is not asked and calls go unscored at once; a file would be through in a second

@@ -71,14 +71,18 @@ class Journal:
 
     def has_line(self, number: int, key: bytes) -> bool:
         """Return whether the journal has a result for line *number*, for the call that the line describes now."""
-        if number >= len(self._offsets) or self._offsets[number] == _NOWHERE or self._keys[number] != _short(key):
+        if (
+            number >= len(self._offsets)
+            or self._offsets[number] == _NOWHERE
+            or self._keys[number] != _first_64_bits(key)
+        ):
             return False
         self._current[number] = True
         return True
 
     def row_of_same_call(self, key: bytes) -> ScoreRow | None:
         """Return the result of another input line that describes the same call; None if there is none."""
-        number = self._lines_by_key.get(_short(key))
+        number = self._lines_by_key.get(_first_64_bits(key))
         if number is None:
             return None
         entry = self._entry(number)
@@ -96,7 +100,7 @@ class Journal:
         except OSError:
             self._file.truncate(offset)  # half an entry would spoil the next one
             raise
-        self._remember(row["line"], key.hex(), offset, again=again)
+        self._index_entry(row["line"], key.hex(), offset, again=again)
         self._current[row["line"]] = True
         if monotonic() - self._synced >= _SYNC_EVERY_S:
             os.fsync(self._file.fileno())
@@ -134,7 +138,7 @@ class Journal:
             try:
                 entry = json.loads(raw)
                 if not entry["again"]:
-                    self._remember(entry["row"]["line"], entry["key"], offset, again=False)
+                    self._index_entry(entry["row"]["line"], entry["key"], offset, again=False)
             except (ValueError, KeyError, TypeError):  # damaged on disk: its line is judged again
                 pass
             offset += len(raw)
@@ -152,19 +156,19 @@ class Journal:
                 "give the same options to go on with it, or --restart to judge all anew"
             )
 
-    def _remember(self, number: int, key: str, offset: int, *, again: bool) -> None:
+    def _index_entry(self, number: int, key: str, offset: int, *, again: bool) -> None:
         missing = number + 1 - len(self._offsets)
         if missing > 0:
             self._offsets.extend([_NOWHERE] * missing)
             self._keys.extend([0] * missing)
             self._current.extend(bytes(missing))
-        short = _short(bytes.fromhex(key))
+        short = _first_64_bits(bytes.fromhex(key))
         self._offsets[number], self._keys[number] = offset, short
         if not again:
             self._lines_by_key.setdefault(short, number)
 
 
-def _short(key: bytes) -> int:
+def _first_64_bits(key: bytes) -> int:
     return int.from_bytes(key[:8], "big")
 
 

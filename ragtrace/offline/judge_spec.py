@@ -35,7 +35,7 @@ def judge_from_spec(spec: str, *, mode: str | None = None, base_url: str | None 
         return embedded_judge(extractive=bool(rest))
     if not rest:
         raise SettingsError(f"no judge {spec!r}; {_FORMS}")
-    return _imported(kind, rest)
+    return _import_judge(kind, rest)
 
 
 def _openai(model: str, mode: str | None, base_url: str | None) -> Judge:
@@ -49,7 +49,7 @@ def _openai(model: str, mode: str | None, base_url: str | None) -> Judge:
     return make(model, **{name: value for name, value in given.items() if value is not None})
 
 
-def _imported(module: str, path: str) -> Judge:
+def _import_judge(module: str, path: str) -> Judge:
     found: object
     try:
         found = import_module(module)

@@ -102,10 +102,10 @@ def score_file(
     lines = _open(calls, file_format)
     with Journal(journal_path, header, restart=restart) as journal:
         with show_progress(None, quiet=quiet) as progress, suppress_instrumentation():
-            run = _Run(lines, journal, progress, complain)
+            run = _ScoringRun(lines, journal, progress, complain)
             asyncio.run(run.judge_all(OfflineEvaluator(judge, wanted, timeout=timeout, concurrency=concurrency)))
         builder = SummaryBuilder()
-        rows = _counted(journal.rows(), builder)
+        rows = _add_to_summary(journal.rows(), builder)
         write_atomically(out, FORMS[out.suffix.lower()](rows, [metric.name for metric in wanted]))
         if not run.again:
             journal.remove()
@@ -133,13 +133,13 @@ def _check_paths(calls: Path, out: Path, journal: Path, *, restart: bool) -> Non
         )
 
 
-def _counted(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterator[ScoreRow]:
+def _add_to_summary(rows: Iterator[ScoreRow], builder: SummaryBuilder) -> Iterator[ScoreRow]:
     for row in rows:
         builder.add(row_values(row), row_cost(row))
         yield row
 
 
-class _Run:
+class _ScoringRun:
     """Run of `score_file` over the lines of a file of calls; judges the calls that are not in the journal."""
 
     def __init__(
@@ -182,7 +182,7 @@ class _Run:
     async def _judge(self, evaluator: OfflineEvaluator, line: CallLine) -> None:
         done = self._judging[line.key] = asyncio.Event()
         try:
-            evaluation = await evaluator.evaluate_patiently(line.call)
+            evaluation = await evaluator.evaluate_with_retries(line.call)
             # No await between the judge's answer and the journal, so that what is paid for is kept.
             self._add(line, score_row(line.number, line.id, evaluation), again=evaluation.error in RETRYABLE)
         finally:

@@ -72,16 +72,16 @@ def _result_fields(result: Result) -> ScoreRow:
     if result.explanation is not None:
         fields["explanation"] = result.explanation
     fields["version"] = result.metric_version
-    attributes = {name: _plain(value) for name, value in result.attributes.items() if name != CACHED}
+    attributes = {name: _json_value(value) for name, value in result.attributes.items() if name != CACHED}
     return fields | ({"attributes": attributes} if attributes else {})
 
 
-def _plain(value: object) -> object:
+def _json_value(value: object) -> object:
     """Return *value* in a form that JSON can represent; objects of other types become their `repr`."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else repr(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in cast("Sequence[object]", value)]
+        return [_json_value(each) for each in cast("Sequence[object]", value)]
     return value if value is None or isinstance(value, (str, bool, int)) else repr(value)
 
 

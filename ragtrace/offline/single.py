@@ -112,7 +112,7 @@ async def _evaluate(call: RagCall, metrics: str | Sequence[str | Metric] | None,
             return await evaluator.evaluate(call)
 
 
-class _JudgeUse:
+class _SharedEvaluator:
     """Evaluators that overlapping calls with one judge share on an event loop, and the number of these calls."""
 
     def __init__(self) -> None:
@@ -120,14 +120,14 @@ class _JudgeUse:
         self.evaluators: dict[tuple[int, ...], OfflineEvaluator] = {}
 
 
-_uses: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _JudgeUse]]] = WeakKeyDictionary()
+_uses: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[int, _SharedEvaluator]]] = WeakKeyDictionary()
 
 
 @asynccontextmanager
 async def _shared_evaluator(judge: Judge, metrics: tuple[Metric, ...]) -> AsyncGenerator[OfflineEvaluator, None]:
     """Yield the evaluator that overlapping calls with the same judge share; the last call closes it."""
     uses = _uses.setdefault(asyncio.get_running_loop(), {})
-    use = uses.setdefault(id(judge), _JudgeUse())
+    use = uses.setdefault(id(judge), _SharedEvaluator())
     use.users += 1
     try:
         key = tuple(id(metric) for metric in metrics)

@@ -17,12 +17,12 @@ from ragtrace.history.reading import CallColumns, CallTexts, HistoryReader
 from ragtrace.report.comparison import (
     MOST_ROWS,
     ComparedGroups,
-    break_down,
     compare_metrics,
     compared_groups,
+    estimate_by_group,
     latest_estimate,
     recent_change,
-    releases_of,
+    release_names,
 )
 from ragtrace.report.model import (
     MOST_POINTS,
@@ -34,7 +34,7 @@ from ragtrace.report.model import (
     Rollout,
     TimelinePoint,
     WorstAnswer,
-    divide,
+    divide_period,
     previous_period,
 )
 from ragtrace.report.series import ScoreSeries, score_series
@@ -97,7 +97,7 @@ def build_report(
             _metric_report(columns, series, chosen, period, oldest, groups, unscored.get(series.key, {}))
             for series in series_of.values()
         ]
-        items.sort(key=lambda item: _rank(item, series_of[item.metric, item.evaluator]))
+        items.sort(key=lambda item: _metric_sort_key(item, series_of[item.metric, item.evaluator]))
         measured = [item for item in items if item.judged or item.unscored]
         measured += _never_scored(columns, unscored, measured)
         headline = next((item for item in measured if item.overall is not None), None)
@@ -118,7 +118,7 @@ def build_report(
         workflow=workflow,
         calls=int(chosen.sum()),
         services=tuple(sorted({source.service for source in sources} - {""})),
-        releases=releases_of(columns, chosen),
+        releases=release_names(columns, chosen),
         headline=headline,
         measured=tuple(measured),
         comparison=None if groups is None else compare_metrics(columns, in_order, groups),
@@ -126,7 +126,7 @@ def build_report(
         latest=None if series is None else latest_estimate(columns, series, period),
         problems=problems,
         spent=_costs(columns, chosen),
-        decisions=_decisions(columns, chosen),
+        decisions=_sampling_decisions(columns, chosen),
         notes=(*_notes(columns, chosen, measured, groups, period, oldest), *_baseline_notes(path, workflow, now)),
         rollouts=_rollouts(columns, chosen),
     )
@@ -148,17 +148,17 @@ def _metric_report(
         metric=series.metric,
         evaluator=series.evaluator,
         higher_is_better=series.higher_is_better,
-        judged=series.judged(np.where(chosen, 0, -1), 1)[0],
+        judged=series.count_judged(np.where(chosen, 0, -1), 1)[0],
         overall=series.estimate(chosen) if estimated else None,
         timeline=_timeline(columns, series, period, oldest) if estimated else (),
-        by_workflow=break_down(series, columns.workflow, columns.workflows, chosen, groups) if estimated else (),
-        by_model=break_down(series, columns.model, columns.models, chosen, model_groups) if estimated else (),
+        by_workflow=estimate_by_group(series, columns.workflow, columns.workflows, chosen, groups) if estimated else (),
+        by_model=estimate_by_group(series, columns.model, columns.models, chosen, model_groups) if estimated else (),
         box=series.spread(chosen),
         unscored=unscored,
     )
 
 
-def _rank(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
+def _metric_sort_key(item: MetricReport, series: ScoreSeries) -> tuple[object, ...]:
     """Return the sort key of a report's metrics: those with an estimate first, then the most important ones."""
     preference = HEADLINE_METRICS.index(item.metric) if item.metric in HEADLINE_METRICS else len(HEADLINE_METRICS)
     latest = int(np.flatnonzero(series.eligible).max(initial=-1))
@@ -174,12 +174,12 @@ def _timeline(
     If the period begins before the oldest call of the history, the first part begins at that call.
     """
     start = period.start if oldest is None else max(period.start, min(oldest, period.end - 1.0))
-    judged = series.judged(np.where((columns.at >= start) & (columns.at < period.end), 0, -1), 1)[0]
-    parts = divide(Period(start, period.end), min(MOST_POINTS, max(_FEWEST_POINTS, judged // _JUDGED_PER_POINT)))
+    judged = series.count_judged(np.where((columns.at >= start) & (columns.at < period.end), 0, -1), 1)[0]
+    parts = divide_period(Period(start, period.end), min(MOST_POINTS, max(_FEWEST_POINTS, judged // _JUDGED_PER_POINT)))
     edges = np.array([part.start for part in parts] + [parts[-1].end])
     group = np.searchsorted(edges, columns.at, side="right") - 1
     group = np.where(group < len(parts), group, -1)
-    estimates, counts = series.estimates(group, len(parts)), series.judged(group, len(parts))
+    estimates, counts = series.estimates(group, len(parts)), series.count_judged(group, len(parts))
     return tuple(TimelinePoint(*row) for row in zip(parts, estimates, counts, strict=True))
 
 
@@ -206,7 +206,7 @@ def _never_scored(
     ]
 
 
-def _decisions(columns: CallColumns, chosen: Mask) -> dict[str, int]:
+def _sampling_decisions(columns: CallColumns, chosen: Mask) -> dict[str, int]:
     counts = np.bincount(columns.why[chosen], minlength=len(columns.decisions)).tolist()
     named = {reason: count for reason, count in zip(columns.decisions, counts, strict=True) if reason and count}
     return dict(sorted(named.items(), key=lambda item: -item[1]))

@@ -25,28 +25,28 @@ _SHOWN_IN_FULL: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class Axis:
     """Axis of a chart: maps values linearly to positions in per cent, and holds the round values to label."""
 
     low: float
     high: float
     lines: tuple[float, ...] = ()
 
-    def at(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Return the position of *value* on the axis in per cent: 0 at the low end, 100 at the high end."""
         return round(100 * min(1.0, max(0.0, (value - self.low) / (self.high - self.low))), 3)
 
     def y(self, value: float) -> float:
         """Return the vertical position of *value* in the SVG of a timeline chart, which is `HEIGHT` units high."""
-        return round(HEIGHT * (1 - self.at(value) / 100), 2)
+        return round(HEIGHT * (1 - self.position(value) / 100), 2)
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineChart:
     """SVG chart of a metric's estimate over time, with its 95 % interval, the earlier estimate and new releases."""
 
-    values: Scale
-    times: Scale
+    values: Axis
+    times: Axis
     points: tuple[TimelinePoint, ...]
     paths: tuple[tuple[str, str], ...]
     """CSS class and path of each shape, the lowest first."""
@@ -67,14 +67,14 @@ def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequen
     known = [point for point in item.timeline if point.estimate.value is not None]
     if len(known) < _FEWEST_POINTS:
         return None
-    values = _round_scale([*_levels(known), *_ends(before)])
-    times = Scale(item.timeline[0].period.start, item.timeline[-1].period.end)
+    values = _round_scale([*_levels_to_show(known), *_interval_ends(before)])
+    times = Axis(item.timeline[0].period.start, item.timeline[-1].period.end)
     shown = tuple(each for each in rollouts if times.low <= each.at < times.high)
     paths = [
         *_before_paths(before, values),
         ("grid", "".join(f"M0 {values.y(line)}H{WIDTH}" for line in values.lines)),
         *_estimate_paths(item.timeline, times, values),
-        ("rollout", "".join(f"M{10 * times.at(each.at)} 0V{HEIGHT}" for each in shown)),
+        ("rollout", "".join(f"M{10 * times.position(each.at)} 0V{HEIGHT}" for each in shown)),
     ]
     return TimelineChart(
         values, times, item.timeline, tuple((kind, path) for kind, path in paths if path), shown,
@@ -82,25 +82,25 @@ def timeline_chart(item: MetricReport, before: Estimate | None, rollouts: Sequen
     )  # fmt: skip
 
 
-def common_scale(estimates: Iterable[Estimate]) -> Scale:
+def common_scale(estimates: Iterable[Estimate]) -> Axis:
     """Return one chart axis with round ends that holds the 95 % intervals of all *estimates*."""
-    levels = [end for estimate in estimates for end in _ends(estimate)]
-    return _round_scale(levels) if levels else Scale(0.0, 1.0, (0.0, 0.5, 1.0))
+    levels = [end for estimate in estimates for end in _interval_ends(estimate)]
+    return _round_scale(levels) if levels else Axis(0.0, 1.0, (0.0, 0.5, 1.0))
 
 
-def spread_scale(spread: ScoreSpread) -> Scale:
+def spread_scale(spread: ScoreSpread) -> Axis:
     """Return the axis for a box plot of scores: from 0 to 1, or over the scores' range if they exceed that."""
     if spread.shares:
-        return Scale(0.0, 1.0)
+        return Axis(0.0, 1.0)
     low = min(0.0, spread.low)
-    return Scale(low, spread.high if spread.high > low else spread.high + 1.0)
+    return Axis(low, spread.high if spread.high > low else spread.high + 1.0)
 
 
-def _ends(estimate: Estimate | None) -> tuple[float, ...]:
+def _interval_ends(estimate: Estimate | None) -> tuple[float, ...]:
     return () if estimate is None or estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
 
 
-def _levels(known: Sequence[TimelinePoint]) -> list[float]:
+def _levels_to_show(known: Sequence[TimelinePoint]) -> list[float]:
     """Return the values that the vertical axis must include: all estimates, and the ends of most intervals.
 
     The widest quarter of the intervals is left out.
@@ -108,12 +108,12 @@ def _levels(known: Sequence[TimelinePoint]) -> list[float]:
     One point with two judged calls has an interval from 0 to 90 %, which would flatten all others.
     """
     values = [point.estimate.value or 0.0 for point in known]
-    ends = sorted((_ends(point.estimate) for point in known), key=lambda pair: pair[1] - pair[0])
+    ends = sorted((_interval_ends(point.estimate) for point in known), key=lambda pair: pair[1] - pair[0])
     usual = ends[: max(1, round(_SHOWN_IN_FULL * len(ends)))]
     return [*values, *(end for pair in usual for end in pair)]
 
 
-def _round_scale(levels: Sequence[float]) -> Scale:
+def _round_scale(levels: Sequence[float]) -> Axis:
     """Return a chart axis with round ends that includes all *levels*.
 
     The axis begins at 0 if the levels are nearer to 0 than to each other.
@@ -123,10 +123,10 @@ def _round_scale(levels: Sequence[float]) -> Scale:
     step = next((step for step in _STEPS if (high - low) / step <= _MOST_LINES - 1), _STEPS[-1])
     first, last = int((low + _ROUNDING) // step), -int(-(high - _ROUNDING) // step)
     last = max(last, first + 1)
-    return Scale(first * step, last * step, tuple(round(number * step, 6) for number in range(first, last + 1)))
+    return Axis(first * step, last * step, tuple(round(number * step, 6) for number in range(first, last + 1)))
 
 
-def _before_paths(before: Estimate | None, values: Scale) -> list[tuple[str, str]]:
+def _before_paths(before: Estimate | None, values: Axis) -> list[tuple[str, str]]:
     """Return the SVG paths that draw the earlier estimate: a broken line, and a band for its 95 % interval."""
     if before is None or before.value is None:
         return []
@@ -136,7 +136,7 @@ def _before_paths(before: Estimate | None, values: Scale) -> list[tuple[str, str
     return [("before-band", f"M0 {values.y(before.low)}H{WIDTH}V{values.y(before.high)}H0Z"), line]
 
 
-def _estimate_paths(timeline: Sequence[TimelinePoint], times: Scale, values: Scale) -> list[tuple[str, str]]:
+def _estimate_paths(timeline: Sequence[TimelinePoint], times: Axis, values: Axis) -> list[tuple[str, str]]:
     """Return the SVG paths that draw a metric's estimates over time: interval band, line and points.
 
     The line has gaps where no call was judged.
@@ -149,9 +149,9 @@ def _estimate_paths(timeline: Sequence[TimelinePoint], times: Scale, values: Sca
             runs[-1].append(point)
     band = line = dots = bars = ""
     for run in filter(None, runs):
-        xs = [10 * times.at((point.period.start + point.period.end) / 2) for point in run]
+        xs = [10 * times.position((point.period.start + point.period.end) / 2) for point in run]
         middle = [f"{x} {values.y(point.estimate.value or 0.0)}" for x, point in zip(xs, run, strict=True)]
-        low, high = zip(*(map(values.y, _ends(point.estimate)) for point in run), strict=True)
+        low, high = zip(*(map(values.y, _interval_ends(point.estimate)) for point in run), strict=True)
         dots += "".join(f"M{place}h0" for place in middle)
         if len(run) == 1:
             bars += f"M{xs[0]} {low[0]}V{high[0]}"
@@ -163,10 +163,10 @@ def _estimate_paths(timeline: Sequence[TimelinePoint], times: Scale, values: Sca
     return [("band", band), ("bar", bars), ("line", line), ("dots", dots)]
 
 
-def _ticks(period: Period, times: Scale) -> Iterable[tuple[str, float]]:
+def _ticks(period: Period, times: Axis) -> Iterable[tuple[str, float]]:
     length = period.end - period.start
     step = next((step for step in _TIME_STEPS if length / step <= _MOST_TIMES), _TIME_STEPS[-1])
     for number in range(-int(-period.start // step), int(period.end // step) + 1):
         at = datetime.fromtimestamp(number * step, timezone.utc)
         label = at.strftime("%d %b") if step >= 24 * _HOUR or (at.hour, at.minute) == (0, 0) else at.strftime("%H:%M")
-        yield label, times.at(number * step)
+        yield label, times.position(number * step)

@@ -99,8 +99,8 @@ def compare_metrics(columns: CallColumns, found: Sequence[ScoreSeries], groups: 
         int(groups.calls_before.sum()),
         int(groups.calls_after.sum()),
         tuple(_compare(series, groups) for series in found if series.estimated),
-        releases_of(columns, groups.calls_before),
-        releases_of(columns, groups.calls_after),
+        release_names(columns, groups.calls_before),
+        release_names(columns, groups.calls_after),
     )
 
 
@@ -112,7 +112,7 @@ def _compare(series: ScoreSeries, groups: ComparedGroups) -> MetricComparison:
     return MetricComparison(series.metric, series.evaluator, series.higher_is_better, before, after, change, reason)
 
 
-def releases_of(columns: CallColumns, chosen: Mask) -> tuple[str, ...]:
+def release_names(columns: CallColumns, chosen: Mask) -> tuple[str, ...]:
     """Return the sorted names of the application releases that the *chosen* calls were made with."""
     found = {columns.sources[number].release for number in np.unique(columns.source[chosen]).tolist()}
     return tuple(sorted(found - {""}))
@@ -156,10 +156,10 @@ def latest_estimate(columns: CallColumns, series: ScoreSeries, period: Period) -
     newest = Period(period.end - min(_LATEST_S, _LATEST_SHARE * (period.end - period.start)), period.end)
     group = np.where((columns.at >= newest.start) & (columns.at < newest.end), 0, -1)
     estimate = series.estimates(group, 1)[0]
-    return None if estimate.value is None else TimelinePoint(newest, estimate, series.judged(group, 1)[0])
+    return None if estimate.value is None else TimelinePoint(newest, estimate, series.count_judged(group, 1)[0])
 
 
-def break_down(
+def estimate_by_group(
     series: ScoreSeries, codes: Ints, names: Sequence[str], chosen: Mask, groups: ComparedGroups | None
 ) -> tuple[BreakdownRow, ...]:
     """Estimate a metric for each workflow or model, the largest contributors to the overall change first.
@@ -176,7 +176,7 @@ def break_down(
     row_of[largest] = np.arange(len(largest))
     rows = row_of[codes]
     group = np.where(counted, rows, -1)
-    judged, estimates = series.judged(group, len(largest)), series.estimates(group, len(largest))
+    judged, estimates = series.count_judged(group, len(largest)), series.estimates(group, len(largest))
     changes = [None] * len(largest) if groups is None else _changes(series, rows, len(largest), groups)
     codes_of: list[int] = largest.tolist()
     found = [
@@ -199,7 +199,7 @@ def _changes(series: ScoreSeries, rows: Ints, count: int, groups: ComparedGroups
         here = side & (series.eligible > 0)
         group = np.where(here, rows, -1)
         calls.append(np.bincount(group[group >= 0], minlength=count).tolist())
-        judged.append(series.judged(group, count))
+        judged.append(series.count_judged(group, count))
         estimates.append(series.estimates(group, count))
         overall.append(series.estimate(here).value)
     before, after = overall

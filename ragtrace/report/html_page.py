@@ -48,7 +48,7 @@ def render_html(report: Report) -> str:
         item=item,
         row=row,
         verdict=wording.verdict(report),
-        figures=_figures(report),
+        figures=_key_figures(report),
         chart=item and charts.timeline_chart(item, row.before if row else None, report.rollouts),
         legend=_legend(report),
         breakdowns=breakdowns,
@@ -57,7 +57,7 @@ def render_html(report: Report) -> str:
         whole=_overall_now(report),
         wording=wording,
         charts=charts,
-        first_chunks=_first_chunks,
+        first_chunks=_split_chunks,
     )
 
 
@@ -67,7 +67,7 @@ def _without_control_characters(value: object) -> object:
     return value
 
 
-def _figures(report: Report) -> list[tuple[str, str, str]]:
+def _key_figures(report: Report) -> list[tuple[str, str, str]]:
     """Return the key figures at the top of the report's page, each with label, value and 95 % interval."""
     item, row, groups = report.headline, report.compared(report.headline), report.comparison
     if item is None or item.overall is None:
@@ -107,7 +107,7 @@ def _legend(report: Report) -> str:
         width = sorted(point.period.end - point.period.start for point in item.timeline)[len(counts) // 2]
         each = wording.format_length(width).removeprefix("1 ")
         text += f" Bars: scored calls per {each}, {min(counts):,} to {max(counts):,}."
-    return f"{text} {wording.judged_calls(item)}."
+    return f"{text} {wording.judged_calls_phrase(item)}."
 
 
 def _breakdowns(report: Report) -> list[tuple[str, tuple[BreakdownRow, ...]]]:
@@ -128,7 +128,7 @@ def _overall_now(report: Report) -> float | None:
     return None if item is None or item.overall is None else item.overall.value
 
 
-def _first_chunks(answer: WorstAnswer) -> tuple[list[tuple[int, RetrievedChunk]], list[tuple[int, RetrievedChunk]]]:
+def _split_chunks(answer: WorstAnswer) -> tuple[list[tuple[int, RetrievedChunk]], list[tuple[int, RetrievedChunk]]]:
     """Split an answer's numbered chunks into those that the page shows at once and those that it folds away.
 
     Shown are the chunks that unsupported statements were compared with; without such chunks, the first two.

@@ -54,7 +54,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _table(Table(f"{wording.metric_title(item.metric)} over time", head, points))
     if report.problems:
         yield "## The worst answers\n"
-        yield f"Bold words are {wording.meaning_of_marks(report)}.\n"
+        yield f"Bold words are {wording.marks_legend(report)}.\n"
     for number, answer in enumerate(report.problems, start=1):
         yield from _worst_answer(number, answer)
     for table in closing_tables(report):
@@ -77,11 +77,11 @@ def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[str]:
     yield f"{escaped(wording.format_score(answer))}; {escaped(', '.join(wording.answer_details(answer)))}\n"
     pieces = [
         f"**{escaped(piece)}**" if marked else _escaped_with_ends(piece)
-        for piece, marked in wording.answer_pieces(answer)
+        for piece, marked in wording.split_answer_at_marks(answer)
     ]
     yield f"Answer: {''.join(pieces) or 'not kept'}\n"
     for rank, chunk in enumerate(answer.passages or (), start=1):
-        held = f" ({wording.relation_to_marks(answer)})" if chunk.held_against else ""
+        held = f" ({wording.chunk_support_sentence(answer)})" if chunk.held_against else ""
         yield f"- chunk {rank}{held}: {escaped(wording.shorten(chunk.text, _CHUNK_CHARS))}"
     yield ""
 

@@ -301,7 +301,7 @@ def previous_period(period: Period) -> Period:
     return Period(2 * period.start - period.end, period.start)
 
 
-def divide(period: Period, most: int = MOST_POINTS) -> list[Period]:
+def divide_period(period: Period, most: int = MOST_POINTS) -> list[Period]:
     """Divide *period* into at most *most* parts that begin and end at round times.
 
     All parts but the first and the last have the same width.

@@ -33,7 +33,7 @@ def write_history(scores: Path, calls: Path | None, path: str, at: float) -> Non
         SettingsError: a line of *scores* is no score, or *calls* lacks a line that was scored.
         OSError, sqlite3.Error: a file cannot be read or written.
     """
-    with closing(HistoryWriter(path, _source(scores), most_bytes=_MOST_BYTES, texts=calls is not None)) as writer:
+    with closing(HistoryWriter(path, _call_origin(scores), most_bytes=_MOST_BYTES, texts=calls is not None)) as writer:
         batch: list[QueuedCall] = []
         for row, call in _rows_with_calls(scores, calls):
             batch.append(QueuedCall(call, (evaluation_from_row(row),), None, at))
@@ -43,7 +43,7 @@ def write_history(scores: Path, calls: Path | None, path: str, at: float) -> Non
         writer.write(batch)
 
 
-def _source(scores: Path) -> CallOrigin:
+def _call_origin(scores: Path) -> CallOrigin:
     """Return the judge named in the score file, and the file's metrics whose range is [0, 1]."""
     judge, in_unit_range = "", dict[str, bool]()
     for row in _rows(scores):

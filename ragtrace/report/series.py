@@ -51,7 +51,7 @@ class ScoreSeries:
         """Metric and evaluator."""
         return self.metric, self.evaluator
 
-    def judged(self, group: Ints, count: int) -> list[int]:
+    def count_judged(self, group: Ints, count: int) -> list[int]:
         """Return the number of scored calls in each of the *count* parts that the report divides its calls into.
 
         Args:
@@ -127,8 +127,8 @@ def _series(columns: CallColumns, metric: str, evaluator: str, higher_is_better:
     weight = np.where(scored, 1.0 / np.where(scored, probability, 1.0), 0.0)
     y = np.where(scored, y, np.nan)
     counted, f, ruled = np.zeros(len(columns)), np.zeros(len(columns)), np.zeros(len(columns))
-    always, never = _decided(columns, ALWAYS_RULE), _decided(columns, NEVER_RULE)
-    could_be_judged = (~_decided(columns, "", NEVER_RULE) | (probability > 0)) & ~never
+    always, never = _sampled_calls(columns, ALWAYS_RULE), _sampled_calls(columns, NEVER_RULE)
+    could_be_judged = (~_sampled_calls(columns, "", NEVER_RULE) | (probability > 0)) & ~never
     ours = np.zeros(len(columns), dtype=bool)
     for number, source in columns.sources.items():
         if source.estimated_by(metric) != evaluator:
@@ -175,6 +175,6 @@ def _probabilities(columns: CallColumns, evaluator: str) -> Floats:
     return probabilities
 
 
-def _decided(columns: CallColumns, *reasons: str) -> Mask:
+def _sampled_calls(columns: CallColumns, *reasons: str) -> Mask:
     """Return a mask of the calls that were sampled, or not sampled, for one of *reasons*."""
     return np.isin(columns.why, [code for code, reason in enumerate(columns.decisions) if reason in reasons])

@@ -47,7 +47,7 @@ def breakdown_tables(report: Report, item: MetricReport) -> list[Table]:
     tables: list[Table] = []
     for kind, breakdown in (("workflow", item.by_workflow), ("model", item.by_model)):
         shown, overall = breakdown[: wording.MOST_SHOWN_ROWS], report.compared(item)
-        heading, more = f"{wording.metric_title(item.metric)} by {kind}", wording.hidden_rows(breakdown)
+        heading, more = f"{wording.metric_title(item.metric)} by {kind}", wording.omitted_rows_sentence(breakdown)
         if any(row.moved for row in shown):
             changes = [
                 (

@@ -45,12 +45,12 @@ def render_terminal(report: Report, *, width: int = _WIDEST, colour: bool = Fals
         emoji=False,
         highlight=False,
     )
-    console.print(Group(*_parts(report)))
+    console.print(Group(*_report_parts(report)))
     text = "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
     return text.translate(_TO_ASCII).encode("ascii", "replace").decode() if plain else text
 
 
-def _parts(report: Report) -> Iterator[RenderableType]:
+def _report_parts(report: Report) -> Iterator[RenderableType]:
     verdict, item = wording.verdict(report), report.headline
     yield _text(verdict.title, _STYLES[verdict.tone])
     for sentence in (verdict.detail, wording.latest_sentence(report), wording.without_context_sentence(report)):
@@ -67,7 +67,7 @@ def _parts(report: Report) -> Iterator[RenderableType]:
         yield from _table(table)
     if report.problems:
         yield ""
-        yield _text(f"The worst answers; [[words]] are {wording.meaning_of_marks(report)}", "bold")
+        yield _text(f"The worst answers; [[words]] are {wording.marks_legend(report)}", "bold")
     for number, answer in enumerate(report.problems, start=1):
         yield from _worst_answer(number, answer)
     for table in closing_tables(report):
@@ -125,13 +125,13 @@ def _worst_answer(number: int, answer: WorstAnswer) -> Iterator[RenderableType]:
     yield ""
     yield _text(f"{number}. {answer.query or '(the question is not known)'}  ({wording.format_score(answer)})")
     text = _text("answer: ")
-    pieces = wording.answer_pieces(answer)
+    pieces = wording.split_answer_at_marks(answer)
     for piece, marked in pieces:
         line = _one_line(piece)
         text.append(f"[[{line}]]" if marked else line, "bold underline red" if marked else "")
     lines = [text if pieces else _text("answer: not kept")]
     for rank, chunk in enumerate(answer.passages or (), start=1):
-        held = f" ({wording.relation_to_marks(answer)})" if chunk.held_against else ""
+        held = f" ({wording.chunk_support_sentence(answer)})" if chunk.held_against else ""
         lines.append(_text(f"chunk {rank}{held}: {wording.shorten(chunk.text, _CHUNK_CHARS)}"))
     lines.append(_text(", ".join(wording.answer_details(answer)), "dim"))
     yield Padding(Group(*lines), (0, 0, 0, 3))

@@ -91,7 +91,7 @@ def verdict(report: Report) -> Verdict:
         return compared
     recent = report.recent
     last = f"the last {format_length(report.period.end - recent.since)}"
-    last += "" if _ends_now(report) else " of this time"
+    last += "" if _describes_present(report) else " of this time"
     detail = f"{format_share(recent.after.value)} against {format_share(recent.before.value)} earlier in this time; "
     detail += f"the difference is {_with_confidence(recent.change)}"
     row = report.compared(item)
@@ -99,7 +99,9 @@ def verdict(report: Report) -> Verdict:
         change = f"{format_points(row.change.value)} ({format_change_interval(row.change)})"
         detail += f". Over all of this time: no clear change, {change}"
     return Verdict(
-        f"{metric_title(item.metric)} went {_direction(recent.change)} in {last}", detail, _tone(recent.change)
+        f"{metric_title(item.metric)} went {_direction_of_change(recent.change)} in {last}",
+        detail,
+        _tone_of_change(recent.change),
     )
 
 
@@ -118,14 +120,14 @@ def _comparison_verdict(report: Report, item: MetricReport) -> Verdict:
     if row.change.direction == "unclear":
         return Verdict(f"No clear change in {name.lower()}", f"{detail}: it may be chance", "quiet")
     size = format_points(row.change.value).lstrip("+\u2212")
-    return Verdict(f"{name} went {_direction(row.change)} by {size}", detail, _tone(row.change))
+    return Verdict(f"{name} went {_direction_of_change(row.change)} by {size}", detail, _tone_of_change(row.change))
 
 
-def _tone(change: Change) -> Tone:
+def _tone_of_change(change: Change) -> Tone:
     return "bad" if change.direction == "worse" else "good"
 
 
-def _direction(change: Change) -> str:
+def _direction_of_change(change: Change) -> str:
     return "up" if change.value > 0 else "down"
 
 
@@ -134,7 +136,7 @@ def _with_confidence(change: Change) -> str:
     return f"{format_points(change.value)}, with 95% confidence between {ends}"
 
 
-def _ends_now(report: Report) -> bool:
+def _describes_present(report: Report) -> bool:
     return report.made_at - report.period.end <= _NOW_S
 
 
@@ -212,7 +214,7 @@ def latest_label(report: Report) -> str:
     if report.latest is None:
         return ""
     length = format_length(report.latest.period.end - report.latest.period.start).removeprefix("1 ")
-    return f"{'Now' if _ends_now(report) else 'At the end'}: the last {length}"
+    return f"{'Now' if _describes_present(report) else 'At the end'}: the last {length}"
 
 
 def latest_sentence(report: Report) -> str:
@@ -245,13 +247,13 @@ def comparison_basis(report: Report, item: MetricReport) -> str:
     return f"release {before} before, {after} after; {judge}"
 
 
-def judged_calls(item: MetricReport) -> str:
+def judged_calls_phrase(item: MetricReport) -> str:
     """Return in words how many calls a metric was scored on, and by which evaluator."""
     of = "" if item.overall is None else f" of {item.overall.n:,}"
     return f"{item.judged:,}{of} calls scored by {replace_control_characters(item.evaluator)}"
 
 
-def hidden_rows(rows: Sequence[BreakdownRow]) -> str:
+def omitted_rows_sentence(rows: Sequence[BreakdownRow]) -> str:
     """Return in words how many workflows or models a table leaves out; empty if it shows all of them."""
     rest = rows[MOST_SHOWN_ROWS:]
     return f"{len(rest):,} more, with {sum(row.calls for row in rest):,} calls" if rest else ""
@@ -362,7 +364,7 @@ def merge_ranges(ranges: Sequence[tuple[int, int]], length: int) -> list[tuple[i
     return joined
 
 
-def marked_pieces(text: str, marks: Sequence[tuple[int, int]], most: int) -> list[tuple[str, bool]]:
+def split_at_marks(text: str, marks: Sequence[tuple[int, int]], most: int) -> list[tuple[str, bool]]:
     """Split *text* into marked and unmarked pieces, cut to *most* characters around the first mark.
 
     Args:
@@ -379,13 +381,13 @@ def marked_pieces(text: str, marks: Sequence[tuple[int, int]], most: int) -> lis
     return [(piece, marked) for piece, marked in pieces if piece]
 
 
-def answer_pieces(answer: WorstAnswer) -> list[tuple[str, bool]]:
+def split_answer_at_marks(answer: WorstAnswer) -> list[tuple[str, bool]]:
     """Split a bad answer into marked (unsupported) and unmarked pieces, cut around the first mark."""
-    pieces = marked_pieces(answer.answer, answer.marks, _ANSWER_CHARS)
+    pieces = split_at_marks(answer.answer, answer.marks, _ANSWER_CHARS)
     return [(replace_control_characters(piece), marked) for piece, marked in pieces]
 
 
-def meaning_of_marks(report: Report) -> str:
+def marks_legend(report: Report) -> str:
     """Return the text that explains why words of the worst answers are marked."""
     compared = {answer.compared for answer in report.problems if answer.marks}
     if compared == {True}:
@@ -394,7 +396,7 @@ def meaning_of_marks(report: Report) -> str:
     return f"supported by no retrieved chunk{others}"
 
 
-def relation_to_marks(answer: WorstAnswer) -> str:
+def chunk_support_sentence(answer: WorstAnswer) -> str:
     """Return in words that a retrieved chunk lacks, or does not support, the marked words of the answer."""
     return "does not have the marked words" if answer.compared else "does not support the marked words"
 

@@ -265,7 +265,7 @@ def embeddings(request: dict[str, Any]) -> dict[str, Any]:
     vectors = [_vector(str(text), int(request.get("dimensions") or _DIMENSIONS)) for text in texts]
     packed = request.get("encoding_format") == "base64"
     data = [
-        {"object": "embedding", "index": index, "embedding": _packed(vector) if packed else vector}
+        {"object": "embedding", "index": index, "embedding": _base64_floats(vector) if packed else vector}
         for index, vector in enumerate(vectors)
     ]
     tokens = sum(len(str(text)) for text in texts) // 4
@@ -282,5 +282,5 @@ def _vector(text: str, dimensions: int) -> list[float]:
     return [n / length for n in counts]
 
 
-def _packed(vector: list[float]) -> str:
+def _base64_floats(vector: list[float]) -> str:
     return b64encode(array("f", vector).tobytes()).decode()

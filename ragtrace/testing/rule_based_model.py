@@ -235,7 +235,7 @@ def instance(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None, d
     if depth > _DEEPEST:
         return None
     if "$ref" in schema:
-        return instance(_referred(str(schema["$ref"]), root), root, depth + 1)
+        return instance(_resolve_reference(str(schema["$ref"]), root), root, depth + 1)
     for key in ("const", "default"):
         if key in schema:
             return schema[key]
@@ -244,10 +244,10 @@ def instance(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None, d
     for key in ("anyOf", "oneOf", "allOf"):
         if schema.get(key):
             return instance(schema[key][0], root, depth + 1)
-    return _typed(schema, root, depth)
+    return _instance_of_type(schema, root, depth)
 
 
-def _typed(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
+def _instance_of_type(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
     given: object = schema.get("type", "object" if "properties" in schema else "string")
     kinds = cast("list[object]", given) if isinstance(given, list) else [given]
     kind = str(kinds[0]) if kinds else ""
@@ -261,7 +261,7 @@ def _typed(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> An
     return _VALUES.get(kind, "")
 
 
-def _referred(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_reference(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Any = root
     for step in reference.removeprefix("#/").split("/"):
         found = found.get(step, {})

@@ -16,7 +16,7 @@ from dataclasses import replace
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import EvaluatorType, Judgement, Metric, RagCall
-from ragtrace.demo.application import build
+from ragtrace.demo.application import build_application
 from ragtrace.demo.documents import Passage, standard_library
 from ragtrace.demo.generator import ExtractiveModel
 from ragtrace.demo.questions import library_questions
@@ -101,7 +101,7 @@ def main() -> None:
         sampling=ragtrace.Sampling(rate=0.3, suspicious_rate=0.6, per_minute=1_000_000, usd_per_day=1_000.0),
         alerts=[ragtrace.Alert("hallucinated", above=0.05)],
     )
-    ask = build(index, model)
+    ask = build_application(index, model)
     for question in _questions(library_questions(documents, 10_000, 7)):
         if ended.wait(_PAUSE_S):
             break

@@ -14,7 +14,7 @@ import pytest
 import ragtrace
 from ragtrace.cli import main
 from ragtrace.core.types import Evaluation, Score
-from ragtrace.diagnosis import of_environment
+from ragtrace.diagnosis import diagnose_environment
 from ragtrace.estimates import Baseline, BaselineKey, CollectedScores
 from ragtrace.history.source import CallOrigin
 from ragtrace.history.writing import HistoryWriter, QueuedCall
@@ -185,7 +185,7 @@ def test_doctor_reads_the_baseline_file(
     path = tmp_path / "baseline.json"
     if content is not None:
         path.write_text(content)
-    diagnosis = of_environment({"RAGTRACE_BASELINE": str(path), "RAGTRACE_EXPORTER": "none"})
+    diagnosis = diagnose_environment({"RAGTRACE_BASELINE": str(path), "RAGTRACE_EXPORTER": "none"})
     (check,) = [check for check in diagnosis.checks if check.what == "baseline"]
     assert (check.ok, seen in check.seen) == (ok, True)
     assert diagnosis.ok is ok

@@ -21,11 +21,21 @@ from ragtrace.demo.documents import (
     directory,
     standard_library,
 )
-from ragtrace.demo.generator import NOT_FOUND, ExtractiveModel, pieces, sentences, third_person
-from ragtrace.demo.outcome import Alarm, Call, Destination, Finding, Outcome, Verdict, as_json, tally, verdict
+from ragtrace.demo.generator import NOT_FOUND, ExtractiveModel, sentences, split_into_words, third_person
+from ragtrace.demo.outcome import (
+    Alarm,
+    DemoCall,
+    Destination,
+    Finding,
+    Outcome,
+    Verdict,
+    as_json,
+    count_calls,
+    read_verdict,
+)
 from ragtrace.demo.questions import WRITTEN, document_questions, library_questions
 from ragtrace.demo.regression import Invention, Release
-from ragtrace.demo.report import Line, marked, plain
+from ragtrace.demo.report import ReportLine, mark_unsupported, report_as_text
 from ragtrace.demo.run import Options, run
 from ragtrace.demo.search import K1, B, Index, tokens
 from ragtrace.report.wording import merge_ranges
@@ -83,15 +93,15 @@ def passage(body: str, name: str = "thing") -> Passage:
 
 def call(
     answer: str, *, released: bool = False, flagged: bool = False, invented: bool = False, reason: str | None = None
-) -> Call:
+) -> DemoCall:
     """A call with a verdict; an invention and a finding are both the first five characters."""
     made = Invention("detail", answer[:5], 0, 5, "") if invented else None
     found = (Finding(answer, ((0, 5),), 0.1, "closest"),) if flagged else ()
     faithfulness = None if reason else 0.5 if flagged else 1.0
-    return Call("Why?", answer, made, released, 1, Verdict(faithfulness, flagged, reason, "judge@1", found))
+    return DemoCall("Why?", answer, made, released, 1, Verdict(faithfulness, flagged, reason, "judge@1", found))
 
 
-def outcome(*calls: Call) -> Outcome:
+def outcome(*calls: DemoCall) -> Outcome:
     """A finished run of *calls*."""
     accounts = {"offered": len(calls), "scored": len(calls), "failed": {}, "pending": 0}
     stats: dict[str, object] = {"evaluators": {"judge": accounts}, "faults": {}}
@@ -240,8 +250,8 @@ def test_what_the_documents_do_not_hold_is_not_answered(index: Index) -> None:
 def test_pieces_join_to_the_answer() -> None:
     """Streaming loses no white space."""
     text = "Use os.walk(top): it\nwalks. Done."
-    assert "".join(pieces(text)) == text
-    assert len(list(pieces(text))) > 4
+    assert "".join(split_into_words(text)) == text
+    assert len(list(split_into_words(text))) > 4
 
 
 # --- questions ------------------------------------------------------------------------------------------------------
@@ -329,7 +339,7 @@ def test_halves_are_counted() -> None:
         call("invented and missed", invented=True),
         call("abstained", reason="abstained"),
     ]
-    half = tally(calls)
+    half = count_calls(calls)
     assert (half.calls, half.scored, half.flagged, half.invented) == (5, 4, 2, 2)
     assert (half.caught, half.located, half.wrongly_flagged, dict(half.unscored)) == (1, 1, 1, {"abstained": 1})
     assert half.healthy == 2
@@ -339,23 +349,23 @@ def test_halves_are_counted() -> None:
 
 def test_nothing_scored_is_no_number() -> None:
     """A half without a score has no mean and no rate, not 0."""
-    half = tally([call("x", reason="timeout")])
+    half = count_calls([call("x", reason="timeout")])
     assert half.faithfulness is None
     assert half.hallucination_rate is None
 
 
 def test_a_missing_root_span_is_unscored() -> None:
     """No attributes means that the span never came, and that is said."""
-    assert verdict({}).reason == "no_span"
+    assert read_verdict({}).reason == "no_span"
 
 
 def test_marks_are_cut_with_the_answer() -> None:
     """A long answer is shown around its first mark, and the marks move along."""
     long = call("a" * 900 + " wrong " + "b" * 300)
     finding = Finding("", ((901, 906),), None, "")
-    parts = marked(replace(long, verdict=Verdict(0.0, True, None, "", (finding,))))
+    parts = mark_unsupported(replace(long, verdict=Verdict(0.0, True, None, "", (finding,))))
     assert [text for text, style in parts if style] == ["wrong"]
-    assert len(Line(parts).text()) < 500
+    assert len(ReportLine(parts).text()) < 500
 
 
 def test_overlapping_marks_are_joined() -> None:
@@ -363,13 +373,13 @@ def test_overlapping_marks_are_joined() -> None:
     ranges = merge_ranges([(5, 90), (0, 2), (1, 4), (7, 7)], 8)
     assert ranges == [(0, 4), (5, 8)]
     finding = Finding("", ((5, 90), (0, 2), (1, 4), (7, 7)), None, "")
-    parts = marked(replace(call("abcdefgh"), verdict=Verdict(0.0, True, None, "", (finding,))))
-    assert Line(parts).text() == "[[abcd]]e[[fgh]]"
+    parts = mark_unsupported(replace(call("abcdefgh"), verdict=Verdict(0.0, True, None, "", (finding,))))
+    assert ReportLine(parts).text() == "[[abcd]]e[[fgh]]"
 
 
 def test_the_plain_report_says_all() -> None:
     """Rates, the marked answer, the closest passage, the truth, the accounts and where the spans went."""
-    text = plain(outcome(call("fine"), call("wrong it is", released=True, flagged=True, invented=True)))
+    text = report_as_text(outcome(call("fine"), call("wrong it is", released=True, flagged=True, invented=True)))
     for part in (
         "SIMULATED",
         "1 of 1 (100%)",
@@ -385,8 +395,8 @@ def test_the_plain_report_says_all() -> None:
 def test_the_report_says_what_its_judge_can_be_believed() -> None:
     """A judge that compares words is fit for answers that quote, and is not for those of any other model."""
     finished = outcome(call("fine"))
-    assert "the answers quote their passages (extractive=True)" in " ".join(plain(finished).split())
-    served = " ".join(plain(replace(finished, model="gpt-4o-mini")).split())
+    assert "the answers quote their passages (extractive=True)" in " ".join(report_as_text(finished).split())
+    served = " ".join(report_as_text(replace(finished, model="gpt-4o-mini")).split())
     assert "flags true answers in words of the model's own" in served
 
 
@@ -396,7 +406,9 @@ def test_the_report_says_what_its_judge_can_be_believed() -> None:
 )
 def test_the_report_says_when_the_alert_was_raised(raised_after: int | None, says: str) -> None:
     """Whatever came of it, with the rule that was stated beforehand."""
-    text = plain(replace(outcome(call("fine")), alarms=(Alarm("hallucinated above 0.05", 10_000, raised_after),)))
+    text = report_as_text(
+        replace(outcome(call("fine")), alarms=(Alarm("hallucinated above 0.05", 10_000, raised_after),))
+    )
     assert f"alert    {says}" in text
     stated = "hallucinated above 0.05, at most one false alarm in 10,000 scored calls in the mean"
     assert stated in " ".join(text.split())

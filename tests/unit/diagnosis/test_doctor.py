@@ -26,8 +26,8 @@ from ragtrace.cli import main
 from ragtrace.core.endpoints import Endpoint
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
-from ragtrace.diagnosis import of_environment
-from ragtrace.diagnosis.probes import Answer
+from ragtrace.diagnosis import diagnose_environment
+from ragtrace.diagnosis.probes import ProbeResult
 from ragtrace.diagnosis.telemetry_probes import probe_endpoint, safe_address
 from ragtrace.pipeline.health import RecentOutcome
 from ragtrace.system.faults import faults
@@ -205,7 +205,7 @@ def test_a_backend_that_takes_everything_is_well(http_receiver: HttpReceiver, mo
 
 def test_the_same_over_grpc(grpc_receiver: GrpcReceiver) -> None:
     """With the services that the exporters call."""
-    diagnosis = of_environment(grpc_receiver.environ)
+    diagnosis = diagnose_environment(grpc_receiver.environ)
     assert [(check.what, check.ok, check.seen) for check in diagnosis.checks] == [
         (signal, True, "OK") for signal in ("traces", "metrics", "logs")
     ]
@@ -270,7 +270,7 @@ def test_a_backend_that_does_not_answer_is_given_up(http_receiver: HttpReceiver)
     """All signals together take no longer than the time limit."""
     with http_receiver.hanging():
         began = perf_counter()
-        diagnosis = of_environment(http_receiver.environ, timeout=0.3)
+        diagnosis = diagnose_environment(http_receiver.environ, timeout=0.3)
         assert perf_counter() - began < 2
     assert [(check.ok, check.seen) for check in diagnosis.checks] == [(False, "no answer in time")] * 3
 
@@ -291,7 +291,7 @@ def test_a_redirect_says_where_to() -> None:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         answer = probe_endpoint(endpoint(f"http://127.0.0.1:{server.server_port}/v1/traces"), 5.0)
         server.shutdown()
-    assert answer == Answer(
+    assert answer == ProbeResult(
         False,
         "308 Permanent Redirect to https://otlp.example.com/v1/traces",
         "write that address into OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -311,7 +311,7 @@ def test_headers_are_sent_and_not_shown(http_receiver: HttpReceiver) -> None:
         "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={SECRET}",
         "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": f"http://me:{SECRET}@127.0.0.1:{http_receiver.port}/v1/logs?key={SECRET}",
     }
-    diagnosis = of_environment(environ)
+    diagnosis = diagnose_environment(environ)
     assert {request.headers["authorization"] for request in http_receiver.requests[:2]} == {SECRET}
     assert SECRET not in str(diagnosis)
     assert SECRET not in json.dumps(diagnosis.as_dict())
@@ -325,16 +325,16 @@ def test_a_target_that_is_no_url_is_shown_as_it_is() -> None:
 
 def test_no_endpoint_is_a_problem_unless_none_is_wanted() -> None:
     """Spans and scores that go nowhere are rarely meant."""
-    assert any("OTEL_EXPORTER_OTLP_ENDPOINT" in problem for problem in of_environment({}).problems)
-    assert of_environment({"RAGTRACE_EXPORTER": "none"}).ok
-    assert of_environment({"OTEL_SDK_DISABLED": "true"}).ok
+    assert any("OTEL_EXPORTER_OTLP_ENDPOINT" in problem for problem in diagnose_environment({}).problems)
+    assert diagnose_environment({"RAGTRACE_EXPORTER": "none"}).ok
+    assert diagnose_environment({"OTEL_SDK_DISABLED": "true"}).ok
 
 
 def test_a_wrong_variable_is_a_problem() -> None:
     """The message that configure would raise."""
-    [problem] = of_environment({"RAGTRACE_CAPACITY": "many"}).problems
+    [problem] = diagnose_environment({"RAGTRACE_CAPACITY": "many"}).problems
     assert "RAGTRACE_CAPACITY" in problem
-    [problem] = of_environment(
+    [problem] = diagnose_environment(
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "soap"}
     ).problems
     assert "soap" in problem
@@ -446,13 +446,15 @@ def test_the_files_of_calls_say_what_is_in_them(tmp_path: Path) -> None:
 def test_files_that_are_not_there_yet_are_not_made(tmp_path: Path) -> None:
     """The environment alone is looked at: that is no time to leave something behind."""
     environ = {"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(tmp_path / "history.db")}
-    assert checks(of_environment(environ))["store"][1].startswith("not made yet, but it can be; ")
+    assert checks(diagnose_environment(environ))["store"][1].startswith("not made yet, but it can be; ")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_no_directory_is_a_problem(tmp_path: Path) -> None:
     """The problem names the variable to change."""
-    diagnosis = of_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_SPOOL": str(tmp_path / "gone" / "spool.db")})
+    diagnosis = diagnose_environment(
+        {"RAGTRACE_EXPORTER": "none", "RAGTRACE_SPOOL": str(tmp_path / "gone" / "spool.db")}
+    )
     [problem] = diagnosis.problems
     assert problem.startswith("spool: there is no such directory at ")
     assert problem.endswith("write another into RAGTRACE_SPOOL")
@@ -462,7 +464,7 @@ def test_another_programs_file_is_a_problem(tmp_path: Path) -> None:
     """The file is left as it is."""
     path = tmp_path / "history.db"
     path.write_text("dear diary, " * 100)
-    [problem] = of_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(path)}).problems
+    [problem] = diagnose_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(path)}).problems
     assert "another program's file" in problem
     assert path.read_text() == "dear diary, " * 100
 
@@ -473,7 +475,9 @@ def test_a_file_that_another_process_keeps_locked_is_a_problem(tmp_path: Path) -
     with sqlite3.connect(path, isolation_level=None) as other:
         other.execute("CREATE TABLE calls (at REAL)")
         other.execute("BEGIN IMMEDIATE")
-        [problem] = of_environment({"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(path)}, timeout=0.2).problems
+        [problem] = diagnose_environment(
+            {"RAGTRACE_EXPORTER": "none", "RAGTRACE_STORE": str(path)}, timeout=0.2
+        ).problems
         other.execute("ROLLBACK")
     other.close()
     assert "locked" in problem
@@ -652,7 +656,7 @@ def test_another_program_at_the_port_of_the_page_is_a_problem(page: int) -> None
     with api(200) as (url, _):
         port = url.rpartition(":")[2]
         environ = {**os.environ, "RAGTRACE_EXPORTER": "prometheus", "RAGTRACE_PROMETHEUS_PORT": port}
-        [problem] = of_environment(environ).problems
+        [problem] = diagnose_environment(environ).problems
     assert "page of metrics: another program answers there" in problem
     assert "RAGTRACE_PROMETHEUS_PORT" in problem
 
@@ -669,7 +673,7 @@ def test_a_page_that_this_process_does_not_get_to_serve_is_a_problem(page: int) 
 
 def test_before_the_application_runs_its_page_is_not_served(page: int) -> None:
     """Which is as it should be, where the environment alone is looked at."""
-    diagnosis = of_environment({**os.environ, "RAGTRACE_EXPORTER": "prometheus"})
+    diagnosis = diagnose_environment({**os.environ, "RAGTRACE_EXPORTER": "prometheus"})
     assert diagnosis.ok, diagnosis.problems
     assert checks(diagnosis)["page of metrics"][1].startswith("not served now")
     assert checks(diagnosis)["folder of metrics"][1] == "not made yet"

@@ -29,7 +29,7 @@ from ragtrace.report.analysis import build_report
 from ragtrace.report.html_page import render_html
 from ragtrace.report.json_csv import to_csv, to_json
 from ragtrace.report.markdown import render_markdown
-from ragtrace.report.model import EvaluatorCost, Period, Report, divide, parse_period, parse_time
+from ragtrace.report.model import EvaluatorCost, Period, Report, divide_period, parse_period, parse_time
 from ragtrace.report.terminal import render_terminal
 from ragtrace.report.wording import merge_ranges
 from ragtrace.testing import FakeJudge
@@ -561,7 +561,7 @@ def test_period_must_end_after_its_start() -> None:
 @pytest.mark.parametrize("length", [61.0, 3600.0, DAY, 7 * DAY, 90 * DAY, 800 * DAY])
 def test_period_is_divided_without_gaps(length: float) -> None:
     """A period is divided into at most 48 adjacent parts from its start to its end."""
-    parts = divide(Period(NOW - length, NOW))
+    parts = divide_period(Period(NOW - length, NOW))
     assert (parts[0].start, parts[-1].end) == (NOW - length, NOW)
     assert all(left.end == right.start for left, right in pairwise(parts))
     assert 1 <= len(parts) <= 48

@@ -14,7 +14,7 @@ import pytest
 import ragtrace
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement
-from ragtrace.diagnosis import of_environment
+from ragtrace.diagnosis import diagnose_environment
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Reply
@@ -318,7 +318,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 def test_the_address_of_a_preset_is_said_to_come_from_its_own_variable() -> None:
     """Not from one that nobody set."""
-    where = [of_environment({"RAGTRACE_EXPORTER": "phoenix", **more}).checks[0].where for more in (
+    where = [diagnose_environment({"RAGTRACE_EXPORTER": "phoenix", **more}).checks[0].where for more in (
         {}, {"PHOENIX_COLLECTOR_ENDPOINT": "http://127.0.0.1:9"}, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:9/t"},
     )]  # fmt: skip
     assert "from the default of PHOENIX_COLLECTOR_ENDPOINT" in where[0]
