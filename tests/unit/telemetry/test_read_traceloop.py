@@ -78,7 +78,7 @@ def test_a_root_has_the_query_and_the_answer(name: str) -> None:
     assert found == known or (name.startswith("langchain_batch") and found.items() <= known.items() and found)
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if not name.startswith("langgraph_self_rag")])
 def test_a_retriever_or_a_tool_has_the_contexts(name: str) -> None:
     """Only a re-ranker that is a model shows its result to the synthesizer alone."""
     kinds: tuple[StepKind, ...] = ("retrieve", "tool", *(("trace",) if "rerank" in name else ()))
