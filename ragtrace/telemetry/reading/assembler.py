@@ -238,7 +238,7 @@ class CallAssembler:
             outer: SpanReading | None = None
             for above in _above(trace, span_id):
                 if above in trace.readings:
-                    if _begins_after(trace.readings.get(top), trace.readings[above]):
+                    if _is_apart(trace.readings.get(top), trace.readings[above]):
                         break
                     top = above
                     outer = trace.readings[above] if outer is None else outer
@@ -365,13 +365,15 @@ def _begin(reading: SpanReading) -> tuple[int, int]:
     return reading.span.start_ns, reading.span.end_ns
 
 
-def _begins_after(inner: SpanReading | None, outer: SpanReading) -> bool:
-    """Return whether a workflow began after the end of the one above it, so that it is no part of it.
+def _is_apart(inner: SpanReading | None, outer: SpanReading) -> bool:
+    """Return whether a workflow is no part of the one above it, as it began after that one's end, or is a root itself.
 
     Instrumentations that leave a context attached make the next request of a task a child of the one before.
     """
     if inner is None or inner.step.kind != "trace" or outer.step.kind != "trace":
         return False
+    if inner.begins_call:
+        return True
     return inner.span.start_ns > outer.span.end_ns
 
 

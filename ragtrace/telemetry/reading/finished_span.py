@@ -65,6 +65,8 @@ class SpanReading:
     """Whether a text of the step was truncated before it reached the span."""
     calls_tools: bool = False
     """Whether the model's answer is a request to call tools, and not yet the answer to the user."""
+    begins_call: bool = False
+    """Whether the instrumentation marks the span as the root of a request, whatever span it lies under."""
     is_ambiguous: bool = False
     """Whether there are retrievals of which it cannot be known whether this generation used them."""
 

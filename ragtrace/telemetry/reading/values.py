@@ -62,5 +62,9 @@ def new_step(span: FinishedSpan, kind: StepKind) -> Step:
 
 
 def usage_of(span: FinishedSpan, input_name: str, output_name: str) -> Usage:
-    """Return the token counts under two attribute names; None for one that is missing or no whole number."""
-    return Usage(whole_of(span.attributes.get(input_name)), whole_of(span.attributes.get(output_name)))
+    """Return the token counts under two attribute names; None for one that is missing or no whole number.
+
+    No prompt has 0 tokens: some instrumentations say so of streams, of which they know none.
+    """
+    given, written = whole_of(span.attributes.get(input_name)), whole_of(span.attributes.get(output_name))
+    return Usage() if given == 0 else Usage(given, written)
