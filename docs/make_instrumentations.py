@@ -28,7 +28,13 @@ _VERDICTS: Final[Mapping[str, str]] = {
     "no contexts": "no document is on the spans: metrics that need contexts are `Unscored` (`contexts_missing`)",
     "no answer": "the answer is not on the spans: `Unscored`, reason `answer_not_captured`",
     "no call": "the spans have no root and no texts: nothing is scored",
+    "texts truncated": "the limit of the provider cut the texts: `Unscored`, reason `texts_truncated`",
     "ambiguous": "generations at the same time under one span: `Unscored`, reason `contexts_ambiguous`",
+}
+_DEFECTS: Final[Mapping[str, str]] = {
+    "contexts_without_text": "contexts without text",
+    "contexts_ambiguous": "ambiguous",
+    "texts_truncated": "texts truncated",
 }
 _INTRO: Final = """\
 # Instrumentations that ragtrace reads
@@ -40,8 +46,8 @@ Three requests were compared with what the application itself had logged: one ca
 contexts, the answer, the session and the tokens. A session or tokens that are not on the spans are unknown, which the
 table does not show; none was wrong. Names with a plus sign are two instrumentations at once.
 
-This page is generated from the recordings by `python -m docs.make_instrumentations`; the versions of the packages are in
-tests/integration/frameworks/environments.toml.
+This page is generated from the recordings by `python -m docs.make_instrumentations`; the versions of the packages are
+in tests/integration/frameworks/environments.toml.
 """
 
 
@@ -96,6 +102,8 @@ def _request(call: RagCall, logged: Sequence[Mapping[str, Any]], at: int) -> Map
 
 
 def _of_call(call: RagCall, logged: Mapping[str, Any]) -> str:
+    if call.defect == "texts_truncated":  # nothing of it is judged
+        return _DEFECTS[call.defect]
     contexts = None if call.contexts is None else [document.text for document in call.contexts]
     usage = call.total_usage or call.usage
     # A generation without a root is one of perhaps several model calls: the tokens are those of that one alone.
@@ -115,10 +123,8 @@ def _of_call(call: RagCall, logged: Mapping[str, Any]) -> str:
         return f"{WRONG}: contexts {str(contexts)[:120]}"
     if call.answer is None:
         return "no answer"
-    if call.defect == "contexts_without_text":
-        return "contexts without text"
     if call.defect:
-        return "ambiguous" if call.defect == "contexts_ambiguous" else call.defect
+        return _DEFECTS[call.defect]
     if contexts is None:
         return "no contexts"
     return RIGHT if is_right else "right, contexts as one text"

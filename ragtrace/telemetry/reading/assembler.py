@@ -25,6 +25,9 @@ _SPAN_BYTES: Final = 1_000
 """Memory of a reading without its texts."""
 _LOOK_CHARS: Final = 80
 """Characters of a document that are looked for in a prompt."""
+_LEAST_LIMIT: Final = 32
+_EQUAL_LENGTHS: Final = 4
+"""Different texts of the same length, the longest of all, from which a limit on the length of texts is concluded."""
 _KEPT_SECONDS: Final = 60.0
 """Time for which a model call is remembered, to recognise it in the spans of another instrumentation."""
 _MOST_REMEMBERED: Final = 20_000
@@ -655,7 +658,24 @@ def _find_in_prompt(root: Step, final: Step, found: list[SpanReading]) -> None:
             return
 
 
+def _have_one_length(readings: list[SpanReading]) -> bool:
+    """Return whether the longest texts on the spans have the same length, as a limit of the provider leaves them.
+
+    Documents may have been cut into passages of one length, but then other texts are longer than these.
+    """
+    texts = [
+        (name, value) for each in readings for name, value in each.span.attributes.items() if isinstance(value, str)
+    ]
+    longest = max((len(value) for _, value in texts), default=0)
+    equal = {value: name for name, value in texts if len(value) == longest}
+    return (
+        longest >= _LEAST_LIMIT
+        and len(equal) >= _EQUAL_LENGTHS
+        and any("document" not in name for name in equal.values())
+    )
+
+
 def _defect(readings: list[SpanReading], found: list[SpanReading]) -> str:
-    if any(each.is_cut for each in readings):
+    if any(each.is_cut for each in readings) or _have_one_length(readings):
         return "texts_truncated"
     return "contexts_without_text" if any(each.documents_without_text for each in found) else ""
