@@ -90,6 +90,7 @@ __all__ = [
     "score",
     "shutdown",
     "stats",
+    "tool",
     "trace",
     "usage",
 ]
@@ -108,7 +109,7 @@ _HOMES = {
     "ragtrace.core.types": (
         "Document", "Judge", "Judgement", "Metric", "RagCall", "Score", "Signals", "Unscored", "Usage",
     ),
-    "ragtrace.decorators": ("generate", "retrieve", "trace"),
+    "ragtrace.decorators": ("generate", "retrieve", "tool", "trace"),
     "ragtrace.diagnosis": ("Diagnosis", "doctor"),
     "ragtrace.estimates": ("Baseline", "Estimate"),
     "ragtrace.evaluation.sampling": ("Sampling",),

@@ -9,7 +9,7 @@ from opentelemetry.context import get_current
 from ragtrace.capture import find_documents, warn_not_found
 from ragtrace.capture.arguments import FunctionArguments
 from ragtrace.capture.fields import text_of, whole_of
-from ragtrace.core.step import Step
+from ragtrace.core.step import FINDING_KINDS, Step
 from ragtrace.core.types import Usage
 from ragtrace.instrument.invocation import Invocation
 from ragtrace.instrument.recorder import StepRecorder, StepSpec, current_recorder, is_unobserved
@@ -139,7 +139,7 @@ def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, 
             return
         recorder = current_recorder(get_current())
         step = None if recorder is None else recorder.step
-        while step is not None and step.kind == "retrieve":
+        while step is not None and step.kind in FINDING_KINDS:
             step = step.parent
         if step is None:
             faults.warn_once(

@@ -1,4 +1,4 @@
-"""Decorators for the functions of a RAG application: `@trace`, `@retrieve`, `@generate`."""
+"""Decorators for the functions of a RAG application: `@trace`, `@retrieve`, `@tool`, `@generate`."""
 
 from __future__ import annotations
 
@@ -115,6 +115,49 @@ def retrieve(
             rerank=rerank,
             provider=provider,
             result=documents,
+        ),
+    )
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    query: Where = None,
+    result: Selector | None = None,
+) -> Callable[[F], F]: ...
+def tool(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    query: Where = None,
+    result: Selector | None = None,
+) -> Any:
+    """Record the result of the decorated function, a tool that an agent calls, as evidence for the agent's answer.
+
+    A tool that retrieves documents by a decorated function counts once, with these documents.
+
+    Args:
+        function: any function that returns a text, documents, a result of MCP, a number, or a dict or list of plain
+            values.
+        name: name of the tool; default: the function's name.
+        query: where the search text is among the arguments; default: found by name and position.
+        result: takes the returned value and gives the part of it that the agent sees; default: all of it.
+
+    Raises:
+        SettingsError: at decoration, if the function has no such parameter.
+    """
+    return _decorate(
+        function,
+        lambda f: StepSpec(
+            kind="tool",
+            arguments=FunctionArguments(f, "tool", query=query),
+            name=name or name_of(f).rpartition(".")[2],
+            workflow=name_of(f),
+            result=result,
         ),
     )
 

@@ -5,7 +5,7 @@ threads, so it never iterates what can be read only once, never writes, never ca
 never raises.
 """
 
-from ragtrace.capture.answers import Answer, AnswerStream, find_answer
+from ragtrace.capture.answers import Answer, AnswerStream, find_answer, find_tool_result
 from ragtrace.capture.arguments import find_query
 from ragtrace.capture.documents import find_documents, mark_duplicates
 from ragtrace.capture.fields import warn_not_found
@@ -16,6 +16,7 @@ __all__ = [
     "find_answer",
     "find_documents",
     "find_query",
+    "find_tool_result",
     "mark_duplicates",
     "warn_not_found",
 ]

@@ -5,6 +5,7 @@ Pieces of a stream are read for every token: their common shapes come first.
 
 from __future__ import annotations
 
+import json
 import re
 from codecs import getincrementaldecoder
 from contextlib import suppress
@@ -97,6 +98,29 @@ def find_answer(value: object) -> Answer | None:
         return answer if _read(unwrap_proxies(value), answer, 0) else None
     except Exception as error:  # the application must not see it
         faults.record("capture.answer", error)
+        return None
+
+
+def find_tool_result(value: object) -> tuple[Document, ...] | None:
+    """Return the result of a tool as documents; None if there is no text in it. Never raises.
+
+    Args:
+        value: documents in any form that `find_documents` understands; else a text, a message or a result of MCP with
+            parts, a number, or a dict or list of plain values, which becomes one document.
+    """
+    if type(value) is str:
+        return (Document(value),)
+    documents = find_documents(value)
+    if documents is not None:
+        return documents
+    answer = find_answer(value)
+    if answer is not None and answer.text is not None:
+        return (Document(answer.text),)
+    if type(value) not in (dict, list, tuple, int, float, bool):
+        return None
+    try:
+        return (Document(json.dumps(value, ensure_ascii=False)),)
+    except (TypeError, ValueError, RecursionError):  # objects of any class among the values
         return None
 
 

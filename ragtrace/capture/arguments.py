@@ -40,7 +40,7 @@ from ragtrace.core.step import Message, Prompt, Role
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
 
-Kind: TypeAlias = Literal["trace", "retrieve", "generate"]
+Kind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 Where: TypeAlias = "str | Callable[[Mapping[str, Any]], object] | None"
 """Where an argument is: a parameter's name, a path from it ("request.question"), or a function of all arguments."""
 
@@ -60,6 +60,9 @@ _RANKED: Final = (
 _SESSION: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 _TOP_K: Final = ("k", "top_k", "limit", "n_results", "num_results")
 _MODEL: Final = ("model", "model_name")
+_CONTEXT_NAMES: Final[Mapping[Kind, tuple[str, ...]]] = {
+    "trace": _CONTEXTS, "generate": _CONTEXTS, "retrieve": _RANKED, "tool": (),
+}  # fmt: skip
 _NOT_A_QUERY: Final = frozenset((*_CONTEXTS, *_RANKED, *_SESSION, *_TOP_K, *_MODEL, "self", "cls", "user_id"))
 _HISTORY: Final = frozenset(
     ("history", "chat_history", "conversation_history", "message_history", "previous_messages", "past_messages")
@@ -250,7 +253,7 @@ class FunctionArguments:
         self.function_name = name_of(inner)
         self._parameters, self._takes_keywords = _parameters(inner)
         self._query = self._source("query", query, _QUERY)
-        self._contexts = self._source("contexts", contexts, _RANKED if kind == "retrieve" else _CONTEXTS)
+        self._contexts = self._source("contexts", contexts, _CONTEXT_NAMES[kind])
         self._session = self._source("session", session, _SESSION)
         self._user = self._source("user", user, ())
         self._top_k = self._source("top_k", None, _TOP_K)
@@ -262,7 +265,7 @@ class FunctionArguments:
         """Clients to which the code of a generation refers."""
         usual = [parameter for parameter in self._parameters.values() if parameter.name not in _NOT_A_QUERY]
         self._candidates = [parameter for parameter in usual if parameter.position is not None]
-        self._prompts = [] if kind == "retrieve" else usual
+        self._prompts = [] if kind in ("retrieve", "tool") else usual
 
     def extract(
         self, args: Sequence[object], kwargs: Mapping[str, object], bound: bool, *, is_frozen: bool = False

@@ -22,7 +22,8 @@ NO_USAGE = Usage()
 
 StepKind: TypeAlias = Literal["trace", "retrieve", "generate", "tool"]
 _ANSWERING: Final = ("trace", "generate")
-_FINDING: Final = ("retrieve", "tool")
+FINDING_KINDS: Final = ("retrieve", "tool")
+"""Kinds of steps whose result is evidence for the answer, and no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +266,7 @@ class CallBuilder:
             usage=final.usage,
             total_usage=root.total_usage,
             error=None if root.error is None else root.error.type,
-            streamed=any(step.streamed for step in ended if step.kind != "retrieve"),
+            streamed=any(step.streamed for step in ended if step.kind not in FINDING_KINDS),
             abandoned=root.abandoned,
             cut_chars=sum(step.cut_chars for step in ended),
             span=root.span_context,
@@ -279,7 +280,7 @@ class CallBuilder:
 
         A reviewer must see what was judged.
         """
-        shown = any(step.kind == "retrieve" and step.documents is not None for step in (*self.steps, *self.orphans))
+        shown = any(step.kind in FINDING_KINDS and step.documents is not None for step in (*self.steps, *self.orphans))
         if not shown:
             self.root.contexts_here = self.build().contexts
 
@@ -348,7 +349,7 @@ def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]
     found: tuple[Document, ...] | None = None
     sources: list[str] = []
     for step in steps:
-        if step.documents is None or step.kind not in _FINDING or step.inside("retrieve"):
+        if step.documents is None or step.kind not in FINDING_KINDS or step.inside("retrieve"):
             continue
         if step.kind == "tool" and (id(step) in around or step.inside("tool")):
             continue

@@ -7,7 +7,7 @@ Source: langfuse.com/integrations/native/opentelemetry, "Property mapping".
 from __future__ import annotations
 
 from ragtrace.core import semconv
-from ragtrace.core.step import Step
+from ragtrace.core.step import FINDING_KINDS, Step
 from ragtrace.dialects.otel_genai import Attributes
 
 
@@ -32,4 +32,4 @@ def add_content(attributes: Attributes, step: Step) -> None:
 
 
 def _is_root(step: Step) -> bool:
-    return step.kind != "retrieve" and step.parent is None
+    return step.kind not in FINDING_KINDS and step.parent is None

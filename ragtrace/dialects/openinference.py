@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 from ragtrace.core import semconv
 from ragtrace.core.step import Step
 from ragtrace.core.types import Document
-from ragtrace.dialects.otel_genai import Attributes
+from ragtrace.dialects.otel_genai import Attributes, tool_result
 
 
 def add_start(attributes: Attributes, step: Step) -> None:
     """Add the OpenInference span kind of *step* to *attributes*."""
     if step.kind == "retrieve":
         attributes[semconv.OI_KIND] = semconv.OI_RERANKER if step.rerank else semconv.OI_RETRIEVER
+    elif step.kind == "tool":
+        attributes[semconv.OI_KIND] = semconv.OI_TOOL
+        if step.name:
+            attributes[semconv.OI_TOOL_NAME] = step.name
     else:
         attributes[semconv.OI_KIND] = semconv.OI_CHAIN if step.kind == "trace" else semconv.OI_LLM
 
@@ -46,6 +50,10 @@ def add_content(attributes: Attributes, step: Step) -> None:
     """Add query, documents and answer of *step* to *attributes*, under their OpenInference names."""
     if step.query is not None:
         attributes[semconv.OI_INPUT] = step.query
+    if step.kind == "tool":
+        if step.documents is not None:
+            attributes[semconv.OI_OUTPUT] = tool_result(step.documents)
+        return
     if step.kind != "retrieve" and step.answer is not None:
         attributes[semconv.OI_OUTPUT] = step.answer
     if step.kind != "retrieve":

@@ -17,6 +17,7 @@ OPERATIONS: Mapping[str, str] = {
     "trace": semconv.OPERATION_WORKFLOW,
     "retrieve": semconv.OPERATION_RETRIEVAL,
     "generate": semconv.OPERATION_CHAT,
+    "tool": semconv.OPERATION_TOOL,
 }
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 """Encode a value as compact JSON; redaction has removed what cannot be encoded as UTF-8."""
@@ -53,6 +54,8 @@ def add_start(attributes: Attributes, step: Step) -> None:
         attributes[semconv.WORKFLOW_NAME] = step.name
     if step.kind == "retrieve" and step.name:
         attributes[semconv.DATA_SOURCE_ID] = step.name
+    if step.kind == "tool" and step.name:
+        attributes[semconv.TOOL_NAME] = step.name
     if provider := provider_of(step):
         attributes[semconv.PROVIDER_NAME] = provider
     if step.request_model:
@@ -111,6 +114,12 @@ def _add_content(
         if step.documents is not None:
             attributes[semconv.RETRIEVAL_DOCUMENTS] = documents(step.documents)
         return
+    if step.kind == "tool":
+        if step.query is not None:
+            attributes[semconv.TOOL_ARGUMENTS] = _json({"query": step.query})
+        if step.documents is not None:
+            attributes[semconv.TOOL_RESULT] = tool_result(step.documents)
+        return
     # The messages that the model was given as far as they are known, else the question.
     given: Sequence[tuple[str, str]] = () if step.query is None else (("user", step.query),)
     if step.kind == "generate" and step.prompt is not None:
@@ -124,6 +133,13 @@ def _add_content(
         attributes[semconv.OUTPUT_MESSAGES] = messages((("assistant", step.answer),))
     if step.contexts_here is not None:
         attributes[semconv.CONTEXTS] = documents(step.contexts_here)
+
+
+def tool_result(documents: Sequence[Document]) -> str:
+    """Return the result of a tool as one text: a text alone as it is, documents as JSON."""
+    if len(documents) == 1 and documents[0].id is None and documents[0].score is None:
+        return documents[0].text
+    return documents_json(documents)
 
 
 # Assembled by hand: only texts need escaping, and a JSON encoder takes several times as long for the rest.

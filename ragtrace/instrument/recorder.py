@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 from opentelemetry.context import Context, get_current
 from opentelemetry.trace import get_current_span
 
-from ragtrace.capture import AnswerStream, find_answer, find_documents, warn_not_found
+from ragtrace.capture import AnswerStream, find_answer, find_documents, find_tool_result, warn_not_found
 from ragtrace.capture.arguments import ExtractedArguments, FunctionArguments
 from ragtrace.capture.exceptions import message_of, traceback_of
 from ragtrace.capture.fields import full_name_of
 from ragtrace.capture.providers import Client, provider_among, provider_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
-from ragtrace.core.step import CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
+from ragtrace.core.step import FINDING_KINDS, CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
 from ragtrace.system.context import FRAME, SPAN_KEY
 from ragtrace.system.faults import faults, guarded
@@ -228,7 +228,7 @@ class StepRecorder:
         self.clear()
         self.step.clear_texts()
         self._is_dropped = True
-        self._counts = self.step.kind != "retrieve" and current_recorder(outside) is None
+        self._counts = self.step.kind not in FINDING_KINDS and current_recorder(outside) is None
         return Context({**outside, SPAN_KEY: span, FRAME: DroppedTrace(span)})
 
     def _place(self, outside: Context) -> bool:
@@ -247,7 +247,7 @@ class StepRecorder:
             self.call_builder = CallBuilder(step, [step])
             return True
         around = get_current_span(outside).get_span_context()
-        if step.kind == "retrieve":
+        if step.kind in FINDING_KINDS:
             if around.is_valid and step.parent is None:
                 self._runtime.orphans.add(around, step)
             return False
@@ -270,7 +270,7 @@ class StepRecorder:
         """Record a piece that the function's stream has yielded: a document of a retrieval, or a part of the answer."""
         if self._is_dropped:
             return
-        if self.step.kind == "retrieve":
+        if self.step.kind in FINDING_KINDS:
             self._pieces = [] if self._pieces is None else self._pieces
             if len(self._pieces) < _MOST_PIECES:
                 self._pieces.append(piece)
@@ -323,7 +323,7 @@ class StepRecorder:
                     message = message_of(error) if shows_content else None
                     stacktrace = traceback_of(error, messages=shows_content)[-_STACKTRACE_CHARS:]
                 step.error = ErrorRecord(full_name_of(type(error)), message, stacktrace)
-            if error is None or step.kind != "retrieve" or self._pieces:
+            if error is None or step.kind not in FINDING_KINDS or self._pieces:
                 self._keep_result(value, streamed=streamed)
         except Exception as fault:
             faults.record("capture of results", fault)
@@ -365,7 +365,7 @@ class StepRecorder:
     def _keep_result(self, value: Any, *, streamed: bool) -> None:
         """Keep the run's result, to be read in the background; read it at once if it may change."""
         spec, step = self._spec, self.step
-        if step.kind == "retrieve":
+        if step.kind in FINDING_KINDS:
             if streamed:
                 value = self._pieces
             if spec.result is not None:
@@ -430,8 +430,8 @@ class StepRecorder:
 
     def _take_result(self, value: object) -> None:
         spec, step = self._spec, self.step
-        if step.kind == "retrieve":
-            step.documents = find_documents(value)
+        if step.kind in FINDING_KINDS:
+            step.documents = find_documents(value) if step.kind == "retrieve" else find_tool_result(value)
             if step.documents is None and not step.abandoned:
                 warn_not_found("documents", spec.arguments.function_name, value)
             return

@@ -18,6 +18,16 @@ def search_scored(text: str) -> tuple[list[str], float]:
     return [text], 1.0
 
 
+@ragtrace.tool
+def look_up(query: str) -> dict[str, int]:
+    return {query: 1}
+
+
+@ragtrace.tool(name="look_up", query="text", result=lambda found: found[0])
+async def look_up_async(text: str) -> list[str]:
+    return [text]
+
+
 @ragtrace.generate
 def answer(question: str, docs: list[str]) -> str:
     return question + docs[0]

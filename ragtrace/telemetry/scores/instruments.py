@@ -13,7 +13,7 @@ from ragtrace.core.ledger import DeliveryCounts, LedgerRow
 from ragtrace.core.settings import GenAIMetrics
 from ragtrace.core.step import NO_USAGE, Step, StepKind
 from ragtrace.core.types import BREAKER_STATES, BreakerState, Evaluation, RagCall, Score
-from ragtrace.dialects.otel_genai import provider_of
+from ragtrace.dialects.otel_genai import OPERATIONS, provider_of
 from ragtrace.estimates import NAMES, Moments
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Instruments:
         workflow = histogram(s.METRIC_WORKFLOW_DURATION, "s", "Workflow duration", _WORKFLOW_SECONDS)
         inference: list[_Histogram] = []
         self._token_usage: _Histogram | None = None
-        self._first_chunk: dict[StepKind, list[_Histogram]] = {"retrieve": [], "generate": []}
+        self._first_chunk: dict[StepKind, list[_Histogram]] = {"retrieve": [], "generate": [], "tool": []}
         self._tokens_by_type: dict[str, tuple[_Counter, _Histogram]] = {}
         if self._released:
             inference.append(operation)
@@ -142,7 +142,7 @@ class Instruments:
                     histogram(each, "{token}", f"Number of {kind} tokens of an inference", _TOKENS),
                 )
         self._durations: dict[StepKind, list[_Histogram]] = {
-            "trace": [workflow], "retrieve": [operation], "generate": inference
+            "trace": [workflow], "retrieve": [operation], "generate": inference, "tool": [operation]
         }  # fmt: skip
 
         counter, gauge, observe = meter.create_observable_counter, meter.create_observable_gauge, self._observe
@@ -239,11 +239,12 @@ class Instruments:
 def _operation_attributes(step: Step) -> dict[str, str]:
     chat = step.kind == "generate"
     optional = {
-        semconv.OPERATION_NAME: semconv.OPERATION_CHAT if chat else semconv.OPERATION_RETRIEVAL,
+        semconv.OPERATION_NAME: OPERATIONS[step.kind],
         semconv.PROVIDER_NAME: provider_of(step),
         semconv.REQUEST_MODEL: step.request_model if chat else None,
         semconv.RESPONSE_MODEL: step.response_model if chat else None,
-        semconv.DATA_SOURCE_ID: None if chat else step.name,
+        semconv.DATA_SOURCE_ID: step.name if step.kind == "retrieve" else None,
+        semconv.TOOL_NAME: step.name if step.kind == "tool" else None,
     }
     return {key: value for key, value in optional.items() if value}
 

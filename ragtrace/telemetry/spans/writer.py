@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from ragtrace.core.step import Step
     from ragtrace.telemetry.spans.fast import FastTracer
 
-SPAN_KINDS: Final = {"trace": SpanKind.INTERNAL, "retrieve": SpanKind.CLIENT, "generate": SpanKind.CLIENT}
+SPAN_KINDS: Final = {
+    "trace": SpanKind.INTERNAL, "retrieve": SpanKind.CLIENT, "generate": SpanKind.CLIENT, "tool": SpanKind.INTERNAL,
+}  # fmt: skip
 _DIALECTS = {"otel": otel, "openinference": openinference, "langfuse": langfuse}
 
 
