@@ -28,6 +28,8 @@ _LOOK_CHARS: Final = 80
 _LEAST_LIMIT: Final = 32
 _EQUAL_LENGTHS: Final = 4
 """Different texts of the same length, the longest of all, from which a limit on the length of texts is concluded."""
+_ABANDONED_SECONDS: Final = 30.0
+"""Time without news after which spans that go on below an ended root are no longer waited for."""
 _KEPT_SECONDS: Final = 60.0
 """Time for which a model call is remembered, to recognise it in the spans of another instrumentation."""
 _MOST_REMEMBERED: Final = 20_000
@@ -224,7 +226,7 @@ class CallAssembler:
                 del trace.open[span_id]
             groups = self._groups(trace)
             for group in groups:
-                if not group.open and (everything or self._is_complete(trace, group, now)):
+                if self._is_complete(trace, group, now, everything=everything):
                     calls += self._assemble(trace, group)
             trace.due = now + max(_LOOK_SECONDS, len(trace.readings) * _LOOK_SECONDS_PER_SPAN)
             if not trace.readings and (everything or (not trace.open and now - trace.touched > self._settle)):
@@ -249,7 +251,10 @@ class CallAssembler:
                     top = above
             group = groups.setdefault(trace.parents.get(top, 0), _Group(trace.parents.get(top, 0)))
             if span_id not in trace.readings:
-                group.open += 1
+                if top in trace.readings:
+                    group.open_below += 1
+                else:
+                    group.open += 1
                 continue
             reading = trace.readings[span_id]
             group.seen = max(group.seen, trace.seen[span_id])
@@ -257,14 +262,19 @@ class CallAssembler:
             if outer is None:
                 group.tops.append(reading)
             group.readings.append(reading)
+        _adopt_orphans(trace, groups)
         for group in groups.values():
             group.tops.sort(key=_begin)
             group.readings.sort(key=_begin)
         return list(groups.values())
 
-    def _is_complete(self, trace: _Trace, group: _Group, now: float) -> bool:
+    def _is_complete(self, trace: _Trace, group: _Group, now: float, *, everything: bool) -> bool:
         """Return whether no more spans of *group* are to be waited for."""
         quiet = now - group.seen
+        if group.open or (group.open_below and quiet < _ABANDONED_SECONDS):
+            return False
+        if everything:
+            return True
         waits = group.parent in trace.open and not group.has_answer
         return quiet >= (self._parent_seconds if waits else self._settle)
 
@@ -351,7 +361,9 @@ class _Group:
     readings: list[SpanReading] = field(default_factory=list[SpanReading])
     """All of them, in the order in which they began."""
     open: int = 0
-    """Number of spans of generative AI that have not ended."""
+    """Number of spans of generative AI that have not ended, and are not below one that has."""
+    open_below: int = 0
+    """Number of spans of generative AI that have not ended, below one that has."""
     seen: float = 0.0
     """Monotonic time at which the last one came in."""
 
@@ -368,16 +380,46 @@ def _begin(reading: SpanReading) -> tuple[int, int]:
     return reading.span.start_ns, reading.span.end_ns
 
 
+def _adopt_orphans(trace: _Trace, groups: dict[int, _Group]) -> None:
+    """Move generations whose parent span is missing into the workflow before them that has no answer.
+
+    Some instrumentations never end the span around a stream, so that no file has it.
+    """
+    for orphan in [group for parent, group in groups.items() if parent and parent not in trace.parents]:
+        if any(top.step.kind != "generate" for top in orphan.tops) or orphan.open or orphan.open_below:
+            continue
+        for group in groups.values():
+            answered = {id(_top_of(each, group)) for each in group.readings if _may_answer(each)}
+            waiting = [
+                top
+                for top in group.tops
+                if top.step.kind == "trace" and id(top) not in answered and _begin(top) < _begin(orphan.tops[0])
+            ]
+            if group is not orphan and waiting:
+                for top in orphan.tops:
+                    top.step.parent = max(waiting, key=_begin).step
+                group.readings += orphan.readings
+                group.seen = max(group.seen, orphan.seen)
+                del groups[orphan.parent]
+                break
+
+
+def _may_answer(reading: SpanReading) -> bool:
+    step = reading.step
+    return bool(step.answer) and step.kind in ("trace", "generate") and not reading.calls_tools
+
+
 def _is_apart(inner: SpanReading | None, outer: SpanReading) -> bool:
     """Return whether a workflow is no part of the one above it, as it began after that one's end, or is a root itself.
 
-    Instrumentations that leave a context attached make the next request of a task a child of the one before.
+    Instrumentations that leave a context attached make the next request of a task a child of the one before. Without a
+    question it is no request: the stream of an answer may be read after the workflow has returned.
     """
     if inner is None or inner.step.kind != "trace" or outer.step.kind != "trace":
         return False
     if inner.begins_call:
         return True
-    return inner.span.start_ns > outer.span.end_ns
+    return inner.span.start_ns > outer.span.end_ns and inner.step.query is not None
 
 
 def _above(trace: _Trace, span_id: int) -> Iterator[int]:

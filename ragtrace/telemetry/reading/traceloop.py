@@ -41,6 +41,7 @@ _OTHER_OPERATIONS: Final = frozenset(("embeddings", "create_agent"))
 _NO_STEPS: Final = ("Splitter", "NodeParser", "Embedding", "Extractor")
 """Ends of the names of LlamaIndex's classes that prepare documents."""
 _HAYSTACK: Final = "opentelemetry.instrumentation.haystack"
+_LANGCHAIN: Final = "opentelemetry.instrumentation.langchain"
 _LLAMA_INDEX: Final = "opentelemetry.instrumentation.llamaindex"
 _SESSION: Final = ("session_id", "conversation_id", "thread_id", "chat_id")
 _USER: Final = ("user_id",)
@@ -109,6 +110,10 @@ def _read_workflow(span: FinishedSpan, name: str, given: Any, returned: Any) -> 
         reading.calls_tools = answer.tool_calls > 0 and answer.text is None
         step.documents = answer.documents
     step.documents = given_documents(given) or step.documents
+    # In a batch of LangChain each request lies below the one before, whose context is still attached.
+    reading.begins_call = (
+        span.scope == _LANGCHAIN and text_of(span.attributes.get(semconv.TRACELOOP_KIND)) == "workflow"
+    )
     _mark_cut(reading, semconv.TRACELOOP_INPUT, semconv.TRACELOOP_OUTPUT)
     return reading
 
