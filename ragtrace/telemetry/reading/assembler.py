@@ -386,8 +386,9 @@ def _adopt_orphans(trace: _Trace, groups: dict[int, _Group]) -> None:
     Some instrumentations never end the span around a stream, so that no file has it.
     """
     for orphan in [group for parent, group in groups.items() if parent and parent not in trace.parents]:
-        if any(top.step.kind != "generate" for top in orphan.tops) or orphan.open or orphan.open_below:
+        if orphan.open or orphan.open_below or not all(map(_is_part_of_an_answer, orphan.tops)):
             continue
+        answers = {reading.step.answer for reading in orphan.readings if reading.step.answer}
         for group in groups.values():
             answered = {id(_top_of(each, group)) for each in group.readings if _may_answer(each)}
             waiting = [
@@ -395,13 +396,18 @@ def _adopt_orphans(trace: _Trace, groups: dict[int, _Group]) -> None:
                 for top in group.tops
                 if top.step.kind == "trace" and id(top) not in answered and _begin(top) < _begin(orphan.tops[0])
             ]
-            if group is not orphan and waiting:
+            is_known = any(reading.step.answer in answers for reading in group.readings)
+            if group is not orphan and waiting and not is_known:
                 for top in orphan.tops:
                     top.step.parent = max(waiting, key=_begin).step
                 group.readings += orphan.readings
                 group.seen = max(group.seen, orphan.seen)
                 del groups[orphan.parent]
                 break
+
+
+def _is_part_of_an_answer(top: SpanReading) -> bool:
+    return top.step.kind == "generate" or (top.step.kind == "trace" and top.step.query is None)
 
 
 def _may_answer(reading: SpanReading) -> bool:
