@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
 from ragtrace.core import semconv
-from ragtrace.core.step import NO_USAGE, CallBuilder, Step
+from ragtrace.core.step import FINDING_KINDS, NO_USAGE, CallBuilder, Step
 from ragtrace.core.types import Document, Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
 from ragtrace.telemetry.reading.intake import is_genai
@@ -39,6 +39,8 @@ _MOST_PARENTS: Final = 40_000
 _LOOK_SECONDS: Final = 0.2
 _LOOK_SECONDS_PER_SPAN: Final = 0.000_2
 """Time between two looks at the same trace, which grows with its readings."""
+_LEAST_ANSWER: Final = 12
+"""Characters of an answer that is looked for in a prompt."""
 _MOST_STEPS: Final = 2_000
 """Most steps of one call; of more, the first ones are left out."""
 
@@ -286,6 +288,9 @@ class CallAssembler:
             trace.closed[span_id] = None
             self._account(trace, reading, -1)
         calls: list[AssembledCall] = []
+        if group.is_duplicate:
+            self._leave_out("duplicates", group.readings)
+            return calls
         for tops in _split(group):
             readings = [each for each in group.readings if _top_of(each, group) in tops]
             if self._is_duplicate(trace, readings):
@@ -366,13 +371,15 @@ class _Group:
     """Number of spans of generative AI that have not ended, below one that has."""
     seen: float = 0.0
     """Monotonic time at which the last one came in."""
+    is_duplicate: bool = False
+    """Whether the model calls are those of another group of the trace."""
 
     @property
     def has_answer(self) -> bool:
         """Whether a workflow has ended, or a generation after a retrieval."""
         if any(top.step.kind == "trace" for top in self.tops):
             return True
-        found = any(top.step.kind in ("retrieve", "tool") for top in self.tops)
+        found = any(top.step.kind in FINDING_KINDS for top in self.tops)
         return found and self.tops[-1].step.kind == "generate"
 
 
@@ -390,14 +397,13 @@ def _adopt_orphans(trace: _Trace, groups: dict[int, _Group]) -> None:
             continue
         answers = {reading.step.answer for reading in orphan.readings if reading.step.answer}
         for group in groups.values():
-            answered = {id(_top_of(each, group)) for each in group.readings if _may_answer(each)}
-            waiting = [
-                top
-                for top in group.tops
-                if top.step.kind == "trace" and id(top) not in answered and _begin(top) < _begin(orphan.tops[0])
-            ]
-            is_known = any(reading.step.answer in answers for reading in group.readings)
-            if group is not orphan and waiting and not is_known:
+            if group is orphan:
+                continue
+            if any(reading.step.answer in answers for reading in group.readings):
+                orphan.is_duplicate = True
+                break
+            waiting = [top for top in group.tops if _begin(top) < _begin(orphan.tops[0]) and _lacks_answer(top, group)]
+            if waiting:
                 for top in orphan.tops:
                     top.step.parent = max(waiting, key=_begin).step
                 group.readings += orphan.readings
@@ -406,13 +412,20 @@ def _adopt_orphans(trace: _Trace, groups: dict[int, _Group]) -> None:
                 break
 
 
+def _lacks_answer(top: SpanReading, group: _Group) -> bool:
+    """Return whether the workflow *top* has neither an answer nor a generation after its last retrieval."""
+    if top.step.kind != "trace" or top.step.answer:
+        return False
+    readings = [each for each in group.readings if _top_of(each, group) is top]
+    found = max((_begin(each) for each in readings if each.step.kind in FINDING_KINDS), default=(0, 0))
+    return not any(
+        each.step.kind == "generate" and each.step.answer and _begin(each) > found and not each.calls_tools
+        for each in readings
+    )
+
+
 def _is_part_of_an_answer(top: SpanReading) -> bool:
     return top.step.kind == "generate" or (top.step.kind == "trace" and top.step.query is None)
-
-
-def _may_answer(reading: SpanReading) -> bool:
-    step = reading.step
-    return bool(step.answer) and step.kind in ("trace", "generate") and not reading.calls_tools
 
 
 def _is_apart(inner: SpanReading | None, outer: SpanReading) -> bool:
@@ -467,7 +480,7 @@ def _split(group: _Group) -> list[list[SpanReading]]:
             continue
         later = group.tops[number + 1 :]
         has_found = any(each.step.kind != "generate" for each in pending)
-        if has_found or not any(each.step.kind in ("retrieve", "tool") for each in later):
+        if has_found or not any(each.step.kind in FINDING_KINDS for each in later):
             if has_found or not _joins_last(calls, top):
                 calls.append(pending)
             pending = []
@@ -480,7 +493,7 @@ def _joins_last(calls: list[list[SpanReading]], top: SpanReading) -> bool:
     """Add the generation *top* to the last call if it works on the documents of that call; return whether it does."""
     if not calls or calls[-1][0].step.kind == "trace" or _overlaps(calls[-1][-1].span, top.span):
         return False
-    retrieved = [each for each in calls[-1] if each.step.kind in ("retrieve", "tool")]
+    retrieved = [each for each in calls[-1] if each.step.kind in FINDING_KINDS]
     if any(_is_in_prompt(each, top) for each in retrieved):
         calls[-1].append(top)
         return True
@@ -490,7 +503,7 @@ def _joins_last(calls: list[list[SpanReading]], top: SpanReading) -> bool:
 def _assigned_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading]]:
     """Move retrievals of generations that ran at the same time to the generation whose prompt has their documents."""
     answering = [call for call in calls if call[-1].step.kind == "generate"]
-    found = [top for call in answering for top in call if top.step.kind in ("retrieve", "tool")]
+    found = [top for call in answering for top in call if top.step.kind in FINDING_KINDS]
     overlap = any(
         _overlaps(one[-1].span, other[0].span) or _overlaps(one[0].span, other[-1].span)
         for number, one in enumerate(answering)
@@ -574,6 +587,8 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
     root = next((top for top in tops if top.step.kind == "trace"), None)
     if root is None:
         root = next((top for top in reversed(tops) if top in generations), None)
+    if root is not None and not root.step.answer:
+        generations = [each for each in generations if not _is_before_the_answer(each, readings)]
     if root is None or not (generations or root.step.answer is not None):
         return None
     step = root.step
@@ -581,11 +596,13 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
     steps = [
         each.step for each in readings if each is not root and (each.step.kind != "generate" or id(each) in answering)
     ][-_MOST_STEPS:]
-    found = [each for each in readings if each.step.kind in ("retrieve", "tool")]
+    found = [each for each in readings if each.step.kind in FINDING_KINDS]
     step.workflow = step.workflow or step.name or root.span.name
     final = max((each.step for each in generations), key=lambda each: each.end_ns, default=step)
     if not step.answer and final.answer:  # the root of a stream that had not been read yet
         step.answer = None
+        if _checks_an_answer(final, generations):
+            final.answer = None
     step.query = _query(root, [each.step for each in generations], [each.step for each in found])
     _find_in_prompt(step, final, found)
     is_ambiguous = any(each.is_ambiguous for each in readings)
@@ -649,26 +666,55 @@ def _place(prompt: str, document: Document) -> int:
 
 
 def _total_usage(readings: list[SpanReading]) -> Usage:
-    """Return the tokens of all model calls among *readings*; a model call inside another one is the same."""
-    used: list[SpanReading] = []
+    """Return the tokens of all model calls among *readings*, as the instrumentation says that has seen most.
+
+    Two instrumentations would count the same calls twice; a model call inside another one is the same.
+    """
+    used: dict[str, list[Usage]] = {}
     for reading in readings:
         step = reading.step
-        is_model_call = step.kind == "generate" and not step.inside("generate") and step.usage is not NO_USAGE
-        if is_model_call and not any(_is_same_call(reading, other) or _echoes(reading, other) for other in used):
-            used.append(reading)
-    counts = [each.step.usage.input_tokens for each in used], [each.step.usage.output_tokens for each in used]
-    return Usage(*(None if None in each or not each else sum(filter(None, each)) for each in counts))
+        if step.kind == "generate" and not step.inside("generate") and step.usage is not NO_USAGE:
+            used.setdefault(reading.span.scope, []).append(step.usage)
+    totals = [
+        Usage(_sum([each.input_tokens for each in usages]), _sum([each.output_tokens for each in usages]))
+        for usages in used.values()
+    ]
+    return max(totals, key=lambda each: each.input_tokens or 0, default=NO_USAGE)
 
 
-def _echoes(one: SpanReading, other: SpanReading) -> bool:
-    """Return whether two instrumentations give the same answer inside one call, at whatever times."""
-    return one.span.scope != other.span.scope and bool(one.step.answer) and one.step.answer == other.step.answer
+def _sum(counts: list[int | None]) -> int | None:
+    """Return the sum of *counts*; None if one of them is not known."""
+    return None if None in counts else sum(filter(None, counts))
 
 
 def _answers(reading: SpanReading) -> bool:
     """Return whether a generation may have given the answer: it asks for no tools, and is no part of another step."""
     step = reading.step
     return not reading.calls_tools and not any(step.inside(kind) for kind in ("generate", "retrieve", "tool"))
+
+
+def _is_before_the_answer(generation: SpanReading, readings: list[SpanReading]) -> bool:
+    """Return whether a step that was given documents and shows no answer began after *generation* had ended.
+
+    The generation has ranked the documents, say, and the answer is a stream that is not among the spans of the call.
+    """
+    return any(
+        each.step.kind == "trace"
+        and each.step.documents
+        and not each.step.answer
+        and each.span.start_ns > generation.span.end_ns
+        for each in readings
+    )
+
+
+def _checks_an_answer(final: Step, generations: list[SpanReading]) -> bool:
+    """Return whether the prompt of the *final* generation has the answer of an earlier one.
+
+    Whether it grades that answer or makes it better cannot be seen, so that the answer of the call is not known.
+    """
+    prompt = _prompt_text(final)
+    answers = [each.step.answer for each in generations if each.step is not final]
+    return any(answer in prompt for answer in answers if answer and len(answer) >= _LEAST_ANSWER)
 
 
 def _query(root: SpanReading, generations: list[Step], found: list[Step]) -> str | None:
