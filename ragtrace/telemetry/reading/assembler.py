@@ -599,6 +599,8 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
     found = [each for each in readings if each.step.kind in FINDING_KINDS]
     step.workflow = step.workflow or step.name or root.span.name
     final = max((each.step for each in generations), key=lambda each: each.end_ns, default=step)
+    if not step.answer and final is not step and _is_before_documents(final, root, readings):
+        final.answer, final.answer_found = None, False
     if not step.answer and final.answer:  # the root of a stream that had not been read yet
         step.answer = None
         if _checks_an_answer(final, generations):
@@ -622,11 +624,12 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
 
 
 def _complete_from_within(readings: list[SpanReading]) -> None:
-    """Give a model call or retrieval without a result that of the same step inside it.
+    """Give a model call, retrieval or workflow without a result that of the same step inside it.
 
     Of two instrumentations, the one around the other may have content switched off, or carry none.
     """
     by_step = {id(each.step): each for each in readings}
+    children = Counter(id(each.step.parent) for each in readings)
     for reading in reversed(readings):  # the innermost first
         inner, around = reading.step, by_step.get(id(reading.step.parent))
         if around is None or around.step.kind != inner.kind:
@@ -643,6 +646,21 @@ def _complete_from_within(readings: list[SpanReading]) -> None:
             around.documents_without_text = reading.documents_without_text
             outer.documents, outer.reranked = inner.documents, inner.reranked
             outer.rerank = inner.rerank
+        elif inner.kind == "trace" and outer.query is None and outer.answer is None and children[id(outer)] == 1:
+            # OpenLLMetry has a span without texts around the workflow of a LangGraph graph.
+            outer.query, outer.prompt = inner.query, inner.prompt
+            outer.answer, outer.answer_found = inner.answer, inner.answer_found
+            outer.documents = inner.documents if outer.documents is None else outer.documents
+            outer.user_id = outer.user_id or inner.user_id
+
+
+def _is_before_documents(generation: Step, root: SpanReading, readings: list[SpanReading]) -> bool:
+    """Return whether *generation* ended before some documents were found: it wrote a search text, or ranked others.
+
+    The model call that wrote the answer has no span here, such as that of a stream after its workflow has ended.
+    """
+    found = (each for each in readings if each is not root and each.step.documents and each.step.kind != "generate")
+    return any(each.span.start_ns >= generation.end_ns for each in found)
 
 
 def _leave_out_unused(found: list[SpanReading], final: Step) -> None:

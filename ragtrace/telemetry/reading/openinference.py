@@ -205,7 +205,7 @@ def _tool_documents(reading: SpanReading) -> tuple[Document, ...] | None:
     is_json = reading.span.attributes.get(semconv.OI_OUTPUT_TYPE) == _JSON
     is_broken = is_json and _JSON_START.match(text) is not None and isinstance(parse_json(text), str)
     reading.is_cut = reading.is_cut or is_broken or reading.span.is_cut(text)
-    return passages_in(text)
+    return None if is_broken else passages_in(text)
 
 
 def passages_in(text: str) -> tuple[Document, ...] | None:

@@ -214,6 +214,7 @@ def test_a_step_without_texts_has_those_of_the_same_step_inside_it() -> None:
         "agents_sdk-openllmetry+openllmetry-openai-sync",
         "haystack_2_pipeline-openinference-sync",
         "haystack_2_pipeline-openllmetry+openllmetry-openai-astream",
+        "langgraph_self_rag-openllmetry-sync",
         "pydantic_ai_1-openinference-sync",
         "pydantic_ai_server-openinference-async",
     ],
@@ -224,6 +225,16 @@ def test_recorded_calls_of_two_instrumentations_are_those_that_the_application_l
     logged = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
     expected = [(call["query"], call["contexts"], call["answer"]) for call in logged]
     assert sorted(map(texts, calls)) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", ["llamaindex_chat-openllmetry-stream", "llamaindex_rerank-openllmetry-astream"])
+def test_a_model_call_before_the_documents_is_not_the_answer(name: str) -> None:
+    """It rewrote the question or ranked documents; the answer's model call is outside the workflow's trace."""
+    calls = assembled([each for each in SpanFile(RECORDED / f"{name}.spans.jsonl") if isinstance(each, FinishedSpan)])
+    logged = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
+    answers = {call["query"]: call["answer"] for call in logged}
+    assert all(answer in (answers[query], None) for query, _, answer in map(texts, calls))
+    assert {answer for _, _, answer in map(texts, calls)} >= set(answers.values())
 
 
 def test_the_reranked_documents_are_the_contexts() -> None:

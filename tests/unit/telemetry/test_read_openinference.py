@@ -81,9 +81,8 @@ def test_a_root_has_the_query_and_the_answer(name: str) -> None:
     "name", [name for name in NAMES if not name.startswith(("openai_plain", "langgraph_self_rag"))]
 )
 def test_a_retriever_or_a_tool_has_the_contexts(name: str) -> None:
-    """In the order in which the application got them; an LLM as re-ranker shows them to the synthesizer alone."""
-    kinds: tuple[StepKind, ...] = ("retrieve", "tool", *(("trace",) if name.startswith("llamaindex_rerank-") else ()))
-    found = [each.step.documents for each in readings(name, *kinds)]
+    """In the order in which the application got them; a model as re-ranker or judge shows them in the state alone."""
+    found = [each.step.documents for each in readings(name, "retrieve", "tool", "trace")]
     texts = [[document.text for document in documents or ()] for documents in found]
     assert all(call["contexts"] in texts for call in recording(name).calls)
 

@@ -80,9 +80,9 @@ def test_a_root_has_the_query_and_the_answer(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FRAMEWORKS if not name.startswith("langgraph_self_rag")])
 def test_a_retriever_or_a_tool_has_the_contexts(name: str) -> None:
-    """Only a re-ranker that is a model shows its result to the synthesizer alone."""
-    kinds: tuple[StepKind, ...] = ("retrieve", "tool", *(("trace",) if "rerank" in name else ()))
-    texts = [[each.text for each in reading.step.documents or ()] for reading in readings(name, *kinds)]
+    """Only a model as re-ranker or judge shows its result in the state alone."""
+    found = readings(name, "retrieve", "tool", "trace")
+    texts = [[each.text for each in reading.step.documents or ()] for reading in found]
     assert all(call["contexts"] in texts for call in recording(name).calls)
 
 
