@@ -731,7 +731,8 @@ def _checks_an_answer(final: Step, generations: list[SpanReading]) -> bool:
     Whether it grades that answer or makes it better cannot be seen, so that the answer of the call is not known.
     """
     prompt = _prompt_text(final)
-    answers = [each.step.answer for each in generations if each.step is not final]
+    # The same answer is that of the same model call, seen by another instrumentation: the documents may hold it, too.
+    answers = [each.step.answer for each in generations if each.step.answer != final.answer]
     return any(answer in prompt for answer in answers if answer and len(answer) >= _LEAST_ANSWER)
 
 

@@ -215,6 +215,8 @@ def test_a_step_without_texts_has_those_of_the_same_step_inside_it() -> None:
         "haystack_2_pipeline-openinference-sync",
         "haystack_2_pipeline-openllmetry+openllmetry-openai-astream",
         "langgraph_self_rag-openllmetry-sync",
+        "llamaindex_chat-openinference+genai-openai-astream",
+        "llamaindex_query-openinference+openinference-openai-astream",
         "pydantic_ai_1-openinference-sync",
         "pydantic_ai_server-openinference-async",
     ],
