@@ -256,7 +256,7 @@ class HealthMonitor:
         if counts.calls == _FIRST_CALLS:
             self._warn_missing("contexts", counts.with_contexts, NO_CONTEXTS, call.workflow)
             self._warn_missing("answer", counts.with_answer, NO_ANSWERS, call.workflow)
-        # Times that the stopwatch measured are no scores of an evaluator.
+        # Latencies, measured without a judge, are no scores of an evaluator.
         judged = (each for each in evaluations if each.evaluator != LabelFreeJudge.id)
         scored = any(isinstance(result, Score) for each in judged for result in each.results.values())
         if call.contexts is not None and call.answer_captured and scored:

@@ -1,4 +1,4 @@
-"""Shutdown of a runtime: its time budget, a drain that no signal interrupts, the end of spans, a report of losses."""
+"""Shutdown of a runtime: its time budget, a task that no signal interrupts, the end of spans, a report of losses."""
 
 from __future__ import annotations
 

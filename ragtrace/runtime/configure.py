@@ -387,7 +387,7 @@ def _evaluators(
     watched: Sequence[str],
     learner: BaselineLearner,
 ) -> Evaluators:
-    """Build the evaluators: assign every requested metric to the stopwatch, the screen or the judge that offers it.
+    """Build the evaluators: assign each metric to the label-free judge, the screen or the judge that offers it.
 
     Args:
         settings: the settings.
@@ -441,7 +441,7 @@ def _offered_metrics(
 ) -> tuple[Metric, ...]:
     by_name = {metric.name: metric for metric in meant}
     by_name |= {metric.name: metric for metric in registry.resolve(more) if metric.name not in by_name}
-    # A metric that reads no label is computed by the stopwatch alone, also where a judge claims to offer all.
+    # A metric that reads no label is computed by the label-free judge alone, also where a judge claims to offer all.
     measures = isinstance(judge, LabelFreeJudge)
 
     def offers(metric: Metric) -> bool:

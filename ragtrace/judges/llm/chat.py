@@ -399,33 +399,33 @@ class _Exchange(Generic[R]):
             highest: level to begin with, unless the server is known to need a lower one.
             repair: the reply to correct; None: this is the first request.
         """
-        chat, prompt, habits = self._chat, self._prompt, self._chat.capabilities
+        chat, prompt, capabilities = self._chat, self._prompt, self._chat.capabilities
         ample = prompt.ample_tokens
-        if chat.max_tokens or habits.reasons or chat.extra_body.keys() & TOKENS_NAMES:
+        if chat.max_tokens or capabilities.reasons or chat.extra_body.keys() & TOKENS_NAMES:
             ample = None  # the user set a limit, or there is none
         for _ in range(_MOST_LESSONS):
-            level = max(highest, min(habits.level, chat.lowest_level))
+            level = max(highest, min(capabilities.level, chat.lowest_level))
             messages = request_messages(prompt.system, prompt.user, prompt.schema, level)
             if repair is not None:
                 messages = repair_messages(messages, repair.choice.text, repair.defects)
-            body = self._request_body(messages, level, habits, samples or prompt.samples, ample)
+            body = self._request_body(messages, level, capabilities, samples or prompt.samples, ample)
             try:
                 completion = await self._post(body)
             except ServerError as error:
                 if ample is not None and error.reason == "truncated":
                     ample = None  # a small context window has no room for the request and such a reply
-                elif not habits.learn_from_error(error, body, chat.lowest_level):
+                elif not capabilities.learn_from_error(error, body, chat.lowest_level):
                     raise
                 continue
             if ample is None or not _spent_on_reasoning(completion, ample, in_json=bool(prompt.schema)):
                 return completion, level
-            ample, habits.reasons = None, True
+            ample, capabilities.reasons = None, True
         raise JudgeError(
             "unavailable", f"{chat.server} rejects every form of request; see its log, or use another model"
         )
 
     def _request_body(
-        self, messages: Sequence[Message], level: int, habits: ServerCapabilities, samples: int, ample: int | None
+        self, messages: Sequence[Message], level: int, capabilities: ServerCapabilities, samples: int, ample: int | None
     ) -> dict[str, object]:
         chat, prompt = self._chat, self._prompt
         body: dict[str, object] = {"model": chat.model, "messages": messages, "temperature": prompt.temperature}
@@ -433,16 +433,16 @@ class _Exchange(Generic[R]):
         if wanted is not None:
             body["response_format"] = wanted
         most = chat.max_tokens or ample
-        if most is not None and habits.tokens_name is not None:
-            body[habits.tokens_name] = most
+        if most is not None and capabilities.tokens_name is not None:
+            body[capabilities.tokens_name] = most
         if prompt.logprobs:
             body |= {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
         if samples > 1:
             body["n"] = samples
-        if habits.streams:
+        if capabilities.streams:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         body |= chat.extra_body
-        return {name: value for name, value in body.items() if name not in habits.dropped}
+        return {name: value for name, value in body.items() if name not in capabilities.dropped}
 
     async def _post(self, body: dict[str, object]) -> Completion:
         record_cost(Cost(1))  # at once: a request that is cancelled while it waits cannot be recorded later

@@ -108,11 +108,11 @@ class OpenAIEmbedder:
         """Request the vectors of *texts* from the server; return its reply and the cost, rejected requests included."""
         server = self._connection.server
         price = self._price or list_price(self.model, server)
-        habits, rejected = capabilities_of(server, self.model), Cost()
+        capabilities, rejected = capabilities_of(server, self.model), Cost()
         for _ in range(_MOST_ATTEMPTS):
             # base64 is a third of the digits, and read in a tenth of the time
             wanted: dict[str, object] = {"model": self.model, "input": texts, "encoding_format": "base64"}
-            body = {name: value for name, value in wanted.items() if name not in habits.dropped}
+            body = {name: value for name, value in wanted.items() if name not in capabilities.dropped}
             record_cost(Cost(1))
             try:
                 reply = read_json((await self._connection.post("/embeddings", body)).decode("utf-8", "replace"))
@@ -121,7 +121,7 @@ class OpenAIEmbedder:
                 record_cost(replace(paid, n_calls=0))
                 return reply, rejected + paid
             except JudgeError as error:
-                learned = isinstance(error, ServerError) and habits.learn_from_error(error, body, TEXT)
+                learned = isinstance(error, ServerError) and capabilities.learn_from_error(error, body, TEXT)
                 rejected += cost_of_rejection(price) if isinstance(error, ServerError) else Cost(1)
                 if not learned:
                     raise rejected.set_on_error(error) from error.__cause__

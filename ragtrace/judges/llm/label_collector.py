@@ -65,7 +65,7 @@ class Labels:
 
 
 class LabelCollector:
-    """Interview of an LLM about one call: makes the requests of the judge's mode and merges the labels of the replies.
+    """Collector of the labels of one call: makes the LLM requests of the judge's mode and merges their labels.
 
     Args:
         session: sends the requests.
@@ -114,19 +114,19 @@ class LabelCollector:
         """
         if not (self._asks_answer or self._asks_chunks):
             return Labels(self._mode)
-        habits = self._session.capabilities if in_words and self._asks_answer and self._asks_chunks else None
-        if habits and habits.writes_json is False:
+        capabilities = self._session.capabilities if in_words and self._asks_answer and self._asks_chunks else None
+        if capabilities and capabilities.writes_json is False:
             return await self._ask_one_by_one()
         try:
             labels = await (self._ask_in_steps() if self._in_steps else self._ask_at_once())
         except JudgeError as error:
-            if habits is None or error.reason not in _UNREADABLE:
+            if capabilities is None or error.reason not in _UNREADABLE:
                 raise
             labels = await self._ask_one_by_one()
-            habits.writes_json = bool(habits.writes_json)
+            capabilities.writes_json = bool(capabilities.writes_json)
         else:
-            if habits:
-                habits.writes_json = True
+            if capabilities:
+                capabilities.writes_json = True
         return labels
 
     async def _ask(self, task: LabelTask) -> LabelReply:

@@ -94,7 +94,7 @@ class ServerCapabilities:
         return f"{ways[self.level]} (rung {self.level}){rejects}{'; only streams' if self.streams else ''}{cuts}"
 
 
-_habits: dict[tuple[str, str], ServerCapabilities] = {}
+_known_capabilities: dict[tuple[str, str], ServerCapabilities] = {}
 
 
 def capabilities_of(server: str, model: str) -> ServerCapabilities:
@@ -102,19 +102,19 @@ def capabilities_of(server: str, model: str) -> ServerCapabilities:
 
     A forked child keeps its parent's records.
     """
-    found = _habits.get((server, model))
+    found = _known_capabilities.get((server, model))
     if found is None:
-        while len(_habits) >= _MOST_REMEMBERED:
-            _habits.pop(next(iter(_habits)), None)
+        while len(_known_capabilities) >= _MOST_REMEMBERED:
+            _known_capabilities.pop(next(iter(_known_capabilities)), None)
         new = urlsplit(server).hostname == "api.openai.com"
         start = ServerCapabilities(tokens_name="max_completion_tokens" if new else "max_tokens")
-        found = _habits.setdefault((server, model), start)
+        found = _known_capabilities.setdefault((server, model), start)
     return found
 
 
 def forget_capabilities() -> None:
     """Forget what was learned of all servers and models: the requests that they accept."""
-    _habits.clear()
+    _known_capabilities.clear()
 
 
 def request_messages(system: str, user: str, schema: Schema, level: int) -> list[Message]:
