@@ -33,6 +33,11 @@ class SpanCalls:
         self._lock = threading.RLock()
         self._assembler: CallAssembler | None = None
 
+    @property
+    def is_used(self) -> bool:
+        """Whether any span processor of this process hands its spans over."""
+        return bool(intakes())
+
     def start(self, wake: Callable[[], object]) -> None:
         """Take the spans of this process from now on; *wake* starts the thread that calls `collect`."""
         set_wake(wake)

@@ -388,9 +388,16 @@ class Runtime:
     # --- flush and shutdown ------------------------------------------------------------------------------------------
 
     def _wait_idle(self, timeout: float) -> bool:
+        deadline = monotonic() + timeout
         self._queue_deferred()
-        self._span_calls.collect(everything=True)
-        return self.worker.wait_idle(timeout)
+        self._collect_span_calls(timeout)
+        return self.worker.wait_idle(deadline - monotonic())
+
+    def _collect_span_calls(self, timeout: float) -> None:
+        """Queue all calls from spans whose root has ended, after the spans of decorated steps in them were written."""
+        if self._span_calls.is_used:
+            self.worker.wait_idle(timeout)
+            self._span_calls.collect(everything=True)
 
     def flush(self, timeout: float) -> bool:
         """Score and export all finished calls; return whether all was delivered within *timeout* seconds."""
@@ -436,7 +443,7 @@ class Runtime:
         self._deferred.close()
         self._queue_deferred()
         self._span_calls.stop(self.worker.start)
-        self._span_calls.collect(everything=True)
+        self._collect_span_calls(timeout / 4)
         self._renew_for_metrics()
         reserved = partial(reserved_after_scoring, timeout, spools=self.spooling is not None)
         grace = AT_LEAST_SECONDS if self.spooling else reserved(0) / 4
