@@ -3,13 +3,14 @@
     python tests/benchmarks/spans.py [--rounds 15] [--calls 150]
 
 Needs openinference-instrumentation-openai or opentelemetry-instrumentation-openai (OpenLLMetry), or both. A request is
-a call of the openai client to a local server, inside a span of the application. In each round, every subject makes its calls in an order that turns; the processor time of the application's thread is
-measured, and of each subject the least over the rounds is taken, as all else is disturbance:
+a call of the openai client to a local server, inside a span of the application. In each round every subject makes its
+calls, in an order that turns. The processor time of the application's thread is measured, and of each subject the least
+over the rounds is taken, as all else is disturbance:
 
     share = (instrumented and evaluated - instrumented) / (instrumented - plain)
 
-The bound is 0.1. The median of the shares within the rounds is printed beside it: where the two differ much, the machine
-was not quiet.
+The bound is 0.1. The median of the shares within the rounds is printed beside it: where the two differ much, the
+machine was not quiet.
 """
 
 from __future__ import annotations
