@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ragtrace.core.ledger import Stats, Tally
     from ragtrace.core.price import Price
     from ragtrace.core.types import Document, Judge, Judgement, Metric, RagCall, Score, Signals, Unscored, Usage
-    from ragtrace.decorators import generate, retrieve, trace
+    from ragtrace.decorators import generate, retrieve, tool, trace
     from ragtrace.diagnosis import Diagnosis, doctor
     from ragtrace.estimates import Baseline, Estimate
     from ragtrace.evaluation.sampling import Sampling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.step import CallBuilder
 from ragtrace.system.faults import faults
@@ -13,6 +13,10 @@ from ragtrace.telemetry.spans.hold import hold_processors
 
 if TYPE_CHECKING:
     from ragtrace.telemetry.reading.assembler import CallAssembler
+
+
+_NO_CALLS: Final = 20
+"""Spans without any call among them after which that is logged."""
 
 
 class SpanCalls:
@@ -77,10 +81,23 @@ class SpanCalls:
         for context in left_out:
             self._release(context.span_id)
         self._count(sources, assembler)
+        self._log_missing_calls(assembler)
 
     def _release(self, span_id: int) -> None:
         for hold in hold_processors():
             hold.release_unscored(span_id)
+
+    def _log_missing_calls(self, assembler: CallAssembler) -> None:
+        """Log once that spans come in and no call is found in any of them."""
+        counts = assembler.counts
+        if not counts["calls"] and counts["no_call"] >= _NO_CALLS:
+            faults.log_once(
+                "no calls in spans",
+                "%d spans of model calls, retrievals and agents were read, and no RAG call is among them: there are no "
+                "documents, or the instrumentation puts no contents on its spans (docs/instrumentations.md says what "
+                "to switch on)",
+                counts["no_call"],
+            )
 
     def _count(self, sources: list[SpanIntake], assembler: CallAssembler) -> None:
         """Count spans that were lost before they could be part of a call as faults, and log the first."""

@@ -353,7 +353,8 @@ class CallAssembler:
         trace = self._traces.get(reading.span.context.trace_id)
         if trace is None or reading.span.context.span_id not in trace.readings:
             return []
-        return next((group.readings for group in self._groups(trace) if reading in group.readings), [])
+        found = [group.readings for group in self._groups(trace) if reading in group.readings]
+        return found[0] if found else []
 
 
 @dataclass(slots=True, eq=False)

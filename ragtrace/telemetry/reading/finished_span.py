@@ -76,22 +76,22 @@ def from_sdk_span(span: ReadableSpan) -> FinishedSpan | None:
     context = span.get_span_context()
     if context is None:
         return None
-    attributes: Any = span.attributes
+    attributes: Attributes = span.attributes or {}
     max_text_chars = getattr(attributes, "max_value_len", None)
     beside = span_contents.take(context)
     if beside:
-        attributes = {**beside, **(attributes or {})}
+        attributes = {**beside, **attributes}
     events = tuple((event.name, event.attributes or {}) for event in span.events)
     return FinishedSpan(
         context=context,
         parent=span.parent,
         name=span.name,
-        attributes={} if attributes is None else attributes,
+        attributes=attributes,
         start_ns=span.start_time or 0,
         end_ns=span.end_time or 0,
         events=events,
         scope="" if span.instrumentation_scope is None else span.instrumentation_scope.name,
-        error_type=error_type_of({} if attributes is None else attributes, events, failed=not span.status.is_ok),
+        error_type=error_type_of(attributes, events, failed=not span.status.is_ok),
         max_text_chars=max_text_chars,
     )
 

@@ -218,6 +218,17 @@ def test_spans_that_head_sampling_dropped_are_no_call() -> None:
     provider.shutdown()
 
 
+def test_spans_without_any_call_are_logged_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+    """A user who has switched the evaluation on learns why there are no scores."""
+    configure(watched)
+    for _ in range(50):
+        with watched.tracer.start_as_current_span("llm") as span:
+            span.set_attributes({KIND: "LLM", "llm.output_messages.0.message.content": ANSWER})
+    assert ragtrace.flush()
+    assert ragtrace.flush()
+    assert [record.getMessage()[:24] for record in caplog.records] == ["50 spans of model calls,"]
+
+
 def test_texts_are_redacted_before_a_judge_sees_them(watched: Watched) -> None:
     """As those of decorated calls are."""
     judge = configure(watched, redact=ragtrace.Redact(patterns=["Eiffel"]))
