@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ragtrace.capture.fields import whole_of
+from ragtrace.core import semconv
 from ragtrace.core.step import ErrorRecord, Step, StepKind
 from ragtrace.core.types import Timing, Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan
@@ -64,7 +65,8 @@ def new_step(span: FinishedSpan, kind: StepKind) -> Step:
 def usage_of(span: FinishedSpan, input_name: str, output_name: str) -> Usage:
     """Return the token counts under two attribute names; None for one that is missing or no whole number.
 
-    No prompt has 0 tokens: some instrumentations say so of streams, of which they know none.
+    No prompt has 0 tokens: other instrumentations say so of streams, of which they know none.
     """
     given, written = whole_of(span.attributes.get(input_name)), whole_of(span.attributes.get(output_name))
-    return Usage() if given == 0 else Usage(given, written)
+    is_unknown = given == 0 and span.scope != semconv.SCOPE
+    return Usage() if is_unknown else Usage(given, written)
