@@ -33,6 +33,8 @@ _ABANDONED_SECONDS: Final = 30.0
 _KEPT_SECONDS: Final = 60.0
 """Time for which a model call is remembered, to recognise it in the spans of another instrumentation."""
 _MOST_REMEMBERED: Final = 20_000
+_MOST_EQUAL: Final = 64
+"""Model calls with the same answer that are remembered; many have an answer such as "I do not know."."""
 _MOST_TRACES: Final = 20_000
 _MOST_PARENTS: Final = 40_000
 """Most spans of one trace whose parents are remembered."""
@@ -74,10 +76,40 @@ class _Trace:
 class _ModelCall:
     """What is remembered of a model call, to recognise the same call in the spans of another instrumentation."""
 
-    reading: SpanReading
+    span: SpanContext
+    source: tuple[str, str]
+    """Instrumentation scope and convention."""
+    times: tuple[int, int]
+    """Start and end, nanoseconds since the epoch."""
+    response_id: str | None
+    answer: int | None
+    """Hash of the answer; None if there is none."""
     at: float
+    """Monotonic time at which it came in."""
     is_closed: bool = False
     """Whether a call that contains it was assembled."""
+
+    @classmethod
+    def of(cls, reading: SpanReading, at: float) -> _ModelCall:
+        """Create the record of a model call from its *reading*, which came in at the monotonic time *at*."""
+        span, step = reading.span, reading.step
+        answer = hash(step.answer) if step.answer else None
+        source, times = (span.scope, reading.convention), (span.start_ns, span.end_ns)
+        return cls(span.context, source, times, step.response_id, answer, at)
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """Keys under which the same model call is looked for."""
+        keys = [("id", self.response_id)] if self.response_id else []
+        return keys if self.answer is None else [*keys, ("answer", str(self.answer))]
+
+    def is_twin_of(self, other: _ModelCall) -> bool:
+        """Return whether *other* is the same model call, in the span of another instrumentation."""
+        if self.source == other.source or not _overlap(self.times, other.times):
+            return False
+        if self.response_id and other.response_id:
+            return self.response_id == other.response_id
+        return self.answer is not None and self.answer == other.answer
 
 
 class CallAssembler:
@@ -196,7 +228,7 @@ class CallAssembler:
         self._left_out += [reading.span.context for reading in readings]
 
     def _account(self, trace: _Trace, reading: SpanReading, sign: int) -> None:
-        size = _SPAN_BYTES + reading.step.text_bytes()
+        size = _SPAN_BYTES + reading.step.text_bytes() + reading.span.text_bytes
         trace.bytes += sign * size
         self._bytes += sign * size
         self._spans += sign
@@ -293,7 +325,7 @@ class CallAssembler:
             return calls
         for tops in _split(group):
             readings = [each for each in group.readings if _top_of(each, group) in tops]
-            if self._is_duplicate(trace, readings):
+            if self._is_duplicate(readings):
                 self._leave_out("duplicates", readings)
                 continue
             call = build_call(tops, readings)
@@ -301,16 +333,18 @@ class CallAssembler:
                 self._leave_out("no_call", readings)
             else:
                 calls.append(call)
-                for model_call in self._found(readings):
+                for model_call in self._model_calls_of(readings):
                     model_call.is_closed = True
         return calls
 
     # --- the same model call, seen by two instrumentations ------------------------------------------------------------
 
     def _remember(self, reading: SpanReading) -> None:
-        model_call = _ModelCall(reading, self._clock())
-        for key in _keys(reading):
-            self._model_calls.setdefault(key, []).append(model_call)
+        now = self._clock()
+        model_call = _ModelCall.of(reading, now)
+        for key in model_call.keys:
+            kept = [each for each in self._model_calls.pop(key, ()) if now - each.at <= _KEPT_SECONDS]
+            self._model_calls[key] = [*kept[-_MOST_EQUAL:], model_call]
         while len(self._model_calls) > _MOST_REMEMBERED:
             self._model_calls.popitem(last=False)
 
@@ -322,36 +356,35 @@ class CallAssembler:
             self._ended.popitem(last=False)
         while self._model_calls:
             key, found = next(iter(self._model_calls.items()))
-            if now - found[-1].at <= _KEPT_SECONDS or any(
-                each.reading.span.context.trace_id in self._traces for each in found
-            ):
+            if now - found[-1].at <= _KEPT_SECONDS or any(each.span.trace_id in self._traces for each in found):
                 break
             del self._model_calls[key]
 
-    def _found(self, readings: Iterable[SpanReading]) -> Iterator[_ModelCall]:
+    def _model_calls_of(self, readings: Iterable[SpanReading]) -> Iterator[_ModelCall]:
+        """Yield what is remembered of the model calls among *readings*."""
         for reading in readings:
-            for key in _keys(reading):
-                yield from (each for each in self._model_calls.get(key, ()) if each.reading is reading)
+            if reading.step.kind == "generate":
+                for key in _ModelCall.of(reading, 0.0).keys:
+                    yield from (each for each in self._model_calls.get(key, ()) if each.span == reading.span.context)
 
-    def _is_duplicate(self, trace: _Trace, readings: list[SpanReading]) -> bool:
+    def _is_duplicate(self, readings: list[SpanReading]) -> bool:
         """Return whether the same model calls are part of a call that was closed, or of one that has more to show."""
         richness = _richness(readings)
-        for reading in readings:
-            for key in _keys(reading):
+        own = {reading.span.context.span_id for reading in readings}
+        for model_call in self._model_calls_of(readings):
+            for key in model_call.keys:
                 for other in self._model_calls.get(key, ()):
-                    if not _is_twin(reading, other.reading) or other.reading in readings:
+                    if other.span.span_id in own or not model_call.is_twin_of(other):
                         continue
-                    if other.is_closed:
-                        return True
-                    rest = self._around(other.reading)
-                    if rest and _richness(rest) > richness:
+                    if other.is_closed or _richness(self._around(other.span)) > richness:
                         return True
         return False
 
-    def _around(self, reading: SpanReading) -> list[SpanReading]:
-        """Return the readings, still in the buffer, of the call that *reading* will be part of, open spans included."""
-        trace = self._traces.get(reading.span.context.trace_id)
-        if trace is None or reading.span.context.span_id not in trace.readings:
+    def _around(self, span: SpanContext) -> list[SpanReading]:
+        """Return the readings, still in the buffer, of the call that *span* will be part of; none if there is none."""
+        trace = self._traces.get(span.trace_id)
+        reading = None if trace is None else trace.readings.get(span.span_id)
+        if trace is None or reading is None:
             return []
         found = [group.readings for group in self._groups(trace) if reading in group.readings]
         return found[0] if found else []
@@ -526,7 +559,12 @@ def _assigned_by_prompt(calls: list[list[SpanReading]]) -> list[list[SpanReading
 
 
 def _overlaps(one: FinishedSpan, other: FinishedSpan) -> bool:
-    return one.start_ns < other.end_ns and other.start_ns < one.end_ns
+    return _overlap((one.start_ns, one.end_ns), (other.start_ns, other.end_ns))
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Return whether two times, each a start and an end, overlap."""
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def _is_in_prompt(found: SpanReading, generation: SpanReading) -> bool:
@@ -537,30 +575,6 @@ def _is_in_prompt(found: SpanReading, generation: SpanReading) -> bool:
 
 def _prompt_text(step: Step) -> str:
     return "" if step.prompt is None else "\n".join(message.text for message in step.prompt.messages)
-
-
-def _keys(reading: SpanReading) -> list[tuple[str, str]]:
-    """Return the keys under which a model call is found again in the spans of another instrumentation."""
-    step = reading.step
-    if step.kind != "generate":
-        return []
-    keys = [("id", step.response_id)] if step.response_id else []
-    return keys + ([("answer", step.answer)] if step.answer else [])
-
-
-def _is_twin(one: SpanReading, other: SpanReading) -> bool:
-    """Return whether two spans of different instrumentations describe the same model call."""
-    if one.span.scope == other.span.scope and one.convention == other.convention:
-        return False
-    return _is_same_call(one, other)
-
-
-def _is_same_call(one: SpanReading, other: SpanReading) -> bool:
-    if one is other or not _overlaps(one.span, other.span):
-        return False
-    if one.step.response_id and other.step.response_id:
-        return one.step.response_id == other.step.response_id
-    return one.step.answer is not None and one.step.answer == other.step.answer
 
 
 def _richness(readings: list[SpanReading]) -> tuple[int, int, int]:

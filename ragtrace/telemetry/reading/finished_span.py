@@ -45,6 +45,11 @@ class FinishedSpan:
         value = self.attributes.get(name)
         return value if isinstance(value, str) else None
 
+    @property
+    def text_bytes(self) -> int:
+        """Memory that the texts among the attributes take, roughly."""
+        return sum(len(value) for value in self.attributes.values() if isinstance(value, str))
+
     def is_cut(self, text: str | None) -> bool:
         """Return whether the provider has probably cut *text*, the value of an attribute, at its length limit."""
         return text is not None and self.max_text_chars is not None and len(text) >= self.max_text_chars

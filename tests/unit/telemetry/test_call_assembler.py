@@ -343,6 +343,17 @@ def test_a_span_that_comes_after_its_call_was_closed_is_counted_as_late() -> Non
     assert assembler.counts["late"] == 1
 
 
+def test_what_is_remembered_of_equal_answers_is_bounded() -> None:
+    """Many requests are answered with the same sentence."""
+    assembler = CallAssembler()
+    prompt = f"Context:\n{PASSAGE}\n\nQuestion: {QUERY}"
+    for number in range(2_000):
+        assembler.add(llm((number, number + 1), trace=number + 1, answer="I do not know.", prompt=prompt))
+    assert len(assembler.close(everything=True)) == 2_000
+    kept = assembler._model_calls.values()  # pyright: ignore[reportPrivateUsage]
+    assert sum(map(len, kept)) <= 100
+
+
 def test_the_buffer_is_bounded_and_counts_what_it_evicts() -> None:
     """A trace whose root never ends takes its room from the oldest."""
     assembler = CallAssembler(most_spans=100)
