@@ -76,7 +76,8 @@ class SpanIntake:
         self._spans: deque[ReadableSpan] = deque()
         self._dropped: deque[None] = deque()
         self._open: dict[int, Step | None] = {}
-        self._has_woken = False
+        self._woken: object = None
+        """Function that was called with the first span, to start the background of that runtime."""
 
     def started(self, span: ReadableSpan, context: Context | None) -> None:
         """Queue the started *span*, and note that spans below it are no roots if it is one of generative AI.
@@ -127,17 +128,21 @@ class SpanIntake:
         if step is not None:
             step.deferred, step.ended = _DeferredSpan(span, step), True
             return False
-        parent = span.parent
-        return self._add(span) and (parent is None or parent.span_id not in self._open) and is_genai(span)
+        if not self._add(span):
+            return False
+        scope, parent = span.instrumentation_scope, span.parent
+        is_own = scope is not None and scope.name == semconv.SCOPE  # held back, if at all, by its own runtime
+        return not is_own and (parent is None or parent.span_id not in self._open) and is_genai(span)
 
     def _add(self, span: ReadableSpan) -> bool:
         if len(self._spans) >= _CAPACITY:
             self._dropped.append(None)
             return False
         self._spans.append(span)
-        if not self._has_woken and _wake is not None:
-            self._has_woken = True
-            _wake()
+        wake = _wake
+        if self._woken is not wake and wake is not None:
+            self._woken = wake
+            wake()
         return True
 
     def take(self) -> ReadableSpan | None:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
+from ragtrace.telemetry.reading.intake import clear_wake, set_wake
 from ragtrace.telemetry.spans.span_listener import SpanListener
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD
@@ -81,6 +82,21 @@ def test_the_scores_are_on_the_root_span_before_it_leaves(watched: Watched) -> N
     assert (scores["ragtrace.eval.faithfulness.score"], scores["ragtrace.context_source"]) == (1.0, "retriever")
     assert watched.scores("llm") == watched.scores("retriever") == {}
     assert ragtrace.stats().evaluators["fake"].scored == 1
+
+
+def test_each_configuration_starts_its_own_background(watched: Watched) -> None:
+    """The first span after `configure` starts the thread that will read it, whatever an earlier one has started."""
+    started: list[str] = []
+    for name in ("first", "second"):
+
+        def wake(name: str = name) -> None:
+            started.append(name)
+
+        set_wake(wake)
+        watched.ask()
+        watched.ask()
+        clear_wake(wake)
+    assert started == ["first", "second"]
 
 
 def test_without_evaluate_nothing_is_read(watched: Watched) -> None:
