@@ -4,8 +4,8 @@
 
 Needs openinference-instrumentation-openai or opentelemetry-instrumentation-openai (OpenLLMetry), or both. A request is
 a call of the openai client to a local server, inside a span of the application. In each round every subject makes its
-calls, in an order that turns. The processor time of the application's thread is measured, and of each subject the least
-over the rounds is taken, as all else is disturbance:
+calls, in a process of its own and in an order that turns. The processor time of the application's thread is measured,
+and of each subject the least over the rounds is taken, as all else is disturbance:
 
     share = (instrumented and evaluated - instrumented) / (instrumented - plain)
 
@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from time import thread_time
 from typing import Any, Final
@@ -31,6 +31,7 @@ import ragtrace
 from ragtrace.testing import OpenAIServer
 
 BOUND: Final = 0.1
+_SUBJECTS: Final = ("plain", "instrumented", "evaluated")
 _INSTRUMENTORS: Final = {
     "OpenInference": ("openinference.instrumentation.openai", "openinference-instrumentation-openai"),
     "OpenLLMetry": ("opentelemetry.instrumentation.openai", "opentelemetry-instrumentation-openai"),
@@ -64,32 +65,55 @@ def _provider(*, evaluate: bool) -> TracerProvider:
     return provider
 
 
-def _rounds(instrumentor: Any, client: openai.OpenAI, rounds: int, calls: int) -> list[dict[str, float]]:
-    """Return the time of a request in seconds, for each round and by subject."""
-    plain, evaluated = _provider(evaluate=False), _provider(evaluate=True)
-    ragtrace.configure(tracer_provider=evaluated, screen=None)
-
-    def run(provider: TracerProvider, *, instrumented: bool) -> float:
-        if instrumented:
-            instrumentor.instrument(tracer_provider=provider)
-        try:
-            return _measure(client, provider, calls)
-        finally:
-            if instrumented:
-                instrumentor.uninstrument()
-
-    subjects: dict[str, Callable[[], float]] = {
-        "plain": lambda: run(plain, instrumented=False),
-        "instrumented": lambda: run(plain, instrumented=True),
-        "evaluated": lambda: run(evaluated, instrumented=True),
-    }
-    found: list[dict[str, float]] = []
-    for number in range(rounds + 1):  # the first one warms up
-        order = list(subjects)[number % 3 :] + list(subjects)[: number % 3]
-        found.append({name: subjects[name]() for name in order})
+def _work(subject: str, module: str, url: str, calls: int) -> None:
+    """Measure one subject each time that a line comes in; write the seconds of a request as a line."""
+    provider = _provider(evaluate=subject == "evaluated")
+    if subject == "evaluated":
+        ragtrace.configure(tracer_provider=provider, screen=None)
+    if subject != "plain":
+        import_module(module).OpenAIInstrumentor().instrument(tracer_provider=provider)
+    client = openai.OpenAI(api_key="none", base_url=url)
+    _measure(client, provider, calls)  # warms up
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    for _ in sys.stdin:
+        sys.stdout.write(f"{_measure(client, provider, calls)}\n")
+        sys.stdout.flush()
         ragtrace.flush()
-    ragtrace.shutdown()
-    return found[1:]
+
+
+def _rounds(module: str, url: str, rounds: int, calls: int) -> list[dict[str, float]]:
+    """Return the seconds of a request, for each round and by subject, each of which has a process of its own."""
+    argv = [sys.executable, "-W", "ignore", __file__, "--calls", str(calls), "--module", module, "--url", url]
+    processes = {
+        subject: subprocess.Popen(
+            [*argv, "--subject", subject], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for subject in _SUBJECTS
+    }
+    try:
+        for process in processes.values():
+            _answer(process)
+        found: list[dict[str, float]] = []
+        for number in range(rounds):
+            order = [*_SUBJECTS[number % 3 :], *_SUBJECTS[: number % 3]]
+            found.append({subject: float(_answer(processes[subject], "go\n")) for subject in order})
+        return found
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+
+
+def _answer(process: subprocess.Popen[str], order: str = "") -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(order)
+    process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"a subject ended: {process.args!r}")
+    return line
 
 
 def _share(took: dict[str, float]) -> float:
@@ -101,18 +125,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=150)
+    for name in ("--subject", "--module", "--url"):
+        parser.add_argument(name, default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.subject:
+        _work(options.subject, options.module, options.url, options.calls)
+        return 0
     rows: list[str] = []
     for name, (module, distribution) in _INSTRUMENTORS.items():
         try:
-            instrumentor = import_module(module).OpenAIInstrumentor()
+            import_module(module)
         except ImportError:
             sys.stdout.write(f"{name}: not installed (pip install {distribution})\n")
             continue
         with OpenAIServer(_ANSWER) as server:
-            client = openai.OpenAI(api_key="none", base_url=server.url)
-            found = _rounds(instrumentor, client, options.rounds, options.calls)
-        least = {subject: min(each[subject] for each in found) for subject in ("plain", "instrumented", "evaluated")}
+            found = _rounds(module, server.url, options.rounds, options.calls)
+        least = {subject: min(each[subject] for each in found) for subject in _SUBJECTS}
         times = " ".join(f"{least[subject] * 1e6:>12.0f}" for subject in least)
         median = statistics.median(map(_share, found))
         rows.append(f"{name:<14} {times} {_share(least):>8.3f} {median:>8.3f} {BOUND:>6}")

@@ -21,7 +21,7 @@ from opentelemetry.attributes import BoundedAttributes
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.core import semconv
-from ragtrace.system.faults import guarded
+from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import call_in_child
 from ragtrace.telemetry.reading.intake import SpanIntake
 from ragtrace.telemetry.spans.fast import bounded_list
@@ -152,8 +152,10 @@ class HoldProcessor(SpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Pass the start of *span* on to the wrapped processor."""
         if self.intake is not None:
-            with guarded("start of a span"):
+            try:
                 self.intake.started(span, parent_context)
+            except Exception as error:
+                faults.record("start of a span", error)
         self._inner.on_start(span, parent_context=parent_context)
 
     def on_end(self, span: ReadableSpan) -> None:
@@ -162,8 +164,10 @@ class HoldProcessor(SpanProcessor):
         # another thread announces from now on is another span.
         may_be_root = False
         if self.intake is not None:
-            with guarded("end of a span"):
+            try:
                 may_be_root = self.intake.ended(span)
+            except Exception as error:
+                faults.record("end of a span", error)
         if not (self._expected or may_be_root) or not self._try_hold(span, may_be_root):
             self._inner.on_end(span)
 
@@ -276,7 +280,10 @@ def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
 def span_bytes(span: ReadableSpan) -> int:
     """Return the approximate memory of *span* in bytes: the exact size of its texts, and a fixed size for the rest."""
     total = _SPAN_BYTES
-    for value in (span.attributes or {}).values():
+    attributes: Any = span.attributes or {}
+    # Each look-up in the SDK's own mapping takes a call of Python; its copy is a dict.
+    copy = getattr(attributes, "copy", None)
+    for value in (attributes if copy is None else copy()).values():
         if type(value) is str:
             total += getsizeof(value)
     return total
