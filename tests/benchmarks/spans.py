@@ -3,9 +3,9 @@
     python tests/benchmarks/spans.py [--rounds 15] [--calls 150]
 
 Needs openinference-instrumentation-openai or opentelemetry-instrumentation-openai (OpenLLMetry), or both. A request is
-a call of the openai client to a local server, inside a span of the application. In each round every subject makes its
-calls, in a process of its own and in an order that turns. The processor time of the application's thread is measured,
-and of each subject the least over the rounds is taken, as all else is disturbance:
+a call of the openai client, answered in the process without any network, inside a span of the application. In each
+round every subject makes its calls, in a process of its own and in an order that turns. The processor time of the
+application's thread is measured, and of each subject the least over the rounds is taken, as all else is disturbance:
 
     share = (instrumented and evaluated - instrumented) / (instrumented - plain)
 
@@ -28,7 +28,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 import ragtrace
-from ragtrace.testing import OpenAIServer
 
 BOUND: Final = 0.1
 _SUBJECTS: Final = ("plain", "instrumented", "evaluated")
@@ -36,7 +35,20 @@ _INSTRUMENTORS: Final = {
     "OpenInference": ("openinference.instrumentation.openai", "openinference-instrumentation-openai"),
     "OpenLLMetry": ("opentelemetry.instrumentation.openai", "opentelemetry-instrumentation-openai"),
 }
-_ANSWER: Final = "The Eiffel Tower is 330 metres tall."
+_REPLY: Final = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 0,
+    "model": "gpt-4o-mini",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": "The Eiffel Tower is 330 metres tall."},
+        }
+    ],
+    "usage": {"prompt_tokens": 80, "completion_tokens": 9, "total_tokens": 89},
+}
 _PASSAGE: Final = "The Eiffel Tower in Paris is 330 metres tall. It opened in 1889 for a fair. " * 5
 _PROMPT: Final = f"Context:\n{_PASSAGE}\n\nQuestion: How tall is the Eiffel Tower?"
 
@@ -46,6 +58,15 @@ class _NoExporter(SpanExporter):
 
     def export(self, spans: Any) -> SpanExportResult:
         return SpanExportResult.SUCCESS
+
+
+def _client() -> openai.OpenAI:
+    """Return a client whose requests are answered at once; the library under it is httpx, or its successor."""
+    http: Any = import_module(openai.DefaultHttpxClient.__mro__[1].__module__.partition(".")[0])
+    transport = http.MockTransport(lambda request: http.Response(200, json=_REPLY))
+    return openai.OpenAI(
+        api_key="none", base_url="http://model.invalid/v1", http_client=http.Client(transport=transport)
+    )
 
 
 def _measure(client: openai.OpenAI, provider: TracerProvider, calls: int) -> float:
@@ -65,14 +86,14 @@ def _provider(*, evaluate: bool) -> TracerProvider:
     return provider
 
 
-def _work(subject: str, module: str, url: str, calls: int) -> None:
+def _work(subject: str, module: str, calls: int) -> None:
     """Measure one subject each time that a line comes in; write the seconds of a request as a line."""
     provider = _provider(evaluate=subject == "evaluated")
     if subject == "evaluated":
         ragtrace.configure(tracer_provider=provider, screen=None)
     if subject != "plain":
         import_module(module).OpenAIInstrumentor().instrument(tracer_provider=provider)
-    client = openai.OpenAI(api_key="none", base_url=url)
+    client = _client()
     _measure(client, provider, calls)  # warms up
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -82,9 +103,9 @@ def _work(subject: str, module: str, url: str, calls: int) -> None:
         ragtrace.flush()
 
 
-def _rounds(module: str, url: str, rounds: int, calls: int) -> list[dict[str, float]]:
+def _rounds(module: str, rounds: int, calls: int) -> list[dict[str, float]]:
     """Return the seconds of a request, for each round and by subject, each of which has a process of its own."""
-    argv = [sys.executable, "-W", "ignore", __file__, "--calls", str(calls), "--module", module, "--url", url]
+    argv = [sys.executable, "-W", "ignore", __file__, "--calls", str(calls), "--module", module]
     processes = {
         subject: subprocess.Popen(
             [*argv, "--subject", subject], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -125,11 +146,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=150)
-    for name in ("--subject", "--module", "--url"):
+    for name in ("--subject", "--module"):
         parser.add_argument(name, default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.subject:
-        _work(options.subject, options.module, options.url, options.calls)
+        _work(options.subject, options.module, options.calls)
         return 0
     rows: list[str] = []
     for name, (module, distribution) in _INSTRUMENTORS.items():
@@ -138,8 +159,7 @@ def main() -> int:
         except ImportError:
             sys.stdout.write(f"{name}: not installed (pip install {distribution})\n")
             continue
-        with OpenAIServer(_ANSWER) as server:
-            found = _rounds(module, server.url, options.rounds, options.calls)
+        found = _rounds(module, options.rounds, options.calls)
         least = {subject: min(each[subject] for each in found) for subject in _SUBJECTS}
         times = " ".join(f"{least[subject] * 1e6:>12.0f}" for subject in least)
         median = statistics.median(map(_share, found))
