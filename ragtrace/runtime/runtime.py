@@ -123,7 +123,8 @@ class DroppedSpans:
     def drop_call(self, builder: CallBuilder) -> None:
         """Count the spans of a call as dropped: that of its root and those of its deferred steps."""
         for step in builder.steps:
-            if step is builder.root or step.detach():
+            # The spans of a call that was assembled from them are not ragtrace's to write, and so not lost.
+            if not step.written and (step is builder.root or step.detach()):
                 self.drop(step)
             step.clear_texts()
         builder.close()
