@@ -45,7 +45,8 @@ shows what ragtrace read from recordings of small applications, each under every
 the capture of contents switched on (`-default`, `-textless`: not switched on; `-events`: contents go to log events).
 Three requests were compared with what the application itself had logged: one call for each request, the query, the
 contexts, the answer, the session and the tokens. A session or tokens that are not on the spans are unknown, which the
-table does not show; none was wrong. Names with a plus sign are two instrumentations at once.
+table does not show; none was wrong. Names with a plus sign are two instrumentations at once. `ragtrace` is
+`ragtrace.instrument`, whose own spans are read here.
 
 This page is generated from the recordings by `python -m docs.make_instrumentations`; the versions of the packages are
 in tests/integration/frameworks/environments.toml.
@@ -70,7 +71,7 @@ def cells(folder: Path = RECORDED) -> Iterator[Cell]:
         application, rest = name.split("-", 1)
         instrumentation, mode = rest.rsplit("-", 1)
         logged = json.loads(path.read_text(encoding="utf-8"))["calls"]
-        yield Cell(application, instrumentation, mode, verdict(assembled(folder / f"{name}.spans.jsonl"), logged))
+        yield Cell(application, instrumentation, mode, verdict(assembled(folder / f"{name}.spans.jsonl.gz"), logged))
 
 
 def assembled(path: Path) -> list[RagCall]:

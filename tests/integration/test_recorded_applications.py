@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.frameworks.environment import RECORDED, applications_of, environments, record
+from tests.integration.frameworks.environment import RECORDED, Recorder, applications_of, environments
 from tests.integration.frameworks.shapes import calls, shape
 
 pytestmark = pytest.mark.integration
@@ -24,15 +25,22 @@ CELLS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Recorder]:
+    """Processes that have imported the frameworks."""
+    with Recorder() as recorder:
+        yield recorder
+
+
 @pytest.mark.parametrize(("application", "instrumentation", "mode"), CELLS)
 def test_an_application_records_what_its_recording_shows(
-    application: str, instrumentation: str, mode: str, tmp_path: Path
+    recorder: Recorder, application: str, instrumentation: str, mode: str, tmp_path: Path
 ) -> None:
     """A new recording has the calls and the kinds of spans of the committed one."""
-    record(application, instrumentation, mode, tmp_path)
+    recorder.record(application, instrumentation, mode, tmp_path)
 
     name = f"{application}-{instrumentation}-{mode}"
     assert calls(tmp_path / f"{name}.calls.json") == calls(RECORDED / f"{name}.calls.json")
     if application in CONCURRENT:
         return
-    assert shape(tmp_path / f"{name}.spans.jsonl") == shape(RECORDED / f"{name}.spans.jsonl")
+    assert shape(tmp_path / f"{name}.spans.jsonl.gz") == shape(RECORDED / f"{name}.spans.jsonl.gz")

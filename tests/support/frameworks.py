@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import warnings
 from typing import Any
 
@@ -10,6 +12,11 @@ import pytest
 
 def library(name: str) -> Any:
     """Return the module *name*; where it is missing, skip the test."""
+    if name in sys.modules:
+        return sys.modules[name]
     with warnings.catch_warnings():  # older versions do not go with every pydantic
         warnings.simplefilter("ignore")
-        return pytest.importorskip(name)
+        module = pytest.importorskip(name)
+    gc.collect()
+    gc.freeze()  # each full collection would walk through a million objects
+    return module

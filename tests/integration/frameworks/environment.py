@@ -7,7 +7,9 @@ versions instead of the pinned ones.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -99,19 +101,64 @@ def python_of(environment: str, *, newest: bool = False) -> Path:
     return folder / "bin" / "python"
 
 
-def record(application: str, instrumentation: str, mode: str, folder: Path, *, newest: bool = False) -> str:
-    """Record *application* in its own environment, with files in *folder*; return what it wrote to standard error.
+class Recorder:
+    """Processes that record applications, one for each environment, within a `with` block.
 
-    Raises:
-        AssertionError: the recording failed.
+    A process imports a framework once for all recordings of that framework: that takes longer than a recording.
+
+    Args:
+        newest: record with the newest versions of all packages instead of the pinned ones.
     """
-    python = python_of(environment_of(application, instrumentation), newest=newest)
-    # Isolated from the environment of the tests: no ragtrace, no settings of OpenTelemetry.
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "PYTHON", "OPENAI_"))}
-    command = [str(python), str(FOLDER / "record.py"), application, instrumentation, mode, str(folder)]
-    done = subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True, timeout=_RECORD_S)
-    assert done.returncode == 0, f"{' '.join(command[2:])} exited with {done.returncode}:\n{done.stderr[-4000:]}"
-    return done.stderr
+
+    def __init__(self, *, newest: bool = False) -> None:
+        self._newest = newest
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.communicate()
+
+    def record(self, application: str, instrumentation: str, mode: str, folder: Path) -> None:
+        """Record *application* in its own environment, with files in *folder*.
+
+        Raises:
+            AssertionError: the recording failed, or took longer than three minutes.
+        """
+        environment = environment_of(application, instrumentation)
+        process = self._processes.get(environment) or self._start(environment)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        cell = (application, instrumentation, mode)
+        process.stdin.write(json.dumps([*cell, str(folder)]) + "\n")
+        process.stdin.flush()
+        ready, _, _ = select.select([process.stdout], [], [], _RECORD_S)
+        line = process.stdout.readline() if ready else ""
+        if not line:  # the process ended or hangs: the next recording gets a new one
+            process.kill()
+            self._processes.pop(environment).communicate()
+            raise AssertionError(f"{' '.join(cell)}: no answer within {_RECORD_S:g} s")
+        status, output = json.loads(line)
+        assert status == 0, f"{' '.join(cell)} exited with {status}:\n{output[-4000:]}"
+
+    def _start(self, environment: str) -> subprocess.Popen[str]:
+        python = python_of(environment, newest=self._newest)
+        # Isolated from the environment of the tests: no ragtrace, no settings of OpenTelemetry.
+        isolated = ("OTEL_", "PYTHON", "OPENAI_")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(isolated)}
+        process = subprocess.Popen(
+            [str(python), str(FOLDER / "record.py")],
+            env=environ,
+            cwd=python.parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._processes[environment] = process
+        return process
 
 
 def make(environment: str, *, newest: bool = False) -> Path:

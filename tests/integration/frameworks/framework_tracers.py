@@ -6,10 +6,13 @@ Each class has the `instrument` of an instrumentor, so that instrumentations.py 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar
 
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
 
 class HaystackTracing:
@@ -24,6 +27,62 @@ class HaystackTracing:
         except ImportError:
             from haystack.tracing.opentelemetry import OpenTelemetryTracer  # Haystack 2
         enable_tracing(OpenTelemetryTracer(tracer_provider.get_tracer("haystack")))
+
+
+def import_ragtrace() -> Any:
+    """Return ragtrace, imported from its source, as the environments do not have it.
+
+    Its version is 0, as a recording names the version of the instrumentation.
+    """
+    here = Path(__file__)
+    sys.path += [str(here.parents[3]), str(here.parent / "installed")]
+    return import_module("ragtrace")
+
+
+class RagtraceListener:
+    """ragtrace's own listener in the framework, which records calls as spans of ragtrace; nothing is scored."""
+
+    framework: ClassVar[str]
+
+    def instrument(self, *, tracer_provider: TracerProvider, **other: object) -> None:
+        """Instrument the framework."""
+        ragtrace = import_ragtrace()
+        ragtrace.configure(tracer_provider=tracer_provider, screen=None)
+        tracer_provider.add_span_processor(_RagtraceFlush())
+        ragtrace.instrument(self.framework)
+
+
+class RagtraceLangChain(RagtraceListener):
+    """ragtrace's listener in LangChain and LangGraph."""
+
+    framework = "langchain"
+
+
+class RagtraceLlamaIndex(RagtraceListener):
+    """ragtrace's listener in LlamaIndex."""
+
+    framework = "llama_index"
+
+
+class RagtraceHaystack(RagtraceListener):
+    """ragtrace's listener in Haystack."""
+
+    framework = "haystack"
+
+
+class RagtraceAgents(RagtraceListener):
+    """ragtrace's listener in the OpenAI Agents SDK."""
+
+    framework = "openai_agents"
+
+
+class _RagtraceFlush(SpanProcessor):
+    """Processor that has ragtrace write the spans of its calls when the provider is flushed."""
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        import ragtrace
+
+        return ragtrace.flush(timeout_millis / 1e3)
 
 
 class OpenInferenceAgentsWithRetriever:

@@ -2,24 +2,32 @@
 
 It runs in an environment with the application's framework and the instrumentation, without ragtrace.
 
+`record.py` without arguments records what each line of its standard input asks for: these four in a JSON list. Each
+recording is made in a process of its own, forked from one that has imported the framework. The answer to a line is a
+line of JSON on standard output: a list of the exit status of that process and what it wrote to its standard error.
+
 Files in FOLDER, whose names begin with `APPLICATION-INSTRUMENTATION-MODE`:
-    `.spans.jsonl`: the spans in the order in which they ended, one a line, in OTLP JSON as the Collector's file
-        exporter writes it.
-    `.logs.jsonl`: the log records, if there are any, in the same form.
+    `.spans.jsonl.gz`: the spans in the order in which they ended, one a line, in OTLP JSON as the Collector's file
+        exporter writes it, compressed by gzip.
+    `.logs.jsonl.gz`: the log records, if there are any, in the same form.
     `.calls.json`: what the application knows of each request, and what the model server answered meanwhile.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import os
 import random
 import sys
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 from corpus import DOCUMENTS
@@ -55,7 +63,7 @@ class _SeededIds(IdGenerator):
         return self._random.getrandbits(128) or 1
 
 
-class _CallLog:
+class CallLog:
     """List of the requests that an application logged, each with what the model server answered since the last one."""
 
     def __init__(self, server: ModelServer) -> None:
@@ -130,7 +138,7 @@ def _write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
         for folder, name in ((sys.prefix, "/venv"), (str(FOLDER), "/app"), (str(Path.home()), "/home/user")):
             text = text.replace(folder, name)  # as in tracebacks: fixtures do not name the machine
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))  # without a time: equal recordings are equal files
 
 
 def record(application: str, framework: str, instrumentation: str, mode: str, folder: Path) -> None:
@@ -147,18 +155,63 @@ def record(application: str, framework: str, instrumentation: str, mode: str, fo
     with ModelServer([document.text for document in DOCUMENTS]) as server:
         os.environ.update(OPENAI_BASE_URL=server.url, OPENAI_API_BASE=server.url, OPENAI_API_KEY="none")
         instrument(instrumentation, framework, tracer_provider, logger_provider)
-        log = _CallLog(server)
+        log = CallLog(server)
         import_module(f"applications.{application}").run(mode, log)
     tracer_provider.force_flush()
     ended: Sequence[ReadableSpan] = spans.get_finished_spans()
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{application}-{instrumentation}-{mode}"
-    _write_lines(folder / f"{stem}.spans.jsonl", [otlp_json(encode_spans([span])) for span in ended])
-    _write_lines(folder / f"{stem}.logs.jsonl", [otlp_json(encode_logs([log])) for log in logs.get_finished_logs()])
+    _write_lines(folder / f"{stem}.spans.jsonl.gz", [otlp_json(encode_spans([span])) for span in ended])
+    _write_lines(folder / f"{stem}.logs.jsonl.gz", [otlp_json(encode_logs([log])) for log in logs.get_finished_logs()])
     text = json.dumps({"calls": log.calls}, ensure_ascii=False, indent=1)
     (folder / f"{stem}.calls.json").write_text(f"{text}\n", encoding="utf-8")
 
 
+def serve() -> None:
+    """Record what the lines of standard input ask for, each in a forked process."""
+    for line in sys.stdin:
+        application, instrumentation, mode, folder = json.loads(line)
+        framework = framework_of(application)
+        _import_framework(application, framework)
+        with TemporaryFile("w+", encoding="utf-8") as output:
+            child = os.fork()
+            if child == 0:
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                os._exit(_exit_status(application, framework, instrumentation, mode, Path(folder)))
+            _, status = os.waitpid(child, 0)
+            output.seek(0)
+            sys.stdout.write(json.dumps([os.waitstatus_to_exitcode(status), output.read()]) + "\n")
+            sys.stdout.flush()
+
+
+def _import_framework(application: str, framework: str) -> None:
+    """Import what *application* imports, but not *application*, whose names have to be those of the instrumentation."""
+    if framework == "haystack":  # at its import, it reads the variables that `instrument` sets
+        return
+    with suppress(Exception):  # the forked process raises and reports it
+        import_module(f"applications.{application}")
+        import_module("openai.resources")  # hundreds of modules, which its client imports on use
+    for module in [name for name in sys.modules if name.startswith("applications.")]:
+        del sys.modules[module]
+
+
+def _exit_status(application: str, framework: str, instrumentation: str, mode: str, folder: Path) -> int:
+    """Record *application* and return 0; write an error to standard error and return 1."""
+    try:
+        record(application, framework, instrumentation, mode, folder)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
 if __name__ == "__main__":
-    name, how, when, where = sys.argv[1:]
-    record(name, framework_of(name), how, when, Path(where))
+    if len(sys.argv) == 1:
+        serve()
+    else:
+        name, how, when, where = sys.argv[1:]
+        record(name, framework_of(name), how, when, Path(where))

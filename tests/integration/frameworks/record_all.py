@@ -1,47 +1,63 @@
 """Make the recordings in tests/files/recorded again: `record_all.py [WORD...]`, those whose name has every word.
 
-`record_all.py --newest [WORD...]` records with the newest versions of all packages into a temporary folder instead, and
-prints how those recordings differ from the committed ones.
+`record_all.py --newest [WORD...]`, which is `make newest ARGS="WORD..."`, records with the newest versions of all
+packages into a temporary folder instead. It installs these first, and prints how the recordings, and the verdicts on
+what ragtrace reads from them, differ from the committed ones.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from environment import RECORDED, cells, environment_of, environments, record
+from environment import FOLDER, RECORDED, Recorder, cells, environment_of, environments, make
 from shapes import calls, shape
+
+sys.path.append(str(FOLDER.parents[2]))  # for the folder docs
 
 
 def main(words: list[str]) -> None:
     """Record the cells whose name has every word of the command line, or compare them with the newest versions."""
     newest = "--newest" in words
-    for cell in cells():
-        name = "-".join(cell)
-        if newest and environments()[environment_of(*cell[:2])].get("earlier"):
-            continue
-        if all(word in name for word in words if word != "--newest"):
-            lines = differences(*cell) if newest else []
+    chosen = [cell for cell in cells() if all(word in "-".join(cell) for word in words if word != "--newest")]
+    if newest:
+        chosen = [cell for cell in chosen if not environments()[environment_of(*cell[:2])].get("earlier")]
+        for environment in dict.fromkeys(environment_of(*cell[:2]) for cell in chosen):
+            sys.stdout.write(f"{environment}: {make(environment, newest=True)}\n")
+    with Recorder(newest=newest) as recorder:
+        for cell in chosen:
+            lines = differences(recorder, *cell) if newest else []
             if not newest:
-                record(*cell, RECORDED)
-            sys.stdout.write("\n".join([name, *lines]) + "\n")
+                recorder.record(*cell, RECORDED)
+            sys.stdout.write("\n".join(["-".join(cell), *lines]) + "\n")
             sys.stdout.flush()
 
 
-def differences(application: str, instrumentation: str, mode: str) -> list[str]:
+def differences(recorder: Recorder, application: str, instrumentation: str, mode: str) -> list[str]:
     """Record one cell with the newest versions and return, a line each, what differs from its committed recording."""
     name = f"{application}-{instrumentation}-{mode}"
     with TemporaryDirectory() as folder:
         try:
-            record(application, instrumentation, mode, Path(folder), newest=True)
+            recorder.record(application, instrumentation, mode, Path(folder))
         except AssertionError as error:
             return [f"  fails: {str(error).splitlines()[-1]}"]
         differing = calls(Path(folder) / f"{name}.calls.json") != calls(RECORDED / f"{name}.calls.json")
-        before, after = (shape(path / f"{name}.spans.jsonl") for path in (RECORDED, Path(folder)))
+        read = [_verdict(path, name) for path in (RECORDED, Path(folder))]
+        before, after = (shape(path / f"{name}.spans.jsonl.gz") for path in (RECORDED, Path(folder)))
     lines = ["  the application logs other calls"] if differing else []
+    lines += [f"  verdict: {read[1]}, not {read[0]}"] if read[0] != read[1] else []
     lines += [f"  - {times} x {kind}" for kind, times in sorted((before - after).items())]
     return lines + [f"  + {times} x {kind}" for kind, times in sorted((after - before).items())]
+
+
+def _verdict(folder: Path, name: str) -> str:
+    """Return what docs/instrumentations.md says of the recording *name* in *folder*."""
+    from docs.make_instrumentations import assembled, verdict  # reads with ragtrace, which recording does not need
+
+    logged = json.loads((folder / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
+    return verdict(assembled(folder / f"{name}.spans.jsonl.gz"), logged)
 
 
 if __name__ == "__main__":

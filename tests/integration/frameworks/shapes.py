@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -19,7 +20,7 @@ def spans(path: Path) -> list[tuple[str, dict[str, Any]]]:
     """Return the spans of a recording, each with the name of its instrumentation scope."""
     return [
         (scope_spans["scope"]["name"], span)
-        for line in path.read_text(encoding="utf-8").splitlines()
+        for line in gzip.decompress(path.read_bytes()).splitlines()
         for resource_spans in json.loads(line)["resourceSpans"]
         for scope_spans in resource_spans["scopeSpans"]
         for span in scope_spans["spans"]

@@ -1,0 +1,63 @@
+"""Run an application that a listener of ragtrace and an instrumentation both see, with the spans evaluated.
+
+`mixed.py APPLICATION INSTRUMENTATION MODE` prints a line of JSON with the calls that ragtrace gave to a judge, what the
+application logged, and the scopes of the spans that carry scores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+from corpus import DOCUMENTS
+from environment import framework_of
+from framework_tracers import import_ragtrace
+from instrumentations import instrument
+from model_server import ModelServer
+from opentelemetry import trace
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from record import CallLog
+
+
+def main(application: str, instrumentation: str, mode: str) -> None:
+    """Run *application* and print what was judged."""
+    os.environ["RAGTRACE_EXPORTER"] = "none"
+    ragtrace = import_ragtrace()
+    from ragtrace.core.types import Judgement
+    from ragtrace.testing import FakeJudge
+
+    framework = framework_of(application)
+    judge, exporter, provider = FakeJudge(Judgement(consistency=1.0)), InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(ragtrace.HoldProcessor(SimpleSpanProcessor(exporter), evaluate=True))
+    trace.set_tracer_provider(provider)
+    ragtrace.configure(tracer_provider=provider, screen=judge)
+    with ModelServer([document.text for document in DOCUMENTS]) as server:
+        os.environ.update(OPENAI_BASE_URL=server.url, OPENAI_API_BASE=server.url, OPENAI_API_KEY="none")
+        instrument(instrumentation, framework, provider, LoggerProvider())
+        ragtrace.instrument(framework)
+        log = CallLog(server)
+        import_module(f"applications.{application}").run(mode, log)
+    ragtrace.flush()
+    ragtrace.flush()  # calls of other spans are closed by the first
+    scored: list[Any] = [span for span in exporter.get_finished_spans() if "ragtrace.eval.status" in span.attributes]
+    judged = [
+        (call.query, [document.text for document in call.contexts or ()], call.answer, call.conversation_id)
+        for call in judge.calls
+    ]
+    result = {
+        "judged": judged,
+        "logged": [(call["query"], call["contexts"], call["answer"], call["session"]) for call in log.calls],
+        "scored": [span.instrumentation_scope.name for span in scored],
+        "faults": ragtrace.stats().faults,
+    }
+    sys.stdout.write(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
