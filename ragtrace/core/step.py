@@ -253,6 +253,7 @@ class CallBuilder:
         answer = _first(root.answer, final.answer)
         found = {root.answer_found, final.answer_found}
         query = _first(root.query, final.query, *(step.query for step in ended))
+        turns = _turns(root, query, answer) or _turns(final, query, answer)
         return RagCall(
             query=query,
             contexts=contexts,
@@ -270,7 +271,9 @@ class CallBuilder:
             abandoned=root.abandoned,
             cut_chars=sum(step.cut_chars for step in ended),
             span=root.span_context,
-            turns=_turns(root, query, answer) or _turns(final, query, answer),
+            turns=turns,
+            # Of a prompt that was cut, the latest messages are known.
+            earlier_turns=None if turns else (_turns_before(root) or _turns_before(final) or None),
             context_source="" if contexts is None else source,
             defect=root.defect,
         )
@@ -288,7 +291,8 @@ class CallBuilder:
         """Return the documents that the answer is based on, and where they come from; None if none were captured.
 
         They are what the final generation was given, else what the root says it used, else what was retrieved or what
-        tools returned, else the tools' results in the first prompt that has some.
+        tools returned, else the tools' results in the first prompt that has some, those since the question if there are
+        any.
         """
         for step, source in ((final, "arguments"), (self.root, "result")):
             # An answer object may have an empty list of sources, as LlamaIndex's have.
@@ -303,8 +307,11 @@ class CallBuilder:
             return final.prompt_documents, "prompt"
         for step in (final, self.root):
             messages = () if step.prompt is None else step.prompt.messages
-            if results := tuple(Document(message.text) for message in messages if message.role == "tool"):
-                return results, "prompt"
+            asked = 0 if step.prompt is None else _question_index(step.prompt)
+            # Else the answer was made of what tools had found for an earlier question.
+            for shown in (messages[asked:], messages):
+                if results := tuple(Document(message.text) for message in shown if message.role == "tool"):
+                    return results, "prompt"
         if self.root.prompt_documents is not None:
             return self.root.prompt_documents, "prompt"
         return self.root.documents, "result"
@@ -322,36 +329,59 @@ def _turns(step: Step, query: str | None, answer: str | None) -> tuple[Turn, ...
     prompt = step.prompt
     if prompt is None or prompt.is_cut:
         return None
-    asked = max((at for at, message in enumerate(prompt.messages) if message.role == "user"), default=0)
-    before = [
-        Turn(role, message.text)
-        for message in prompt.messages[:asked]
-        if (role := message.role) in ("user", "assistant") and message.text.strip()
-    ]
+    before = _turns_before(step)
     if not before:
         return None
-    exchange = Turn("user", prompt.messages[asked].text if query is None else query), Turn("assistant", answer or "")
+    asked = prompt.messages[_question_index(prompt)].text if query is None else query
+    exchange = Turn("user", asked), Turn("assistant", answer or "")
     return (*before, *(turn for turn in exchange if turn.text.strip()))
+
+
+def _turns_before(step: Step) -> tuple[Turn, ...]:
+    """Return the turns in the prompt of *step* before its question, without messages of the system and of tools."""
+    prompt = step.prompt
+    if prompt is None:
+        return ()
+    return tuple(
+        Turn(role, message.text)
+        for message in prompt.messages[: _question_index(prompt)]
+        if (role := message.role) in ("user", "assistant") and message.text.strip()
+    )
+
+
+def _question_index(prompt: Prompt) -> int:
+    """Return the index of the last message of the user, 0 if there is none."""
+    return max((at for at, message in enumerate(prompt.messages) if message.role == "user"), default=0)
 
 
 def _retrieved(steps: Sequence[Step]) -> tuple[tuple[Document, ...] | None, str]:
     """Return the documents of all retrievals and tools among *steps*, in the order in which these began.
 
     A re-ranking replaces the documents before it. A retrieval inside a retrieval is left out, as the outer one returned
-    the merged result; so is a tool around or inside a retrieval.
+    the merged result; so is a tool around or inside a retrieval, and a tool inside a tool. Of a tool in which a model
+    was called, such as an agent, the result is no evidence but that model's answer: what it found counts.
 
     Returns:
         The documents, None if there is no such step; and their source: `reranker`, `retriever`, `tool`, or
         `retriever+tool` where both gave some.
     """
-    retrievals = [step for step in steps if step.kind == "retrieve" and step.documents is not None]
-    around = {id(outer) for step in retrievals for outer in step.enclosing()}
+    finding = [step for step in steps if step.kind in FINDING_KINDS and step.documents is not None]
+    agents = {id(outer) for step in steps if step.kind == "generate" for outer in step.enclosing()}
+    around = {
+        id(outer)
+        for step in finding
+        for outer in step.enclosing()
+        if outer.kind == "tool" and (step.kind == "retrieve" or id(outer) in agents)
+    }
     found: tuple[Document, ...] | None = None
     sources: list[str] = []
-    for step in steps:
-        if step.documents is None or step.kind not in FINDING_KINDS or step.inside("retrieve"):
+    for step in finding:
+        if step.documents is None or step.inside("retrieve") or id(step) in around:
             continue
-        if step.kind == "tool" and (id(step) in around or step.inside("tool")):
+        if step.kind == "tool" and any(
+            outer.kind == "tool" and outer.documents is not None and id(outer) not in around
+            for outer in step.enclosing()
+        ):
             continue
         if step.rerank or found is None:
             found, sources = step.documents, []

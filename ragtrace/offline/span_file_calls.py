@@ -1,4 +1,4 @@
-"""RAG calls in a file of spans, in the form in which `score_file` takes the calls of a file of records."""
+"""RAG calls in a file of spans, as an iterable of lines for `score_file`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class SpanFileCalls:
         """
         counts = self._assembler.counts
         steps = {name: counts[name] for name in ("no_call", "duplicates", "late", "evicted")}
-        other = {"other_signals": self._file.n_other_signals, "unread_attributes": self._file.n_unread_attributes}
+        other = {
+            "other_signals": self._file.reader.n_other_signals,
+            "unread_attributes": self._file.reader.n_unread_attributes,
+        }
         return {"spans": self._file.n_spans, "steps": counts["spans"], **steps, **other}
 
     def __iter__(self) -> Generator[CallLine | BadLine, None, None]:
@@ -92,6 +95,7 @@ def _key(call: RagCall) -> bytes:
     """Return a hash that is equal for calls with the same texts."""
     contexts = None if call.contexts is None else [(each.text, each.id) for each in call.contexts]
     turns = None if call.turns is None else [(turn.role, turn.text) for turn in call.turns]
+    earlier = [(turn.role, turn.text) for turn in call.earlier_turns or ()]
     texts = (call.query, contexts, call.answer, turns, call.answer_captured, call.defect, call.cut_chars)
-    description = json.dumps([*texts, call.conversation_id, call.workflow, call.model])
+    description = json.dumps([*texts, call.conversation_id, call.workflow, call.model, *earlier])
     return hashlib.blake2b(description.encode(), digest_size=16).digest()

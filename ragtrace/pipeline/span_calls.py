@@ -1,4 +1,4 @@
-"""Source of calls from the spans of other instrumentations: reads queued spans, assembles calls, queues these."""
+"""Source of RAG calls from the spans of other instrumentations: reads queued spans and assembles calls from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ragtrace.core.step import CallBuilder
 from ragtrace.system.faults import faults
-from ragtrace.telemetry.reading.intake import SpanIntake, clear_wake, intakes, set_wake
+from ragtrace.telemetry.reading.intake import clear_wake, intakes, set_wake
 from ragtrace.telemetry.spans.hold import hold_processors
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ class SpanCalls:
 
     @property
     def is_used(self) -> bool:
-        """Whether any span processor of this process hands its spans over."""
+        """Whether any span processor of this process queues its spans to be evaluated."""
         return bool(intakes())
 
     def start(self, wake: Callable[[], object]) -> None:
-        """Take the spans of this process from now on; *wake* starts the thread that calls `collect`."""
+        """Start to take the spans of this process; *wake* starts the thread that calls `collect`."""
         set_wake(wake)
 
     def stop(self, wake: Callable[[], object]) -> None:
-        """Take no more spans, unless another runtime does so by now."""
+        """Stop taking spans, unless another runtime has begun to take them."""
         clear_wake(wake)
 
     def collect(self, *, everything: bool = False) -> None:
@@ -65,11 +65,16 @@ class SpanCalls:
 
                 self._assembler = CallAssembler(scores_own=False, most_bytes=self._most_bytes)
             assembler = self._assembler
+            # Taken first, as their starts are in the queue by then.
+            dropped = [each for intake in sources for each in intake.take_dropped()]
             for intake in sources:
                 while (span := intake.take()) is not None:
                     assembler.observe(span)
                     if not everything:
                         self._pause()
+            for each in dropped:
+                if each is not None:
+                    assembler.lose(each)
             calls = assembler.close(everything=everything)
             left_out = assembler.take_left_out()
         for call in calls:
@@ -80,7 +85,7 @@ class SpanCalls:
             self._submit(call.builder)
         for context in left_out:
             self._release(context.span_id)
-        self._count(sources, assembler)
+        self._count(len(dropped), assembler)
         self._log_missing_calls(assembler)
 
     def _release(self, span_id: int) -> None:
@@ -88,7 +93,7 @@ class SpanCalls:
             hold.release_unscored(span_id)
 
     def _log_missing_calls(self, assembler: CallAssembler) -> None:
-        """Log once that spans come in and no call is found in any of them."""
+        """Log once that spans arrive, but none of them belongs to a RAG call."""
         counts = assembler.counts
         if not counts["calls"] and counts["no_call"] >= _NO_CALLS:
             faults.log_once(
@@ -99,10 +104,16 @@ class SpanCalls:
                 counts["no_call"],
             )
 
-    def _count(self, sources: list[SpanIntake], assembler: CallAssembler) -> None:
-        """Count spans that were lost before they could be part of a call as faults, and log the first."""
+    def _count(self, dropped: int, assembler: CallAssembler) -> None:
+        """Count as faults the spans that were lost before they became part of a call, and log the first loss.
+
+        Args:
+            dropped: number of spans that did not fit into the queue.
+            assembler: has counted the others.
+        """
         for lost, why in (
-            (sum(intake.take_dropped() for intake in sources), "the queue of spans was full"),
+            (dropped, "the queue of spans was full"),
+            (assembler.counts.pop("incomplete", 0), "other spans of their calls did not fit into the queue"),
             (assembler.counts.pop("evicted", 0), "too many spans of unfinished calls were waiting"),
             (assembler.counts.pop("late", 0), "they ended after the root of their call"),
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def finished_span(
 
 def recorded(name: str) -> tuple[list[FinishedSpan], list[dict[str, Any]]]:
     """Return the spans of a recording in tests/files/recorded, and the calls that its application logged."""
-    lines = (_RECORDINGS / f"{name}.spans.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = gzip.decompress((_RECORDINGS / f"{name}.spans.jsonl.gz").read_bytes()).splitlines()
     scopes = [
         scope for line in lines for resource in json.loads(line)["resourceSpans"] for scope in resource["scopeSpans"]
     ]

@@ -154,19 +154,22 @@ class Outbox(Generic[T]):
                 pending=self._pending,
             )
 
-    def offer(self, item: T, *, size: int = 0, key: str = "", delay: float = 0.0) -> None:
+    def offer(self, item: T, *, size: int = 0, key: str = "", delay: float = 0.0) -> bool:
         """Queue *item* and return at once; an item that does not fit is counted as dropped.
 
         Args:
             size: bytes that the item takes.
             key: identity of the item; an item whose key is queued or delivered already is counted as repeated.
             delay: seconds until the first delivery; a flush does not wait for them.
+
+        Returns:
+            False if the item was dropped.
         """
         with self._changed:
             self._offered += 1
             if key in self._known:
                 self._repeated += 1
-                return
+                return True
             full = self._pending >= self._capacity or self._bytes + size > self._most_bytes
             reason = "shutdown" if self._closed else "queue_full" if full else ""
             if not reason:
@@ -181,11 +184,12 @@ class Outbox(Generic[T]):
                 if self._thread is None:
                     self._start()
                 self._changed.notify_all()
-                return
+                return True
             self._dropped[reason] += 1
             self._lost += 1
         if reason == "queue_full":
             self._receiver.warn_lost(reason, "the receiver is slower than they come, or away", 1)
+        return False
 
     def settled_until(self, moment: float) -> bool:
         """Return whether all items that were offered up to the time *moment* are delivered or counted as lost."""

@@ -119,20 +119,20 @@ def build_telemetry(
     if settings.evaluate_spans:
         from ragtrace.telemetry.spans.span_listener import listen
 
-        if not listen(tracers):
+        # Other libraries record to the provider of the process, also where an exporter has a provider of its own.
+        listened = tracers if tracer_provider else _process_provider("tracer") or tracers
+        if not listen(listened, apart_from=None if listened is tracers else hold):
             raise SettingsError(
-                f"evaluate_spans= needs a tracer provider that takes span processors, got {type(tracers).__name__}; "
+                f"evaluate_spans= needs a tracer provider that takes span processors, got {type(listened).__name__}; "
                 "use the provider of the OpenTelemetry SDK"
             )
     if settings.set_global or settings.evaluate_spans:
         shared = None if own_meters is None else SharedMeters(own_meters, renewal)
-        _set_global(
-            {
-                "tracer": own_tracers if signals.spans or settings.evaluate_spans else None,
-                "meter": shared,
-                "logger": own_loggers,
-            }
-        )
+        own_spans = own_tracers if signals.spans or settings.evaluate_spans else None
+        providers = {"tracer": own_spans, "meter": shared, "logger": own_loggers}
+        if not settings.set_global:
+            providers = {kind: None if _process_provider(kind) else own for kind, own in providers.items()}
+        _set_global(providers)
     return telemetry
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
+from ragtrace.core.feedback import HUMAN, Feedback
 from ragtrace.core.ledger import HEAD_DROPPED
 from ragtrace.core.score_id import score_id_of_result
 from ragtrace.core.score_sink import Refusal, ScoreRecord, ScoreSink
@@ -60,6 +61,7 @@ class ScorePoster:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.sink, self._service, self._evidence = sink, service, evidence
+        self._newest: OrderedDict[str, int] = OrderedDict()  # times of the newest feedback by id
         self.outbox = Outbox(self, capacity=capacity, most_bytes=most_bytes, patience=patience, clock=clock)
 
     def __call__(self, call: RagCall, evaluations: Sequence[Evaluation], decision: object = None) -> None:
@@ -71,7 +73,40 @@ class ScorePoster:
                 self.outbox.count_skipped(HEAD_DROPPED)
                 continue
             size = _RECORD_BYTES + 2 * len(record.explanation or "")
-            self.outbox.offer(record, size=size, key=record.id, delay=getattr(self.sink, "first_after_s", 0.0))
+            self.outbox.offer(record, size=size, key=record.id, delay=self._delay)
+
+    def post_feedback(self, feedback: Feedback) -> None:
+        """Queue *feedback*, to be posted to the backend; it replaces earlier feedback with the same id there.
+
+        Feedback without a score is not posted, as a backend's score needs a number.
+        """
+        if feedback.score is None:
+            self.outbox.count_skipped("no_score")
+        elif not feedback.span.trace_flags.sampled:
+            self.outbox.count_skipped(HEAD_DROPPED)
+        else:
+            record = ScoreRecord(
+                id=feedback.id,
+                trace_id=feedback.span.trace_id,
+                span_id=feedback.span.span_id,
+                name=feedback.name,
+                value=feedback.score,
+                label=feedback.label,
+                explanation=feedback.comment,
+                annotator="HUMAN",
+                evaluator=feedback.user or HUMAN,
+                metric_version="",
+                probability=1.0,
+                time_ns=feedback.time_ns,
+                service=self._service,
+                headline=True,
+            )
+            self._newest[record.id] = record.time_ns
+            self._newest.move_to_end(record.id)
+            if len(self._newest) > _CAPACITY:
+                self._newest.popitem(last=False)
+            # Without a key: feedback that returns to an earlier score is no repeat of that.
+            self.outbox.offer(record, size=_RECORD_BYTES + 2 * len(record.explanation or ""), delay=self._delay)
 
     def _records(self, span: SpanContext, workflow: str, evaluations: Sequence[Evaluation]) -> Iterator[ScoreRecord]:
         """Yield one `ScoreRecord` for each metric that has a score.
@@ -104,6 +139,10 @@ class ScorePoster:
                 headline=name in headline,
             )
 
+    @property
+    def _delay(self) -> float:
+        return float(getattr(self.sink, "first_after_s", 0.0))
+
     # --- as the receiver of the outbox, on its thread -----------------------------------------------------------------
 
     @property
@@ -121,9 +160,13 @@ class ScorePoster:
 
         If the sink raises, or returns anything but refusals, all scores count as refused.
         """
+        # Feedback that the backend refused for a while must not overwrite what has replaced it since.
+        current = [n for n, record in enumerate(batch) if record.time_ns >= self._newest.get(record.id, 0)]
+        refused: Mapping[str, Refusal] = {}
         try:
-            refused = self.sink.post(batch, timeout)
-            found = {position: refused[record.id] for position, record in enumerate(batch) if record.id in refused}
+            if current:
+                refused = self.sink.post([batch[position] for position in current], timeout)
+            found = {position: refused[batch[position].id] for position in current if batch[position].id in refused}
             if not all(isinstance(refusal, Refusal) for refusal in found.values()):  # a user's own sink
                 raise TypeError(f"post() of the score sink {self.name} must return a mapping of id to Refusal")
         except Exception as error:

@@ -24,7 +24,8 @@ from ragtrace.core.types import Observer
 from ragtrace.system.faults import faults, log_safely
 from ragtrace.system.threads import run_all_bounded
 from ragtrace.telemetry.export.after_fork import SPANS, ChildRenewal
-from ragtrace.telemetry.spans.hold import span_bytes, without_releasing_held
+from ragtrace.telemetry.reading.intake import span_bytes
+from ragtrace.telemetry.spans.hold import without_releasing_held
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import Span
     from opentelemetry.trace import Tracer
 
+    from ragtrace.core.feedback import Feedback
     from ragtrace.telemetry.export.score_poster import ScorePoster
     from ragtrace.telemetry.fast_meters import FastMeter
     from ragtrace.telemetry.spans.fast import FastTracer
@@ -108,7 +110,7 @@ class ExportQueueCounts:
 
     @property
     def stalled(self) -> bool:
-        """Whether the backend has not answered for so long that nothing waits for it any more."""
+        """Whether the backend has not answered for so long that spans and events no longer wait for it."""
         since = self._unanswered_since
         return since is not None and self._clock() - since > self._patience
 
@@ -248,7 +250,7 @@ class RetryingExporter:
 
     @property
     def _refused(self) -> bool:
-        """Whether the backend does not take such items at all, as far as the wrapped exporter can tell."""
+        """Whether the backend refuses the whole signal (spans or events), as far as the wrapped exporter can tell."""
         return getattr(self._exporter, "refused", None) is True
 
     def stop_retrying(self) -> None:
@@ -316,6 +318,8 @@ class ScoreStore(Observer, Protocol):
 
     @property
     def lost(self) -> Counter[str]: ...
+
+    def add_feedback(self, feedback: Feedback) -> None: ...
 
     def flush(self, timeout: float) -> bool: ...
 

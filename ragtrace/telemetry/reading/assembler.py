@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
+from ragtrace.capture.prompt_parts import split_prompt
 from ragtrace.core import semconv
 from ragtrace.core.step import FINDING_KINDS, NO_USAGE, CallBuilder, Step
 from ragtrace.core.types import Document, Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading, from_sdk_span
-from ragtrace.telemetry.reading.intake import is_genai
-from ragtrace.telemetry.reading.prompt_parts import split_prompt
+from ragtrace.telemetry.reading.intake import LostSpan, is_genai
 from ragtrace.telemetry.reading.readers import read_span
 
 if TYPE_CHECKING:
@@ -38,11 +38,19 @@ _MOST_EQUAL: Final = 64
 _MOST_TRACES: Final = 20_000
 _MOST_PARENTS: Final = 40_000
 """Most spans of one trace whose parents are remembered."""
+_MOST_LOST: Final = 4_096
+"""Lost steps of one trace; with more of them, no call in the trace can be complete."""
 _LOOK_SECONDS: Final = 0.2
 _LOOK_SECONDS_PER_SPAN: Final = 0.000_2
 """Time between two looks at the same trace, which grows with its readings."""
 _LEAST_ANSWER: Final = 12
 """Characters of an answer that is looked for in a prompt."""
+_MOST_BEHIND: Final = 32
+"""Most model calls whose prompts are searched for the documents behind an answer."""
+_MOST_AGENTS: Final = 256
+"""Most tools of one call of which is found out whether their results are the answers of models."""
+_MOST_COMPARED: Final = 64
+"""Most groups with missing spans in a trace whose times are compared with those of the others."""
 _MOST_STEPS: Final = 2_000
 """Most steps of one call; of more, the first ones are left out."""
 
@@ -62,10 +70,14 @@ class _Trace:
     """Spans that have started and not ended: whether they are of generative AI, and the monotonic time."""
     readings: dict[int, SpanReading] = field(default_factory=dict[int, SpanReading])
     """Readings that are not part of a closed call yet, by span id."""
+    lost: dict[int, float] = field(default_factory=dict[int, float])
+    """Span ids of ended steps that could not be read, with the monotonic time at which that was known."""
     closed: dict[int, None] = field(default_factory=dict[int, None])
     """Span ids of the readings of closed calls."""
     seen: dict[int, float] = field(default_factory=dict[int, float])
     """Monotonic time at which each of the readings came in."""
+    remote: set[int] = field(default_factory=set[int])
+    """Span ids of the spans whose parent is in another process."""
     touched: float = 0.0
     due: float = 0.0
     """Monotonic time before which no call of this trace can be complete."""
@@ -74,7 +86,7 @@ class _Trace:
 
 @dataclass(slots=True, eq=False)
 class _ModelCall:
-    """What is remembered of a model call, to recognise the same call in the spans of another instrumentation."""
+    """Record of a model call, by which the same call is recognised in the spans of another instrumentation."""
 
     span: SpanContext
     source: tuple[str, str]
@@ -126,6 +138,10 @@ class CallAssembler:
         open_seconds: seconds after which a span that was started and never ended is no longer waited for.
         most_spans: readings that are kept at a time; for one more, the oldest trace is evicted.
         most_bytes: memory that their texts may take.
+        most_traces: traces that are kept at a time.
+        needs_parents: whether spans come from other processes, so that some may be missing. A call then waits for the
+            parent spans of its steps for `parent_seconds`, and is `incomplete` without one that its own process has
+            made.
         scores_own: whether calls of ragtrace's own spans are assembled; not in the process that made them, where the
             decorated functions hand them over themselves.
         clock: returns monotonic seconds.
@@ -140,11 +156,13 @@ class CallAssembler:
         open_seconds: float = 600.0,
         most_spans: int = 50_000,
         most_bytes: int = 32 << 20,
+        most_traces: int = _MOST_TRACES,
+        needs_parents: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._settle, self._parent_seconds, self._open_seconds = settle_seconds, parent_seconds, open_seconds
         self._most_spans, self._most_bytes, self._clock = most_spans, most_bytes, clock
-        self._scores_own = scores_own
+        self._scores_own, self._most_traces, self._needs_parents = scores_own, most_traces, needs_parents
         self.reset()
 
     def reset(self) -> None:
@@ -157,7 +175,8 @@ class CallAssembler:
         self._left_out: list[SpanContext] = []
         self.counts: Counter[str] = Counter()
         """Number of `spans` that were read, of `calls`, and of the readings that are in none: `evicted` for lack of
-        room, `late` after their call was closed, `duplicates` of another instrumentation's, `no_call`."""
+        room, `late` after their call was closed, `duplicates` of another instrumentation's, `incomplete` because other
+        spans of their call are missing or were lost, `no_call`."""
 
     def __len__(self) -> int:
         return self._spans
@@ -183,6 +202,8 @@ class CallAssembler:
         trace = self._trace(span.context.trace_id)
         trace.parents[span_id] = 0 if span.parent is None else span.parent.span_id
         trace.open.pop(span_id, None)
+        if self._needs_parents and span.parent is not None and span.parent.is_remote:
+            trace.remote.add(span_id)
         if span_id in trace.readings or span_id in trace.closed:  # exported twice, or ended by two processors
             return None
         reading = read_span(span)
@@ -206,20 +227,33 @@ class CallAssembler:
             self._evict()
         return reading
 
+    def lose(self, span: LostSpan) -> None:
+        """Take note that *span* has ended and cannot be read, so that the call which it is part of is incomplete."""
+        span_id = span.context.span_id
+        trace = self._trace(span.context.trace_id)
+        trace.parents[span_id] = span.parent_id
+        trace.open.pop(span_id, None)
+        is_read = span_id in trace.readings or span_id in trace.closed  # when its start was taken, it had ended
+        if span.is_genai and not is_read and not self._closed_above(trace, span_id):
+            trace.lost[span_id] = self._clock()
+        if len(trace.lost) > _MOST_LOST:
+            self._evict(span.context.trace_id)
+
     def _trace(self, trace_id: int) -> _Trace:
         trace = self._traces.get(trace_id)
         if trace is None:
             trace = self._traces[trace_id] = self._ended.pop(trace_id, _Trace())
-            while len(self._traces) > _MOST_TRACES:
+            while len(self._traces) > self._most_traces:
                 self._evict()
         if len(trace.parents) > _MOST_PARENTS:  # a trace that never ends
-            kept = {key: above for key, above in trace.parents.items() if key in trace.readings or key in trace.open}
-            trace.parents, trace.closed = kept, {}
+            used = trace.readings.keys() | trace.open.keys() | trace.lost.keys()
+            trace.parents, trace.closed = {key: trace.parents[key] for key in used if key in trace.parents}, {}
+            trace.remote &= trace.parents.keys()
         trace.touched = self._clock()
         return trace
 
     def take_left_out(self) -> list[SpanContext]:
-        """Return the ended spans that are part of no call, since the last time that this was asked."""
+        """Return the ended spans that turned out to be part of no call since the last call of this method."""
         left_out, self._left_out = self._left_out, []
         return left_out
 
@@ -233,9 +267,9 @@ class CallAssembler:
         self._bytes += sign * size
         self._spans += sign
 
-    def _evict(self) -> None:
-        """Remove the oldest trace, and count its readings as evicted."""
-        _, trace = self._traces.popitem(last=False)
+    def _evict(self, trace_id: int | None = None) -> None:
+        """Remove the trace *trace_id*, or else the oldest one, and count its readings as evicted."""
+        trace = self._traces.pop(next(iter(self._traces)) if trace_id is None else trace_id)
         self._spans -= len(trace.readings)
         self._bytes -= trace.bytes
         self._leave_out("evicted", trace.readings.values())
@@ -246,7 +280,7 @@ class CallAssembler:
     # --- calls come out -----------------------------------------------------------------------------------------------
 
     def close(self, *, everything: bool = False) -> list[AssembledCall]:
-        """Remove the calls that are complete by now from the buffer and return them.
+        """Remove the complete calls from the buffer and return them.
 
         Args:
             everything: do not wait for more spans of the calls whose root has ended.
@@ -259,11 +293,15 @@ class CallAssembler:
             for span_id in [key for key, (_, since) in trace.open.items() if now - since > self._open_seconds]:
                 del trace.open[span_id]
             groups = self._groups(trace)
+            lacking = [each for each in groups if _missing_parent(trace, each)] if self._needs_parents else []
             for group in groups:
-                if self._is_complete(trace, group, now, everything=everything):
+                if self._is_complete(trace, group, now, everything=everything) and not (
+                    lacking and self._waits_for_spans(trace, group, lacking, now, everything=everything)
+                ):
                     calls += self._assemble(trace, group)
             trace.due = now + max(_LOOK_SECONDS, len(trace.readings) * _LOOK_SECONDS_PER_SPAN)
-            if not trace.readings and (everything or (not trace.open and now - trace.touched > self._settle)):
+            is_over = everything or (not trace.open and now - trace.touched > self._settle)
+            if is_over and not trace.readings and not trace.lost:
                 self._ended[trace_id] = self._traces.pop(trace_id)
         self._forget(now)
         self.counts["calls"] += len(calls)
@@ -272,7 +310,7 @@ class CallAssembler:
     def _groups(self, trace: _Trace) -> list[_Group]:
         """Return the readings of *trace* by the parent span of the topmost one above each, open spans included."""
         groups: dict[int, _Group] = {}
-        for span_id in (*trace.readings, *(key for key, (genai, _) in trace.open.items() if genai)):
+        for span_id in (*trace.readings, *(key for key, (genai, _) in trace.open.items() if genai), *trace.lost):
             top = span_id
             outer: SpanReading | None = None
             for above in _above(trace, span_id):
@@ -281,9 +319,14 @@ class CallAssembler:
                         break
                     top = above
                     outer = trace.readings[above] if outer is None else outer
-                elif trace.open.get(above, (False, 0.0))[0]:
+                elif above in trace.lost or trace.open.get(above, (False, 0.0))[0]:
                     top = above
             group = groups.setdefault(trace.parents.get(top, 0), _Group(trace.parents.get(top, 0)))
+            if span_id in trace.lost:
+                group.lost.append(span_id)
+                group.lost_tops.add(top)
+                group.seen = max(group.seen, trace.lost[span_id])
+                continue
             if span_id not in trace.readings:
                 if top in trace.readings:
                     group.open_below += 1
@@ -303,7 +346,7 @@ class CallAssembler:
         return list(groups.values())
 
     def _is_complete(self, trace: _Trace, group: _Group, now: float, *, everything: bool) -> bool:
-        """Return whether no more spans of *group* are to be waited for."""
+        """Return whether *group* is complete: its spans have ended, and no further span is expected."""
         quiet = now - group.seen
         if group.open or (group.open_below and quiet < _ABANDONED_SECONDS):
             return False
@@ -312,6 +355,25 @@ class CallAssembler:
         waits = group.parent in trace.open and not group.has_answer
         return quiet >= (self._parent_seconds if waits else self._settle)
 
+    def _waits_for_spans(
+        self, trace: _Trace, group: _Group, lacking: list[_Group], now: float, *, everything: bool
+    ) -> bool:
+        """Return whether *group* has to wait for parent spans, its own or those of steps at the same time.
+
+        If these have not come in after `parent_seconds`, calls at that time are incomplete, unless the missing span is
+        in another process, which may export nothing.
+
+        Args:
+            lacking: the groups of the trace above which a span is missing.
+        """
+        times = _times(group.readings)
+        if len(lacking) <= _MOST_COMPARED:
+            lacking = [each for each in lacking if each is group or _touch(_times(each.readings), times)]
+        if lacking and not everything and now - group.seen < self._parent_seconds:
+            return True
+        group.incomplete = [_times(each.readings) for each in lacking if _missing_parent(trace, each) == "local"]
+        return False
+
     def _assemble(self, trace: _Trace, group: _Group) -> list[AssembledCall]:
         """Remove the readings of *group* from the buffer; return the calls in it."""
         for reading in group.readings:
@@ -319,14 +381,20 @@ class CallAssembler:
             del trace.readings[span_id], trace.seen[span_id]
             trace.closed[span_id] = None
             self._account(trace, reading, -1)
+        for span_id in group.lost:
+            del trace.lost[span_id]
         calls: list[AssembledCall] = []
         if group.is_duplicate:
             self._leave_out("duplicates", group.readings)
             return calls
-        for tops in _split(group):
-            readings = [each for each in group.readings if _top_of(each, group) in tops]
+        found = [(tops, [each for each in group.readings if _top_of(each, group) in tops]) for tops in _split(group)]
+        for tops, readings in [own for each in found for own in self._without_twins_of_own(*each)]:
             if self._is_duplicate(readings):
                 self._leave_out("duplicates", readings)
+                continue
+            is_incomplete = any(_touch(each, _times(readings)) for each in group.incomplete)
+            if is_incomplete or group.has_lost_step(tops):
+                self._leave_out("incomplete", readings)
                 continue
             call = build_call(tops, readings)
             if call is None:
@@ -335,6 +403,31 @@ class CallAssembler:
                 calls.append(call)
                 for model_call in self._model_calls_of(readings):
                     model_call.is_closed = True
+        return calls
+
+    def _without_twins_of_own(
+        self, tops: list[SpanReading], readings: list[SpanReading]
+    ) -> list[tuple[list[SpanReading], list[SpanReading]]]:
+        """Return the calls that ragtrace's own spans describe among *readings*; the whole if there is none.
+
+        Ragtrace's listener in a framework and an instrumentation of that framework record the same steps side by side.
+        What stands beside ragtrace's own workflow, inside a workflow with the same answer, is left out.
+        """
+        own = [each for each in readings if each.span.scope == semconv.SCOPE and each.step.kind == "trace"]
+        outer = tops[0].step
+        answers = {each.step.answer for each in own}
+        if not own or tops[0] in own or (outer.answer is not None and outer.answer not in answers):
+            return [(tops, readings)]
+        steps = {id(each.step) for each in own}
+        calls: list[tuple[list[SpanReading], list[SpanReading]]] = []
+        for root in own:
+            if any(id(step) in steps for step in root.step.enclosing()):
+                continue
+            inside = [each for each in readings if each is root or root.step in each.step.enclosing()]
+            root.step.parent = None
+            calls.append(([root], inside))
+        kept = {id(each) for _, inside in calls for each in inside}
+        self._leave_out("duplicates", [each for each in readings if id(each) not in kept])
         return calls
 
     # --- the same model call, seen by two instrumentations ------------------------------------------------------------
@@ -351,7 +444,7 @@ class CallAssembler:
     def _forget(self, now: float) -> None:
         """Forget the model calls and the traces that ended some time ago."""
         while self._ended and (
-            len(self._ended) > _MOST_TRACES or now - next(iter(self._ended.values())).touched > _KEPT_SECONDS
+            len(self._ended) > self._most_traces or now - next(iter(self._ended.values())).touched > _KEPT_SECONDS
         ):
             self._ended.popitem(last=False)
         while self._model_calls:
@@ -361,14 +454,14 @@ class CallAssembler:
             del self._model_calls[key]
 
     def _model_calls_of(self, readings: Iterable[SpanReading]) -> Iterator[_ModelCall]:
-        """Yield what is remembered of the model calls among *readings*."""
+        """Yield the records of the model calls among *readings*."""
         for reading in readings:
             if reading.step.kind == "generate":
                 for key in _ModelCall.of(reading, 0.0).keys:
                     yield from (each for each in self._model_calls.get(key, ()) if each.span == reading.span.context)
 
     def _is_duplicate(self, readings: list[SpanReading]) -> bool:
-        """Return whether the same model calls are part of a call that was closed, or of one that has more to show."""
+        """Return whether a model call in *readings* is also part of a returned or of a fuller call."""
         richness = _richness(readings)
         own = {reading.span.context.span_id for reading in readings}
         for model_call in self._model_calls_of(readings):
@@ -407,6 +500,21 @@ class _Group:
     """Monotonic time at which the last one came in."""
     is_duplicate: bool = False
     """Whether the model calls are those of another group of the trace."""
+    incomplete: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Times, nanoseconds since the epoch, of the steps above which a span is missing."""
+    lost: list[int] = field(default_factory=list[int])
+    """Span ids of steps that could not be read."""
+    lost_tops: set[int] = field(default_factory=set[int])
+    """Span ids of the topmost steps above these, or of the lost ones themselves."""
+
+    def has_lost_step(self, tops: Collection[SpanReading]) -> bool:
+        """Return whether a step of the call with the topmost readings *tops* was lost, or may have been.
+
+        A lost step without any other above it may belong to each call of the group.
+        """
+        return bool(self.lost_tops - {top.span.context.span_id for top in self.tops}) or any(
+            top.span.context.span_id in self.lost_tops for top in tops
+        )
 
     @property
     def has_answer(self) -> bool:
@@ -476,13 +584,34 @@ def _is_apart(inner: SpanReading | None, outer: SpanReading) -> bool:
 
 
 def _above(trace: _Trace, span_id: int) -> Iterator[int]:
-    """Yield the ids of the spans above a span, the innermost first, as far as they are known."""
+    """Yield the ids of the known ancestors of a span, its parent first."""
     met = {span_id}
     above = trace.parents.get(span_id, 0)
     while above and above not in met:  # hostile data may have circles
         yield above
         met.add(above)
         above = trace.parents.get(above, 0)
+
+
+def _times(readings: Iterable[SpanReading]) -> tuple[int, int]:
+    """Return the start of the first of *readings* and the end of the last one, nanoseconds since the epoch."""
+    spans = [reading.span for reading in readings]
+    return min((each.start_ns for each in spans), default=0), max((each.end_ns for each in spans), default=0)
+
+
+def _touch(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Return whether two time spans, each given by its start and its end, overlap or meet."""
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _missing_parent(trace: _Trace, group: _Group) -> Literal["local", "remote"] | None:
+    """Return whether the nearest missing ancestor of *group* is of this process ("local") or another; None: none is."""
+    below = group.tops[0].span.context.span_id if group.tops else group.parent
+    for above in _above(trace, below):
+        if above not in trace.parents:
+            return "remote" if below in trace.remote else "local"
+        below = above
+    return None
 
 
 def _top_of(reading: SpanReading, group: _Group) -> SpanReading:
@@ -563,7 +692,7 @@ def _overlaps(one: FinishedSpan, other: FinishedSpan) -> bool:
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Return whether two times, each a start and an end, overlap."""
+    """Return whether two time spans, each given by its start and its end, overlap."""
     return one[0] < other[1] and other[0] < one[1]
 
 
@@ -578,7 +707,7 @@ def _prompt_text(step: Step) -> str:
 
 
 def _richness(readings: list[SpanReading]) -> tuple[int, int, int]:
-    """Return how much a call that consists of *readings* has to show: documents, a workflow, its steps."""
+    """Return the numbers of documents, workflows and steps in *readings*, by which twins of a call are compared."""
     documents = sum(len(each.step.documents or ()) for each in readings)
     return documents, sum(each.step.kind == "trace" for each in readings), len(readings)
 
@@ -634,12 +763,13 @@ def build_call(tops: list[SpanReading], readings: list[SpanReading]) -> Assemble
     if step.defect == "contexts_without_text":
         for reading in found:
             reading.step.documents = None
-    _leave_out_unused(found, final)
+    _leave_out_unused(found, final, readings)
+    _leave_out_agents(found, readings)
     return AssembledCall(CallBuilder(step, [step, *steps]), tuple(readings))
 
 
 def _complete_from_within(readings: list[SpanReading]) -> None:
-    """Give a model call, retrieval or workflow without a result that of the same step inside it.
+    """Copy to a model call, retrieval or workflow without a result that of the same step nested inside it.
 
     Of two instrumentations, the one around the other may have content switched off, or carry none.
     """
@@ -678,24 +808,92 @@ def _is_before_documents(generation: Step, root: SpanReading, readings: list[Spa
     return any(each.span.start_ns >= generation.end_ns for each in found)
 
 
-def _leave_out_unused(found: list[SpanReading], final: Step) -> None:
-    """Leave out the documents that the final prompt does not show, if it shows others, and put these in its order.
+def _leave_out_unused(found: list[SpanReading], final: Step, readings: list[SpanReading]) -> None:
+    """Leave out the documents that no prompt behind the answer shows, if these show others, and put them in its order.
 
-    What stands between the retrieval and the prompt, a re-ranker or a filter, need not have a span.
+    What stands between the retrieval and the prompt, a re-ranker or a filter, need not have a span. The documents of a
+    retrieval inside a tool stay where the prompts show the tool's result alone, which was made of them.
     """
-    prompt = " ".join(_prompt_text(final).split())
-    if not prompt:
+    prompts = _prompts_behind(final, found, readings)
+    if not prompts:
         return
-    kept = [[each for each in reading.step.documents or () if _place(prompt, each) >= 0] for reading in found]
-    if any(kept):
-        for reading, documents in zip(found, kept, strict=True):
-            if reading.step.documents is not None:
-                reading.step.documents = tuple(sorted(documents, key=lambda each: _place(prompt, each)))
+    kept = {
+        id(each.step): [document for document in each.step.documents or () if _place(prompts, document) >= 0]
+        for each in found
+    }
+    if not any(kept.values()):
+        return
+    for step in (each.step for each in found):
+        is_of_tool = any(outer.kind == "tool" and kept.get(id(outer)) for outer in step.enclosing())
+        if step.documents is not None and (kept[id(step)] or not is_of_tool):
+            step.documents = tuple(sorted(kept[id(step)], key=lambda each: _place(prompts, each)))
+
+
+def _prompts_behind(final: Step, found: list[SpanReading], readings: list[SpanReading]) -> str:
+    """Return the prompt of the *final* generation after those of the model calls whose answers it was given.
+
+    A synthesizer gives its first answer to the model together with further documents, to refine it; an agent is given
+    what a tool's model wrote of the documents.
+    """
+    documents = [
+        _one_line(document.text)
+        for reading in found
+        if reading.step.kind == "retrieve"
+        for document in reading.step.documents or ()
+        if document.text.strip()
+    ]
+    others = [
+        each.step for each in readings if each.step.kind == "generate" and len(each.step.answer or "") >= _LEAST_ANSWER
+    ]
+    behind = [final]
+    for step in behind:  # grows
+        given = [
+            each
+            for each in others[-_MOST_BEHIND:]
+            if each not in behind and each.end_ns <= step.end_ns and _is_given(each.answer or "", step, documents)
+        ]
+        behind += given[: _MOST_BEHIND - len(behind)]
+    return " ".join(_one_line(_prompt_text(step)) for step in sorted(behind, key=lambda each: each.end_ns)).strip()
+
+
+def _is_given(answer: str, step: Step, documents: list[str]) -> bool:
+    """Return whether the prompt of *step* has the *answer* of another model call elsewhere than in *documents*."""
+    answer, prompt = _one_line(answer), _one_line(_prompt_text(step))
+    if answer not in prompt:
+        return False
+    for text in documents:  # of which an answer may be a sentence
+        prompt = prompt.replace(text, " ")
+    return answer in prompt
+
+
+def _leave_out_agents(found: list[SpanReading], readings: list[SpanReading]) -> None:
+    """Leave out what a tool returned that is the answer of a model called in it, if documents were found in it, too."""
+    generations = [each for each in readings if each.step.kind == "generate"]
+    around = {id(outer) for each in generations for outer in each.step.enclosing()}
+    # OpenLLMetry makes the spans of an agent in a tool children of the workflow.
+    answers: defaultdict[str, list[SpanReading]] = defaultdict(list)
+    for each in generations:
+        if each.step.answer and len(same := answers[_one_line(each.step.answer)]) < _MOST_EQUAL:
+            same.append(each)
+    documents = [each for each in found if each.step.documents]
+    for tool in [each for each in documents if each.step.kind == "tool"][-_MOST_AGENTS:]:
+        said = (each for document in tool.step.documents or () for each in answers.get(_one_line(document.text), ()))
+        is_agent = id(tool.step) in around or any(_is_during(each, tool) for each in said)
+        if is_agent and any(_is_during(each, tool) for each in documents if each is not tool):
+            tool.step.documents = None
+
+
+def _is_during(inner: SpanReading, outer: SpanReading) -> bool:
+    return outer.span.start_ns <= inner.span.start_ns and inner.step.end_ns <= outer.step.end_ns
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _place(prompt: str, document: Document) -> int:
     """Return the offset of *document* in *prompt*, where earlier turns come first; -1 if it does not stand there."""
-    return prompt.rfind(" ".join(document.text.split())[:_LOOK_CHARS]) if document.text.strip() else -1
+    return prompt.rfind(_one_line(document.text)[:_LOOK_CHARS]) if document.text.strip() else -1
 
 
 def _total_usage(readings: list[SpanReading]) -> Usage:
@@ -741,7 +939,7 @@ def _is_before_the_answer(generation: SpanReading, readings: list[SpanReading]) 
 
 
 def _checks_an_answer(final: Step, generations: list[SpanReading]) -> bool:
-    """Return whether the prompt of the *final* generation has the answer of an earlier one.
+    """Return whether the prompt of the *final* generation contains the answer of an earlier generation.
 
     Whether it grades that answer or makes it better cannot be seen, so that the answer of the call is not known.
     """
@@ -752,7 +950,7 @@ def _checks_an_answer(final: Step, generations: list[SpanReading]) -> bool:
 
 
 def _query(root: SpanReading, generations: list[Step], found: list[Step]) -> str | None:
-    """Return what the user asked: what the workflow was given, else the prompt's question, else the search text."""
+    """Return the user's question: the input of the workflow, else the question in the prompt, else the search text."""
     if root.step.kind == "trace" and root.step.query is not None:
         return root.step.query
     documents = [document.text[:_LOOK_CHARS] for step in found for document in step.documents or () if document.text]
@@ -774,7 +972,7 @@ def _has_tool_results(step: Step) -> bool:
 
 
 def _find_in_prompt(root: Step, final: Step, found: list[SpanReading]) -> None:
-    """Take the contexts out of the final prompt where no retrieval and no tool has shown any."""
+    """Read the contexts from the final prompt if no retrieval and no tool has returned any."""
     if any(each.step.documents is not None or each.documents_without_text for each in found):
         return
     if root.documents or final.prompt is None or final.prompt_documents or _has_tool_results(final):

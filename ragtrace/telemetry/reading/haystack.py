@@ -74,7 +74,7 @@ def _new(span: FinishedSpan, kind: StepKind) -> SpanReading:
 
 
 def _content(span: FinishedSpan, name: str) -> Any:
-    """Return the value in the attribute *name*: of its JSON text, or of its Python `repr`; None if it is no record."""
+    """Return the value that the attribute *name* encodes, as JSON or as a Python `repr`; None if it is no record."""
     value = parse_json(span.attributes.get(name))
     if isinstance(value, str):
         value = parse_repr(value) if value[:2] in ("{'", "{}") else None
@@ -216,14 +216,14 @@ def _read_pipeline(span: FinishedSpan) -> SpanReading:
     """Return the reading of a pipeline's run, the root of a call."""
     reading = _new(span, "trace")
     step = reading.step
-    step.query = _question(_content(span, semconv.HAYSTACK_PIPELINE_INPUT))
+    step.query = question_among_inputs(_content(span, semconv.HAYSTACK_PIPELINE_INPUT))
     found = find_answer(_content(span, semconv.HAYSTACK_PIPELINE_OUTPUT))
     if found is not None and found.text is not None:
         step.answer = unmasked(found.text)
     return reading
 
 
-def _question(data: object) -> str | None:
+def question_among_inputs(data: object) -> str | None:
     """Return the question among the inputs of a pipeline's components; None if there are several different ones."""
     inputs = [get for each in (data, *values_of(data, _MOST_COMPONENTS)) if (get := getter(each)) is not None]
     for name in _QUESTIONS:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from sys import getsizeof
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import ref
 
 from opentelemetry.context import get_current
 
 from ragtrace.core import semconv
 from ragtrace.core.step import CallBuilder, Step
+from ragtrace.system import framework_runs
 from ragtrace.system.context import FRAME
 from ragtrace.system.faults import faults
 from ragtrace.system.forks import call_in_child
@@ -20,9 +23,16 @@ from ragtrace.system.forks import call_in_child
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.trace import SpanContext
 
 _CAPACITY: Final = 8_192
 """Most spans that wait for the background, which takes them four times a second."""
+_MOST_BYTES: Final = 16 << 20
+"""Memory of the ended spans that wait; the last of them may exceed it."""
+_UNMEASURED: Final = 64
+"""Waiting spans up to which no memory is measured: the background keeps up, and measuring takes microseconds."""
+_SPAN_BYTES: Final = 2_000
+"""Memory of a span without its texts."""
 _MOST_OPEN: Final = 16_384
 _MOST_STEPS: Final = 2_000
 """Most steps of one decorated call, spans inside it included."""
@@ -46,6 +56,9 @@ _MARKS: Final = frozenset(
 )
 """Attributes of which spans of generative AI have at least one."""
 
+_SKIPPED: Final = Step()
+"""Stands for a step that a listener in the framework itself records, or that is not to be recorded."""
+
 
 @lru_cache(maxsize=1024)
 def _names_model_library(scope: str) -> bool:
@@ -61,11 +74,32 @@ def is_genai(span: ReadableSpan) -> bool:
     return not _MARKS.isdisjoint(span.attributes or ())
 
 
+def span_bytes(span: ReadableSpan) -> int:
+    """Return the approximate memory of *span* in bytes: the size of its attributes' values, and of an empty span."""
+    attributes: Any = span.attributes
+    if attributes is None:
+        return _SPAN_BYTES
+    # Each look-up in the SDK's own mapping takes a call of Python; its copy is a dict.
+    copy = getattr(attributes, "copy", None)
+    return _SPAN_BYTES + sum(map(getsizeof, (attributes if copy is None else copy()).values()))
+
+
+class LostSpan(NamedTuple):
+    """Ended span that did not fit into the queue: its place in the trace, without its contents."""
+
+    context: SpanContext
+    parent_id: int
+    """Span id of the parent; 0 if there is none."""
+    is_genai: bool
+    """Whether it describes a step of generative AI."""
+
+
 class SpanIntake:
     """Bounded queue of started and ended spans, from the application's threads to the background.
 
-    A span is queued when it starts and again when it ends. On the application's threads no more is done than that, and
-    to tell which spans may be the root of a call. A span inside a decorated function becomes a step of that call.
+    A span is queued when it starts, by a weak reference, and again when it ends. On the application's threads no more
+    is done than that, and to tell which spans may be the root of a call. A span inside a decorated function becomes a
+    step of that call.
     """
 
     def __init__(self) -> None:
@@ -75,8 +109,12 @@ class SpanIntake:
 
     def reset(self) -> None:
         """Remove all spans, at the start and in a forked child, as they belong to the parent process."""
-        self._spans: deque[ReadableSpan] = deque()
-        self._dropped: deque[None] = deque()
+        self._spans: deque[tuple[ReadableSpan | ref[ReadableSpan], int]] = deque()
+        """Started spans by reference, ended ones with their memory in bytes; 0: it was not measured."""
+        self._bytes = 0
+        self._lock = threading.Lock()  # a fork copies the lock, perhaps held
+        self._dropped: deque[LostSpan | None] = deque()
+        """Ended spans that did not fit; None for a start, or one of too many ends."""
         self._open: dict[int, Step | None] = {}
         self._woken: object = None
         """Function that was called with the first span, to start the background of that runtime."""
@@ -88,16 +126,29 @@ class SpanIntake:
             span: the span.
             context: the context in which it was started; None: the current one.
         """
-        if _wake is None or span.context is None or not span.context.trace_flags.sampled:
+        span_context = span.context
+        if _wake is None or span_context is None or not span_context.trace_flags.sampled:
             return
         recorder: Any = (get_current() if context is None else context).get(FRAME)
+        names = framework_runs.span_names
+        if framework_runs.find_context is not None and (is_genai(span) or span.name in names):
+            scope = span.instrumentation_scope
+            is_same = scope is not None and scope.name in framework_runs.scopes
+            if is_same or span.name in names:
+                self._note_open(span_context.span_id, _SKIPPED)
+                return
+            if recorder is None and (run := framework_runs.find_context()) is not None:
+                recorder = run[FRAME]
+                if getattr(recorder, "call_builder", None) is None:  # dropped by the head sampler, or in no call
+                    self._note_open(span_context.span_id, _SKIPPED)
+                    return
         builder: CallBuilder | None = getattr(recorder, "call_builder", None)
-        if builder is not None:
+        if recorder is not None and builder is not None:
             self._begin_step(span, recorder.step, builder)
         elif is_genai(span):
-            self._note_open(span.context.span_id, None)
-        if builder is None:
-            self._add(span)
+            self._note_open(span_context.span_id, None)
+        if builder is None and not self._add(ref(span), 0):  # the span itself would keep its texts in memory
+            self._dropped.append(None)
 
     def _begin_step(self, span: ReadableSpan, outer: Step, builder: CallBuilder) -> None:
         """Add a step to the call of a decorated function, inside of which the *span* has started."""
@@ -111,6 +162,8 @@ class SpanIntake:
             return
         step = Step()
         above = None if span.parent is None else self._open.get(span.parent.span_id)
+        if above is _SKIPPED:
+            above = None
         step.parent, step.written, step.end_ns = above or outer, True, 0
         builder.steps.append(step)
         if span.context is not None:
@@ -121,26 +174,40 @@ class SpanIntake:
         if len(self._open) > _MOST_OPEN:  # spans that were never ended
             self._open.pop(next(iter(self._open), 0), None)
 
-    def ended(self, span: ReadableSpan) -> bool:
-        """Queue the ended *span*; return whether it may be the root of a call, which waits for its scores."""
+    def ended(self, span: ReadableSpan) -> int:
+        """Queue the ended *span*; return its memory in bytes if it may be the root of a call, which waits for scores.
+
+        Returns:
+            0 if the span is the root of no call.
+        """
         context = span.context
         if _wake is None or context is None or not context.trace_flags.sampled:
-            return False
+            return 0
         step = self._open.pop(context.span_id, None)
+        if step is _SKIPPED:
+            return 0
         if step is not None:
             step.deferred, step.ended = _DeferredSpan(span, step), True
-            return False
-        if not self._add(span):
-            return False
+            return 0
         scope, parent = span.instrumentation_scope, span.parent
         is_own = scope is not None and scope.name == semconv.SCOPE  # held back, if at all, by its own runtime
-        return not is_own and (parent is None or parent.span_id not in self._open) and is_genai(span)
+        may_be_root = not is_own and (parent is None or parent.span_id not in self._open) and is_genai(span)
+        is_measured = may_be_root or len(self._spans) >= _UNMEASURED
+        size = span_bytes(span) if is_measured else 0
+        if not self._add(span, size):
+            is_known = len(self._dropped) < _MOST_OPEN
+            parent_id = 0 if parent is None else parent.span_id
+            self._dropped.append(LostSpan(context, parent_id, is_genai(span)) if is_known else None)
+            return 0
+        return size if may_be_root else 0
 
-    def _add(self, span: ReadableSpan) -> bool:
-        if len(self._spans) >= _CAPACITY:
-            self._dropped.append(None)
+    def _add(self, span: ReadableSpan | ref[ReadableSpan], size: int) -> bool:
+        if len(self._spans) >= _CAPACITY or self._bytes > _MOST_BYTES:
             return False
-        self._spans.append(span)
+        self._spans.append((span, size))
+        if size:
+            with self._lock:
+                self._bytes += size
         wake = _wake
         if self._woken is not wake and wake is not None:
             self._woken = wake
@@ -149,18 +216,26 @@ class SpanIntake:
 
     def take(self) -> ReadableSpan | None:
         """Remove the oldest span from the queue and return it; None if the queue is empty."""
-        try:
-            return self._spans.popleft()
-        except IndexError:
-            return None
-
-    def take_dropped(self) -> int:
-        """Return how many spans did not fit into the queue since the last time that this was asked."""
-        dropped = 0
         with suppress(IndexError):
             while True:
-                self._dropped.pop()
-                dropped += 1
+                span, size = self._spans.popleft()
+                if size:
+                    with self._lock:
+                        self._bytes -= size
+                found = span() if isinstance(span, ref) else span
+                if found is not None:  # else it has ended, did not fit into the queue, and is gone
+                    return found
+        return None
+
+    def take_dropped(self) -> list[LostSpan | None]:
+        """Return the spans that the full queue has refused since the last call of this method.
+
+        Of a start, and of an end after very many others, no more is known than that there was one.
+        """
+        dropped: list[LostSpan | None] = []
+        with suppress(IndexError):
+            while True:
+                dropped.append(self._dropped.popleft())
         return dropped
 
 
@@ -174,7 +249,7 @@ class _DeferredSpan:
         self._step = step
 
     def read(self) -> None:
-        """Read the span into the step; a span that describes no step of a call leaves one that has not ended."""
+        """Read the span into the step; a step whose span describes no step of a call is marked as not ended."""
         from ragtrace.telemetry.reading.finished_span import from_sdk_span  # only where spans are read
         from ragtrace.telemetry.reading.readers import read_span
 
@@ -200,13 +275,13 @@ _wake: Callable[[], object] | None = None
 
 
 def set_wake(wake: Callable[[], object]) -> None:
-    """Have all queues take spans from now on, and call *wake*, which starts the background, with the first one."""
+    """Let all queues accept spans, and call *wake*, which starts the background thread, at the first one."""
     global _wake
     _wake = wake
 
 
 def clear_wake(wake: Callable[[], object]) -> None:
-    """Have all queues take no more spans, unless another function was set by now."""
+    """Let all queues refuse spans again, unless another function has been set since."""
     global _wake
     if _wake == wake:
         _wake = None

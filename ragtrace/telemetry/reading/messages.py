@@ -158,7 +158,7 @@ def prompt_of(messages: Iterable[ReadMessage], instructions: str | None = None) 
 
 
 def _repeats_results(message: ReadMessage) -> bool:
-    """Return whether the texts of *message* are results of tools that it also has as such."""
+    """Return whether the texts of *message* repeat the tool results that it also holds as separate parts."""
     return message.role in _TOOL_ROLES and bool(message.results)
 
 
@@ -190,7 +190,7 @@ def documents_of_results(results: Iterable[object]) -> tuple[Document, ...] | No
 
 
 def result_documents(value: object, depth: int = 0) -> tuple[Document, ...] | None:
-    """Return what a tool returned as documents: its passages where it is a list of these, else its text as one.
+    """Return the result of a tool as documents: the passages of a list, else the whole text as one document.
 
     None if it was not captured, or is the error result of an MCP tool; () if the tool returned nothing.
     """

@@ -19,7 +19,7 @@ from ragtrace.core.step import Message, Prompt, StepKind
 from ragtrace.core.types import Document, Timing, Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, SpanReading
 from ragtrace.telemetry.reading.serialized import argument_in, flatten, given_documents, query_in, without_echo
-from ragtrace.telemetry.reading.values import new_step, numbered, parse_json, unmasked, usage_of
+from ragtrace.telemetry.reading.values import is_too_large, new_step, numbered, parse_json, unmasked, usage_of
 
 CONVENTION: Final = "openinference"
 _LANGCHAIN: Final = semconv.oi_scope("langchain")
@@ -28,8 +28,11 @@ _HAYSTACK: Final = semconv.oi_scope("haystack")
 _AGENTS: Final = semconv.oi_scope("openai_agents")
 _JSON: Final = "application/json"
 _JSON_START: Final = re.compile(r'\s*(?:\{\s*["}]|\[\s*[\[{"\]])')
-_NO_TEXT: Final = re.compile(r"<(?:async_)?generator object.*>|<\w*Node\w*\(.*\)>", re.DOTALL)
-"""What LlamaIndex's instrumentation writes for a stream or for nodes: their string form, without their text."""
+_NO_TEXT: Final = re.compile(
+    r"<(?:async_)?generator object.*>|<\w{0,80}Node\w{0,80}\(.*\)>|[A-Z]\w{0,80}\(\w{1,80}=.*(?:\)|\.\.\.)", re.DOTALL
+)
+"""What LlamaIndex's instrumentation writes for a stream, nodes or the event that stops an agent: their string form,
+which may be cut."""
 _TOOLS_CALLED: Final = frozenset(("tool_calls", "tool_use", "function_call"))
 _FAKE_ID: Final = "__fake_id__"
 """Put by the Agents SDK where it has no response of its newer API."""
@@ -197,7 +200,7 @@ def _read_tool(span: FinishedSpan) -> SpanReading | None:
 
 
 def _tool_documents(reading: SpanReading) -> tuple[Document, ...] | None:
-    """Return what a tool found: the passages in a list, else its whole result as one document."""
+    """Return the result of a tool as documents: the passages in a list, else the whole result as one document."""
     value = reading.span.attributes.get(semconv.OI_OUTPUT)
     text = str(value) if isinstance(value, (int, float)) else unmasked(text_of(value))
     if text is None:
@@ -233,7 +236,7 @@ def passages_in(text: str) -> tuple[Document, ...] | None:
 
 
 def _whole_list(items: list[object]) -> tuple[Document, ...] | None:
-    """Return the documents that *items* are; None if an item is none."""
+    """Return *items* as documents; None if one of them is no document."""
     found = find_documents(items)
     return found if found is not None and len(found) == len(items) else None
 
@@ -312,7 +315,7 @@ def _messages(span: FinishedSpan, prefix: str) -> list[_ChatMessage]:
 
 
 def _prompt(reading: SpanReading, given: list[_ChatMessage]) -> Prompt | None:
-    """Return the messages that a model was given; None if they are not known, or masked."""
+    """Return the prompt of a model call as messages; None if they are missing or masked."""
     span = reading.span
     if not given:
         texts = [text for text in _prompt_texts(span) if unmasked(text) is not None]
@@ -476,7 +479,8 @@ def _json_value(reading: SpanReading, name: str, type_name: str) -> Any:
     value = parse_json(text)
     if not isinstance(value, str):
         return flatten(value)
-    if value is text and _JSON_START.match(text) and (is_json or is_cut):
+    if value is text and _JSON_START.match(text) and (is_json or is_cut or is_too_large(text)):
+        reading.is_cut = reading.is_cut or is_too_large(text)
         return None
     return None if span.scope == _LLAMA_INDEX and _NO_TEXT.fullmatch(value) else unmasked(value)
 

@@ -168,7 +168,7 @@ def read_tool(reading: SpanReading, arguments_name: str, result_name: str) -> No
 
 
 def _read_contexts(reading: SpanReading) -> None:
-    """Set the documents that a workflow or generation says it used."""
+    """Set the documents that the span of a workflow or generation lists as its contexts."""
     found = _content(reading.span, semconv.CONTEXTS)
     # Older releases of ragtrace wrote them under the name that is defined for retrievals.
     found = _content(reading.span, semconv.RETRIEVAL_DOCUMENTS) if found is None else found
@@ -183,7 +183,7 @@ def _read_contexts(reading: SpanReading) -> None:
 
 
 class _Contents:
-    """Messages that a model or agent was given and returned, from the attributes of a span or from its events."""
+    """Input and output messages of a model or agent, from the attributes of a span or from its events."""
 
     def __init__(self, span: FinishedSpan) -> None:
         given, returned = _content(span, semconv.INPUT_MESSAGES), _content(span, semconv.OUTPUT_MESSAGES)

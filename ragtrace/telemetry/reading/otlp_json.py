@@ -11,9 +11,12 @@ from __future__ import annotations
 import base64
 import json
 import re
+import zlib
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from gzip import BadGzipFile, GzipFile
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -25,6 +28,7 @@ from ragtrace.telemetry.reading.finished_span import Attributes, FinishedSpan, e
 MOST_LINE_BYTES: Final = 128 * 2**20
 """Size of one line, and of a file that is one JSON document over several lines; the memory needed is some times it."""
 _BOM: Final = b"\xef\xbb\xbf"
+_GZIP: Final = b"\x1f\x8b"
 _SCOPE_LISTS: Final = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans")
 _RESOURCE_LISTS: Final = ("resourceSpans", "resource_spans", "batches")
 _OTHER_SIGNALS: Final = ("resourceLogs", "resource_logs", "resourceMetrics", "resource_metrics", "resourceProfiles")
@@ -32,8 +36,12 @@ _WRAPPERS: Final = ("data", "trace", "traces", "result", "spans")
 """Keys under which the APIs of Phoenix, Tempo and Jaeger wrap spans."""
 _MOST_WRAPPERS: Final = 4
 _MOST_NESTING: Final = 64
+_KNOWS_PARENT: Final = 0x100
+"""Bit of `flags` of an OTLP span: the next bit has a meaning."""
 _REMOTE_PARENT: Final = 0x200
 """Bit of `flags` of an OTLP span: the parent is in another process."""
+_ENTRY_KINDS: Final = (2, 5, "SPAN_KIND_SERVER", "SPAN_KIND_CONSUMER")
+"""Kinds of the spans with which work that another process has asked for begins."""
 _HEX: Final = re.compile(r"[0-9a-fA-F]+\Z")
 _BASE64: Final = re.compile(r"[0-9a-zA-Z+/]+={0,2}\Z")
 _ERROR_CODES: Final = (2, "2", "STATUS_CODE_ERROR", "ERROR")
@@ -51,7 +59,7 @@ class SpanFile:
     """File of finished spans, which is read line by line while it is iterated; it can be iterated once.
 
     A line is an OTLP JSON document, a span record, or a list of these. A file that is one JSON document over several
-    lines is read as a whole, up to `MOST_LINE_BYTES`.
+    lines is read as a whole, up to `MOST_LINE_BYTES`. The file may be compressed by gzip.
 
     Raises:
         OSError: the file cannot be read.
@@ -61,12 +69,9 @@ class SpanFile:
         self._path = path
         self._size = max(1, path.stat().st_size)
         self._read = 0
+        self.reader = OtlpJsonReader()
         self.n_spans = 0
         """Number of spans read so far."""
-        self.n_other_signals = 0
-        """Number of documents read so far that hold logs, metrics or profiles."""
-        self.n_unread_attributes = 0
-        """Number of attributes left out so far because their value is none of OTLP's."""
 
     @property
     def share_read(self) -> float:
@@ -75,7 +80,7 @@ class SpanFile:
 
     def __iter__(self) -> Generator[FinishedSpan | UnreadableSpan, None, None]:
         for line, document in self._documents():
-            for found in [document] if isinstance(document, UnreadableSpan) else self._spans_in(line, document, 0):
+            for found in [document] if isinstance(document, UnreadableSpan) else self.reader.spans_in(line, document):
                 self.n_spans += isinstance(found, FinishedSpan)
                 yield found
 
@@ -86,30 +91,44 @@ class SpanFile:
         documents = self._documents_over_lines()
         if documents is not None:
             self._read = self._size
-            for document in documents:
-                yield 1, document
+            yield from ((1, document) for document in documents)
             return
-        with self._path.open("rb") as file:
-            number = 0
-            while raw := file.readline(MOST_LINE_BYTES):
-                number += 1
-                self._read += len(raw)
-                if len(raw) == MOST_LINE_BYTES and not raw.endswith(b"\n"):
-                    while (more := file.readline(MOST_LINE_BYTES)) and not more.endswith(b"\n"):
-                        self._read += len(more)
-                    yield number, UnreadableSpan(number, f"longer than {MOST_LINE_BYTES} bytes; write smaller batches")
-                elif raw.strip(b" \t\r\n\0"):  # a file system that ran full leaves zeros
-                    yield number, _parse(number, raw.removeprefix(_BOM) if number == 1 else raw)
+        number = 0
+        try:
+            with self._path.open("rb") as stored:
+                file = _decompressed(stored)
+                while raw := file.readline(MOST_LINE_BYTES):
+                    number += 1
+                    if len(raw) == MOST_LINE_BYTES and not raw.endswith(b"\n"):
+                        while (more := file.readline(MOST_LINE_BYTES)) and not more.endswith(b"\n"):
+                            pass
+                        too_long = f"longer than {MOST_LINE_BYTES} bytes; write smaller batches"
+                        document: Any = UnreadableSpan(number, too_long)
+                    elif raw.strip(b" \t\r\n\0"):  # a file system that ran full leaves zeros
+                        document = _parse(number, raw.removeprefix(_BOM) if number == 1 else raw)
+                    else:
+                        continue
+                    self._read = stored.tell()
+                    yield number, document
+                self._read = stored.tell()
+        except (EOFError, BadGzipFile, zlib.error) as error:
+            yield number + 1, UnreadableSpan(number + 1, f"the gzip data is cut off or damaged here: {error}")
 
     def _documents_over_lines(self) -> list[Any] | None:
         """Return the JSON documents of a file whose documents stretch over several lines; None if it is JSON Lines."""
-        with self._path.open("rb") as file:
-            first = file.readline(MOST_LINE_BYTES).removeprefix(_BOM)
-            while first.isspace():
-                first = file.readline(MOST_LINE_BYTES)
-            if self._size > MOST_LINE_BYTES or not isinstance(_parse(1, first), UnreadableSpan):
-                return None
-            rest = file.read()
+        try:
+            with self._path.open("rb") as stored:
+                file = _decompressed(stored)
+                first = file.readline(MOST_LINE_BYTES).removeprefix(_BOM)
+                while first.isspace():
+                    first = file.readline(MOST_LINE_BYTES)
+                if self._size > MOST_LINE_BYTES or not isinstance(_parse(1, first), UnreadableSpan):
+                    return None
+                rest = file.read(MOST_LINE_BYTES)  # of compressed data, the size says little
+        except (EOFError, BadGzipFile, zlib.error):
+            return None
+        if len(rest) == MOST_LINE_BYTES:
+            return None
         try:
             text = (first + rest).decode("utf-8").rstrip()
             documents: list[Any] = []
@@ -123,12 +142,21 @@ class SpanFile:
             return None
         return documents
 
-    # --- JSON documents to spans --------------------------------------------------------------------------------------
 
-    def _spans_in(self, line: int, document: Any, depth: int) -> Iterator[FinishedSpan | UnreadableSpan]:
+class OtlpJsonReader:
+    """Reader of the spans in JSON documents: OTLP JSON, span records, or lists of these."""
+
+    def __init__(self) -> None:
+        self.n_other_signals = 0
+        """Number of documents read so far that hold logs, metrics or profiles."""
+        self.n_unread_attributes = 0
+        """Number of attributes left out so far because their value is none of OTLP's."""
+
+    def spans_in(self, line: int, document: Any, depth: int = 0) -> Iterator[FinishedSpan | UnreadableSpan]:
+        """Yield the spans in the JSON *document* on *line*, which lies inside of *depth* wrapping objects."""
         if isinstance(document, list):
             for each in cast("list[object]", document):
-                yield from self._spans_in(line, each, depth)
+                yield from self.spans_in(line, each, depth)
             return
         if isinstance(document, dict):
             fields = cast("dict[str, Any]", document)
@@ -146,7 +174,7 @@ class SpanFile:
                 return
             inner = _first(fields, *_WRAPPERS)
             if isinstance(inner, (list, dict)) and depth < _MOST_WRAPPERS:
-                yield from self._spans_in(line, inner, depth + 1)
+                yield from self.spans_in(line, inner, depth + 1)
                 return
         yield UnreadableSpan(line, f"neither OTLP JSON with resourceSpans nor a span record: {_shown(document)}")
 
@@ -168,7 +196,7 @@ class SpanFile:
 
     def _otlp_span(self, span: Mapping[str, Any], scope: str) -> FinishedSpan:
         trace_id = _id(_first(span, "traceId", "trace_id"), 16, "traceId")
-        flags = _whole(span.get("flags") or 0)
+        remote = has_remote_parent(_whole(span.get("flags") or 0), span.get("kind"))
         parent_id = _parent_id(_first(span, "parentSpanId", "parent_span_id"))
         attributes = self._attributes(span.get("attributes"))
         events = tuple(
@@ -181,7 +209,7 @@ class SpanFile:
         end = _whole(_first(span, "endTimeUnixNano", "end_time_unix_nano"))
         return FinishedSpan(
             context=_context(trace_id, _id(_first(span, "spanId", "span_id"), 8, "spanId")),
-            parent=_context(trace_id, parent_id, is_remote=bool(flags & _REMOTE_PARENT)) if parent_id else None,
+            parent=_context(trace_id, parent_id, is_remote=remote) if parent_id else None,
             name=_name(span),
             attributes=attributes,
             start_ns=_time(start, "startTimeUnixNano"),
@@ -232,12 +260,28 @@ class SpanFile:
         return found
 
 
+def has_remote_parent(flags: int, kind: object) -> bool:
+    """Return whether the parent of a span is in another process.
+
+    Args:
+        flags: the flags of the OTLP span, which say so if its SDK knows the bits of the parent.
+        kind: the kind of the span; the parent of a server's or a consumer's span is remote.
+    """
+    return bool(flags & _REMOTE_PARENT) if flags & _KNOWS_PARENT else kind in _ENTRY_KINDS
+
+
+def _decompressed(stored: BufferedReader) -> BufferedReader | GzipFile:
+    """Return a file with the bytes of *stored*, decompressed if these are gzip's."""
+    return GzipFile(fileobj=stored) if stored.peek(2).startswith(_GZIP) else stored
+
+
 def _parse(number: int, raw: bytes) -> Any:
     """Return the JSON value that the line *raw* holds; `UnreadableSpan` if it holds none."""
     try:
         return json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return UnreadableSpan(number, f"not UTF-8 at byte {error.start}; a file of OTLP JSON is needed, uncompressed")
+        needed = "a file of OTLP JSON is needed, uncompressed or compressed by gzip"
+        return UnreadableSpan(number, f"not UTF-8 at byte {error.start}; {needed}")
     except RecursionError:
         return UnreadableSpan(number, "nested too deeply to be read")
     except ValueError as error:

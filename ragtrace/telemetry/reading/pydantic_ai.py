@@ -109,7 +109,7 @@ def _read_tool(span: FinishedSpan) -> SpanReading | None:
 
 
 def _messages_of_events(value: object) -> tuple[list[ReadMessage], list[ReadMessage]]:
-    """Return the messages that the model was given and returned, from the list of events of format 1."""
+    """Return the input and output messages of the model, from the list of events of format 1."""
     given: list[object] = []
     returned: list[object] = []
     for event in items_of(parse_json(value), _MAX_EVENTS) or ():

@@ -7,17 +7,18 @@ hold their whole texts and are read, any other such string is no text of the app
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 from ragtrace.capture import field_names, find_documents, find_query
 from ragtrace.core.types import Document
+from ragtrace.telemetry.reading.python_repr import parse_repr
 from ragtrace.telemetry.reading.values import parse_json, unmasked
 
 _MAX_DEPTH: Final = 24
-_STRING: Final = r"'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\""
+_STRING: Final = r"'[^'\\]*(?:\\.[^'\\]*)*(?:'|\Z)|\"[^\"\\]*(?:\\.[^\"\\]*)*(?:\"|\Z)"
+"""String literal of Python; one that does not end takes the rest of the text, so that no other is looked for in it."""
 _OBJECT: Final = re.compile(r"[A-Z]\w*\(\w+[=:].*\)|<[\w.]+ object.*>|<\w+\(\w+=.*\)>", re.DOTALL)
 """Python's string form of an object, such as `Document(id=...)` or `<generator object ...>`."""
 _CHAT_ROLE: Final = re.compile(r"ChatMessage\(_role=<ChatRole\.(\w+):")
@@ -112,23 +113,9 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _string(literal: str) -> str | None:
-    """Return the string that a Python literal stands for; None if it stands for none."""
-    try:
-        value: object = ast.literal_eval(literal)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
+    """Return the value of a Python string literal; None if the text is no such literal."""
+    value = parse_repr(literal)
     return value if isinstance(value, str) else None
-
-
-def parse_repr(text: str) -> dict[str, Any] | None:
-    """Return the dictionary that *text*, its `repr()`, shows; None if *text* is none. LangChain shows arguments so."""
-    if text[:1] != "{" or len(text) > 100_000:
-        return None
-    try:
-        value: object = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 # --- What the values of frameworks say ------------------------------------------------------------------------------
@@ -154,10 +141,10 @@ def query_in(given: Any) -> str | None:
 def argument_in(given: Any) -> str | None:
     """Return the search text among the arguments *given* to a tool: its query, else its only text."""
     if isinstance(given, str):
-        arguments = parse_repr(given)
-        if arguments is None:
+        arguments = parse_repr(given) if given[:1] == "{" else None  # LangChain shows arguments so
+        if not isinstance(arguments, dict):
             return given
-        given = arguments
+        given = cast("dict[str, Any]", arguments)
     if (query := query_in(given)) is not None or not isinstance(given, dict):
         return query
     arguments = cast("dict[str, Any]", given)

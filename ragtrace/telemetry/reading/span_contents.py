@@ -1,4 +1,4 @@
-"""Contents of spans that are not on the spans: given by instrumentations beside them, kept until the spans are read."""
+"""Messages that instrumentations hand over beside their spans, kept until the spans are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_SPANS: Final = 512
 
 
 class SpanContents:
-    """Bounded table of contents by span."""
+    """Bounded table of the messages that belong to spans, by span."""
 
     def __init__(self) -> None:
         self.reset()
@@ -29,7 +29,7 @@ class SpanContents:
         self._contents: OrderedDict[tuple[int, int], Mapping[str, Any]] = OrderedDict()
 
     def keep(self, span: SpanContext, contents: Mapping[str, Any]) -> None:
-        """Keep *contents*, by the names of the attributes that they would be on the *span*, until they are taken."""
+        """Keep *contents*, by attribute name, for the *span* that they belong to, until they are taken."""
         with self._lock:
             self._contents[span.trace_id, span.span_id] = contents
             lost = len(self._contents) > _MOST_SPANS

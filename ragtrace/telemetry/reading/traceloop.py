@@ -68,7 +68,7 @@ def read(span: FinishedSpan) -> SpanReading | None:
 
 
 def _read_entity(span: FinishedSpan, operation: str | None) -> SpanReading | None:
-    """Return the step that a workflow, agent, task or tool of a framework is; None if it is none."""
+    """Return the step that the span of a framework's workflow, agent, task or tool describes; None if there is none."""
     kind = text_of(span.attributes.get(semconv.TRACELOOP_KIND))
     name = _entity_name(span)
     if name.endswith(_NO_STEPS):
@@ -158,7 +158,7 @@ def _read_tool(span: FinishedSpan, name: str, given: Any, returned: Any) -> Span
 
 
 def _tool_documents(result: Any) -> tuple[Document, ...] | None:
-    """Return what a tool of a framework found: its passages, else its text as one document."""
+    """Return the result of a framework's tool as documents: its passages, else its text as one document."""
     if _has(result, "artifact") and (found := find_documents(result["artifact"])):
         return found
     if _has(result, "tool_name", "blocks"):

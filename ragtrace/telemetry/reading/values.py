@@ -14,6 +14,8 @@ from ragtrace.core.types import Timing, Usage
 from ragtrace.telemetry.reading.finished_span import FinishedSpan
 
 _MOST_JSON_CHARS: Final = 4_000_000
+_MOST_JSON_COMMAS: Final = 100_000
+"""Of a JSON text with more, hundreds of thousands of values would be looked through, for seconds."""
 _NS: Final = 1_000_000_000
 _MASK: Final = re.compile(
     r"\s*(?:\[REDACTED[^\]]{0,40}\]|<REDACTED[^>]{0,40}>|_*REDACTED_*|\[FILTERED\]|\[SCRUBBED DUE TO .{0,80}\]|\*{3,})"
@@ -25,13 +27,21 @@ _MOST_MASK_CHARS: Final = 120
 
 
 def parse_json(value: object) -> Any:
-    """Return the value that the JSON text *value* encodes; anything else, and text that is no JSON, as it is."""
-    if not isinstance(value, str) or len(value) > _MOST_JSON_CHARS or value.lstrip()[:1] not in ("{", "[", '"'):
+    """Return the value that the JSON text *value* encodes; anything else, and text that is no JSON, unchanged.
+
+    A JSON text that is too large is returned unchanged, too.
+    """
+    if not isinstance(value, str) or value[:1_000].lstrip()[:1] not in ("{", "[", '"') or is_too_large(value):
         return value
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
+
+
+def is_too_large(text: str) -> bool:
+    """Return whether *text* would not be parsed if it is JSON, as it has too many characters or values."""
+    return len(text) > _MOST_JSON_CHARS or text.count(",") > _MOST_JSON_COMMAS
 
 
 def unmasked(text: str | None) -> str | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry._logs import Logger
     from opentelemetry.context import Context
 
-_EXPLANATION_CHARS: Final = 2_000
+EXPLANATION_CHARS: Final = 2_000
 Detail: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[float, ...]"
 
 MOST_DETAILS: Final = 32
@@ -40,11 +40,7 @@ def emit_events(
     Args:
         context: holds the span context of the scored span, with its trace flags and state.
     """
-    # Loggers before SDK 1.45 have no `enabled`: they take every event.
-    enabled = getattr(logger, "enabled", None)
-    if enabled is not None and not enabled(
-        severity_number=SeverityNumber.INFO, event_name=semconv.EVENT_EVALUATION, context=context
-    ):
+    if not accepts_events(logger, context):
         return
     optional = {
         semconv.WORKFLOW_NAME: call.workflow,
@@ -70,7 +66,7 @@ def emit_events(
         if call.span is not None:
             attributes[semconv.EVAL_SCORE_ID] = score_id_of_result(call.span, name, result, evaluation)
         if result.explanation:
-            attributes[semconv.EVALUATION_EXPLANATION] = result.explanation[:_EXPLANATION_CHARS]
+            attributes[semconv.EVALUATION_EXPLANATION] = result.explanation[:EXPLANATION_CHARS]
         if isinstance(result, Score):
             attributes[semconv.EVALUATION_SCORE] = result.value
             if result.label is not None:
@@ -84,6 +80,15 @@ def emit_events(
             event_name=semconv.EVENT_EVALUATION,
             attributes={**attributes, **detail_attributes(result.attributes)},
         )
+
+
+def accepts_events(logger: Logger, context: Context) -> bool:
+    """Return whether *logger* takes evaluation events; without a logs SDK it drops them."""
+    # Loggers before SDK 1.45 have no `enabled`: they take every event.
+    enabled = getattr(logger, "enabled", None)
+    return enabled is None or bool(
+        enabled(severity_number=SeverityNumber.INFO, event_name=semconv.EVENT_EVALUATION, context=context)
+    )
 
 
 def detail_attributes(attributes: object) -> dict[str, Detail]:

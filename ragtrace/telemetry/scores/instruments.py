@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from opentelemetry.metrics import CallbackOptions, NoOpMeter, Observation
 
 from ragtrace.core import semconv
+from ragtrace.core.feedback import HUMAN, Feedback
 from ragtrace.core.ledger import DeliveryCounts, LedgerRow
 from ragtrace.core.settings import GenAIMetrics
 from ragtrace.core.step import NO_USAGE, Step, StepKind
 from ragtrace.core.types import BREAKER_STATES, BreakerState, Evaluation, RagCall, Score
 from ragtrace.dialects.otel_genai import OPERATIONS, provider_of
-from ragtrace.estimates import NAMES, Moments
+from ragtrace.estimates import LABEL_SUMS, NAMES, JudgeCalibration, Moments
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -71,6 +73,7 @@ class Instruments:
         meter: makes the instruments.
         rows: returns the counts of calls offered to evaluators, by outcome.
         moments: returns the sums for estimates, by metric, evaluator and workflow.
+        calibrations: returns the calibration of each calibrated metric, and whether it holds; None: there are none.
         queued: returns the number of calls that wait to be scored.
         held: returns the number of spans that wait for their scores.
         posted: returns the counts of each score sink, by name.
@@ -78,6 +81,8 @@ class Instruments:
         faults: returns the number of ragtrace's own failures, by place.
         lost: returns the number of lost telemetry items, by signal and reason.
         alerts: returns every alert in every state; None: there are no alerts.
+        canaries: returns the values of a metric about canaries, with their attributes; None: there are no canaries.
+        model_changes: returns how often another model answered a judge than before, by evaluator id.
         genai_metrics: version of the GenAI conventions from which the metrics of inferences take their names.
     """
 
@@ -87,6 +92,7 @@ class Instruments:
         *,
         rows: Callable[[], list[LedgerRow]],
         moments: Callable[[], Mapping[tuple[str, str, str], Moments]],
+        calibrations: Callable[[], Iterable[tuple[JudgeCalibration, bool]]] | None = None,
         queued: Callable[[], int],
         held: Callable[[], int],
         posted: Callable[[], Mapping[str, DeliveryCounts]],
@@ -94,10 +100,14 @@ class Instruments:
         faults: Callable[[], Mapping[str, int]] = dict,
         lost: Callable[[], Mapping[tuple[str, str], int]] = dict,
         alerts: Callable[[], Iterable[AlertRow]] | None = None,
+        canaries: Callable[[str], Iterable[tuple[float, Mapping[str, str]]]] | None = None,
+        model_changes: Callable[[], Mapping[str, int]] = dict,
         genai_metrics: GenAIMetrics = "released",
     ) -> None:
         self._rows, self._moments, self._queued, self._held, self._states = rows, moments, queued, held, states
         self._posted, self._alerts, self._faults, self._lost = posted, alerts, faults, lost
+        self._canaries, self._model_changes = canaries, model_changes
+        self._calibrations = calibrations
         self._released, self._latest = genai_metrics != "latest", genai_metrics != "released"
         self._pid = os.getpid()
         self._known: dict[tuple[str | None, ...], SeriesAttributes] = {}
@@ -115,6 +125,8 @@ class Instruments:
         self._results = meter.create_counter(s.METRIC_RESULTS, "{result}", "Scored results by label")
         self._judge_duration = histogram(s.METRIC_JUDGE_DURATION, "s", "Time to judge a call", _SECONDS)
         self._judge_tokens = meter.create_counter(s.METRIC_JUDGE_TOKENS, "{token}", "Tokens used by judges")
+        about = "Input tokens used by judges to read earlier turns of a conversation, estimated"
+        self._judge_turn_tokens = meter.create_counter(s.METRIC_JUDGE_TURN_TOKENS, "{token}", about)
         self._judge_cost = meter.create_counter(s.METRIC_JUDGE_COST, "USD", "Money spent on judges")
         operation = histogram(s.METRIC_OPERATION_DURATION, "s", "GenAI operation duration", _SECONDS)
         workflow = histogram(s.METRIC_WORKFLOW_DURATION, "s", "Workflow duration", _WORKFLOW_SECONDS)
@@ -149,6 +161,11 @@ class Instruments:
         counter(s.METRIC_CALLS, observe(_calls, self._rows), "{call}", "Calls offered to evaluators, by outcome")
         about = "Sums from which rates and intervals are estimated"
         counter(s.METRIC_MOMENT, observe(_sums, self._moments), "1", about)
+        if self._calibrations is not None:
+            about = "Sums over labelled calls, by which rates are corrected"
+            gauge(s.METRIC_LABEL_MOMENT, observe(_label_sums, self._calibrations), "{call}", about)
+            about = "Calibration of a metric: 1 where it holds for the evaluator"
+            gauge(s.METRIC_CALIBRATION_HOLDS, observe(_calibrations, self._calibrations), "1", about)
         gauge(s.METRIC_QUEUE_SIZE, observe(_single, self._queued), "{call}", "Calls waiting to be scored")
         gauge(s.METRIC_HELD_SIZE, observe(_single, self._held), "{span}", "Spans held for their scores")
         about = "Scores for a backend's own API, by outcome"
@@ -157,6 +174,22 @@ class Instruments:
         gauge(s.METRIC_JUDGE_STATE, observe(_breakers, self._states), "1", about)
         counter(s.METRIC_FAULTS, observe(_failures, self._faults), "{fault}", "Failures of ragtrace itself, by kind")
         counter(s.METRIC_LOST, observe(_losses, self._lost), "{item}", "Spans, events and kept calls that were lost")
+        about = "Times that another model answered a judge than before"
+        counter(s.METRIC_MODEL_CHANGES, observe(_changes, self._model_changes), "{change}", about)
+        if self._canaries is not None:
+            for make, name, unit, about in (
+                (counter, s.METRIC_CANARY_JUDGEMENTS, "{judgement}", "Canaries, by outcome"),
+                (
+                    gauge,
+                    s.METRIC_CANARY_AGREEMENT,
+                    "1",
+                    "Share of the latest canary judgements that agree with the label",
+                ),
+                (gauge, s.METRIC_CANARY_DRIFT, "1", "1 while the judge agrees with labels less often than before"),
+                (counter, s.METRIC_CANARY_TOKENS, "{token}", "Tokens used by judges for canaries"),
+                (counter, s.METRIC_CANARY_COST, "USD", "Money spent on judging canaries"),
+            ):
+                make(name, observe(_of_canaries, partial(self._canaries, name)), unit, about)
         if self._alerts is not None:
             about = "Alert: 1 for the state it is in, and for a spike that is not over while there is no data"
             gauge(s.METRIC_ALERT_STATE, observe(_alert_states, self._alerts), "1", about)
@@ -195,8 +228,18 @@ class Instruments:
         for kind, count in tokens.items():
             if count:
                 self._judge_tokens.add(count, {**evaluator, semconv.TOKEN_TYPE: kind})
+        if evaluation.turn_tokens:
+            self._judge_turn_tokens.add(evaluation.turn_tokens, evaluator)
         if evaluation.cost_usd:
             self._judge_cost.add(evaluation.cost_usd, evaluator)
+
+    def record_feedback(self, feedback: Feedback, context: Context) -> None:
+        """Record the score and the label of *feedback*, with the root span of its call as exemplar."""
+        attributes = {semconv.EVALUATION_NAME: feedback.name, semconv.EVALUATOR_ID: HUMAN}
+        if feedback.score is not None:
+            self._score.record(feedback.score, attributes, context=context)
+        label = {semconv.EVALUATION_LABEL: feedback.label} if feedback.label else {}
+        self._results.add(1, {**attributes, **label}, context=context)
 
     def record_step(self, step: Step) -> None:
         """Record duration, tokens and time to first chunk of a finished step, with its span as exemplar."""
@@ -270,6 +313,19 @@ def _sums(moments: Mapping[tuple[str, str, str], Moments]) -> Observations:
             yield Observation(value, {**of, semconv.MOMENT: name})
 
 
+def _label_sums(calibrations: Iterable[tuple[JudgeCalibration, bool]]) -> Observations:
+    for entry, holds in calibrations:
+        of = {semconv.EVALUATION_NAME: entry.key.metric, semconv.EVALUATOR_ID: entry.key.evaluator}
+        for name in LABEL_SUMS if holds else ():
+            yield Observation(entry.sums[name], {**of, semconv.MOMENT: name})
+
+
+def _calibrations(calibrations: Iterable[tuple[JudgeCalibration, bool]]) -> Observations:
+    for entry, holds in calibrations:
+        of = {semconv.EVALUATION_NAME: entry.key.metric, semconv.EVALUATOR_ID: entry.key.evaluator}
+        yield Observation(int(holds), of)
+
+
 def _scores(sinks: Mapping[str, DeliveryCounts]) -> Observations:
     for sink, posted in sinks.items():
         for outcome, reason, count in posted.rows():
@@ -290,6 +346,14 @@ def _breakers(states: Mapping[str, BreakerState]) -> Observations:
         for state in BREAKER_STATES:
             of = {semconv.EVALUATOR_ID: evaluator, semconv.JUDGE_STATE: state}
             yield Observation(int(state == now), of)
+
+
+def _changes(counts: Mapping[str, int]) -> Observations:
+    return [Observation(count, {semconv.EVALUATOR_ID: evaluator}) for evaluator, count in counts.items()]
+
+
+def _of_canaries(values: Iterable[tuple[float, Mapping[str, str]]]) -> Observations:
+    return [Observation(value, attributes) for value, attributes in values]
 
 
 def _alert_states(rows: Iterable[AlertRow]) -> Observations:

@@ -327,14 +327,8 @@ def unsupported_json(results: Iterable[Result], call: RagCall) -> str | None:
     items: list[str] = []
     used = 0
     for claim in bad:
-        record: dict[str, object] = {
-            "text": claim.text[:_CLAIM_CHARS],
-            "start": claim.start,
-            "end": claim.end,
-            "support": claim.support,
-            "unsupported": claim.unsupported,
-            "chunks": claim.evidence,
-        }
+        kept = {name: getattr(claim, name) for name in ("start", "end", "support", "unsupported")}
+        record: dict[str, object] = {"text": claim.text[:_CLAIM_CHARS], **kept, "chunks": claim.evidence}
         if claim.score is not None:
             record["score"] = claim.score
         if claim.quote is not None:

@@ -149,6 +149,10 @@ class FastSpan(Span, ReadableSpan):
         if (parent := self.parent) is not None:
             self._more_links, self._around = (Link(parent),), None
 
+    def backdate(self, start_ns: int) -> None:
+        """Set the start of the span to *start_ns* nanoseconds since the epoch."""
+        self._start_time = start_ns
+
     @property
     def name(self) -> str:
         """Current name of the span."""
@@ -431,6 +435,11 @@ class FastTracer:
                 return FastSpan(self, (parent.trace_id, flags, parent.trace_state), parent, kind, start_attributes)
             return NonRecordingSpan(SpanContext(parent.trace_id, self.span_id(), False, flags, parent.trace_state))
         return self._ask_sampler(context, kind, start_attributes, parent)
+
+    def backdate(self, span: Span, start_ns: int) -> None:
+        """Set the start of *span*, a span just started, to *start_ns* nanoseconds since the epoch."""
+        if type(span) is FastSpan:
+            span.backdate(start_ns)
 
     def separate_root(self, span: Span, context: Context) -> None:
         """Make *span*, a call's outermost, a root span if its parent in *context* belongs to another tracer provider.

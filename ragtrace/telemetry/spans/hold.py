@@ -12,9 +12,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from sys import getsizeof
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from opentelemetry.attributes import BoundedAttributes
@@ -23,7 +22,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from ragtrace.core import semconv
 from ragtrace.system.faults import faults, guarded
 from ragtrace.system.forks import call_in_child
-from ragtrace.telemetry.reading.intake import SpanIntake
+from ragtrace.telemetry.reading.intake import SpanIntake, span_bytes
 from ragtrace.telemetry.spans.fast import bounded_list
 from ragtrace.telemetry.spans.span_providers import sees_ends_only
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 Scores = Mapping[str, "str | bool | int | float"]
 """Attributes to add to a held span."""
 
-_SPAN_BYTES: Final = 2_000
-"""Size of a span without its texts."""
 # A list, since a thread may iterate over it while another adds to it: appending, removing and copying are atomic.
 _hold_processors: list[ref[HoldProcessor]] = []
 _flushing = threading.local()
@@ -162,27 +159,27 @@ class HoldProcessor(SpanProcessor):
         """Keep the ended *span* back if it is expected; else pass it on to the wrapped processor."""
         # No lock is needed to see that no span is expected: *span* would have been announced before its end, and what
         # another thread announces from now on is another span.
-        may_be_root = False
+        root_bytes = 0
         if self.intake is not None:
             try:
-                may_be_root = self.intake.ended(span)
+                root_bytes = self.intake.ended(span)
             except Exception as error:
                 faults.record("end of a span", error)
-        if not (self._expected or may_be_root) or not self._try_hold(span, may_be_root):
+        if not (self._expected or root_bytes) or not self._try_hold(span, root_bytes):
             self._inner.on_end(span)
 
-    def _try_hold(self, span: ReadableSpan, may_be_root: bool) -> bool:
-        context = span.get_span_context()
+    def _try_hold(self, span: ReadableSpan, root_bytes: int) -> bool:
+        context = span.context
         if context is None or not context.trace_flags.sampled:
             return False
         with self._lock:
             if context.span_id in self._expected:
                 self._expected.discard(context.span_id)
-            elif may_be_root:
+            elif root_bytes:
                 self._unconfirmed.add(context.span_id)
             else:
                 return False
-            size = span_bytes(span)
+            size = root_bytes or span_bytes(span)
             self._held[context.span_id] = (self._clock(), span, size)
             self._bytes += size
         while len(self._held) > self._capacity or self._bytes > self._most_bytes:
@@ -275,15 +272,3 @@ def _with_scores(span: ReadableSpan, scores: Scores) -> ReadableSpan:
         end_time=span.end_time,
         instrumentation_scope=span.instrumentation_scope,
     )
-
-
-def span_bytes(span: ReadableSpan) -> int:
-    """Return the approximate memory of *span* in bytes: the exact size of its texts, and a fixed size for the rest."""
-    total = _SPAN_BYTES
-    attributes: Any = span.attributes or {}
-    # Each look-up in the SDK's own mapping takes a call of Python; its copy is a dict.
-    copy = getattr(attributes, "copy", None)
-    for value in (attributes if copy is None else copy()).values():
-        if type(value) is str:
-            total += getsizeof(value)
-    return total

@@ -1,4 +1,4 @@
-"""Span processor that hands the spans of a provider to the evaluation, for providers without a `HoldProcessor`."""
+"""Span processor that queues the spans of a provider without a `HoldProcessor` to be evaluated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from ragtrace.system.faults import guarded
 from ragtrace.telemetry.reading.intake import SpanIntake
-from ragtrace.telemetry.spans.hold import hold_processors
+from ragtrace.telemetry.spans.hold import HoldProcessor, hold_processors
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -43,12 +43,16 @@ class SpanListener(SpanProcessor):
 _listeners: WeakKeyDictionary[Any, SpanListener] = WeakKeyDictionary()
 
 
-def listen(provider: object) -> bool:
-    """Have the calls in the spans of *provider* evaluated; return False if it takes no span processors.
+def listen(provider: object, *, apart_from: HoldProcessor | None = None) -> bool:
+    """Add a span listener to *provider*, to score the RAG calls in its spans; False if it takes no processors.
 
     The hold processors of the process evaluate them from then on; where there is none, a listener is added once.
+
+    Args:
+        provider: the tracer provider to which other instrumentations record.
+        apart_from: the hold processor of ragtrace's own provider, which does not see the spans of another one.
     """
-    holds = hold_processors()
+    holds = [hold for hold in hold_processors() if hold is not apart_from]
     for hold in holds:
         hold.intake = hold.intake or SpanIntake()
     if holds or provider in _listeners:

@@ -70,10 +70,15 @@ class SpanWriter:
         fast = self._fast
         return fast if fast is not None and fast.usable else None
 
-    def start_sdk_span(self, step: Step, context: Context) -> Span:
-        """Start a span of the SDK for *step* under *context*, with its name and start attributes."""
+    def start_sdk_span(self, step: Step, context: Context, start_ns: int | None = None) -> Span:
+        """Start a span of the SDK for *step* under *context*, with its name and start attributes.
+
+        Args:
+            start_ns: when the step began, in nanoseconds since the epoch; None: now.
+        """
         name, attributes = self.start_attributes(step)
-        return self._tracer.start_span(name, context=context, kind=SPAN_KINDS[step.kind], attributes=attributes)
+        kind = SPAN_KINDS[step.kind]
+        return self._tracer.start_span(name, context=context, kind=kind, attributes=attributes, start_time=start_ns)
 
     def start_attributes(self, step: Step) -> tuple[str, otel.Attributes]:
         """Return the span name and the attributes that are known when *step* starts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -38,7 +39,7 @@ class Recording(NamedTuple):
 def recording(name: str) -> Recording:
     """Return the recording *name*, such as "langchain_lcel-openinference-sync"."""
     calls = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
-    lines = (RECORDED / f"{name}.spans.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = gzip.decompress((RECORDED / f"{name}.spans.jsonl.gz").read_bytes()).splitlines()
     groups = [group for line in lines for group in json.loads(line)["resourceSpans"]]
     found = [_span(each, scope) for group in groups for scope in group["scopeSpans"] for each in scope["spans"]]
     return Recording(tuple(sorted(found, key=lambda each: each.start_ns)), tuple(calls))

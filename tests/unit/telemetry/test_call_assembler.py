@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from opentelemetry.trace import SpanContext, TraceFlags
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import SpanContext, TraceFlags, set_span_in_context
 
 from ragtrace.telemetry.reading.assembler import AssembledCall, CallAssembler
 from ragtrace.telemetry.reading.finished_span import FinishedSpan
+from ragtrace.telemetry.reading.intake import LostSpan
 from ragtrace.telemetry.reading.otlp_json import SpanFile
 from ragtrace.testing import FakeClock
 from tests.unit.telemetry.recorded import RECORDED
@@ -223,7 +225,9 @@ def test_a_step_without_texts_has_those_of_the_same_step_inside_it() -> None:
 )
 def test_recorded_calls_of_two_instrumentations_are_those_that_the_application_logged(name: str) -> None:
     """One of the two shows the texts that the other leaves out."""
-    calls = assembled([each for each in SpanFile(RECORDED / f"{name}.spans.jsonl") if isinstance(each, FinishedSpan)])
+    calls = assembled(
+        [each for each in SpanFile(RECORDED / f"{name}.spans.jsonl.gz") if isinstance(each, FinishedSpan)]
+    )
     logged = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
     expected = [(call["query"], call["contexts"], call["answer"]) for call in logged]
     assert sorted(map(texts, calls)) == sorted(expected)
@@ -232,11 +236,76 @@ def test_recorded_calls_of_two_instrumentations_are_those_that_the_application_l
 @pytest.mark.parametrize("name", ["llamaindex_chat-openllmetry-stream", "llamaindex_rerank-openllmetry-astream"])
 def test_a_model_call_before_the_documents_is_not_the_answer(name: str) -> None:
     """It rewrote the question or ranked documents; the answer's model call is outside the workflow's trace."""
-    calls = assembled([each for each in SpanFile(RECORDED / f"{name}.spans.jsonl") if isinstance(each, FinishedSpan)])
+    calls = assembled(
+        [each for each in SpanFile(RECORDED / f"{name}.spans.jsonl.gz") if isinstance(each, FinishedSpan)]
+    )
     logged = json.loads((RECORDED / f"{name}.calls.json").read_text(encoding="utf-8"))["calls"]
     answers = {call["query"]: call["answer"] for call in logged}
     assert all(answer in (answers[query], None) for query, _, answer in map(texts, calls))
     assert {answer for _, _, answer in map(texts, calls)} >= set(answers.values())
+
+
+def test_documents_of_an_answer_that_was_refined_are_contexts_too() -> None:
+    """A synthesizer shows the model its first answer and the next documents, so the last prompt has these alone."""
+    root = chain((0, 100))
+    first = llm((30, 40), root, "It is 330 metres tall.", f"Context: {PASSAGE}")
+    last = llm((50, 90), root, prompt="We have an answer: It is 330 metres tall. Refine it with: It opened in 1889.")
+    spans = [retriever((10, 20), root, PASSAGE, "It opened in 1889.", "Unused."), first, last, root]
+    (call,) = assembled(spans)
+    assert texts(call) == (QUERY, [PASSAGE, "It opened in 1889."], ANSWER)
+
+
+def test_a_model_call_whose_answer_a_document_contains_is_not_behind_the_answer() -> None:
+    """A model that graded another document may have quoted a sentence of the one that was used."""
+    root = chain((0, 100))
+    grades = llm((21, 25), root, "The Eiffel Tower in Paris", "Is this of use? Other.")
+    spans = [retriever((10, 20), root, PASSAGE, "Other."), grades, llm((30, 90), root, prompt=PASSAGE), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_what_an_agent_inside_a_tool_found_is_the_evidence(is_nested: bool) -> None:
+    """The tool's result is the answer of that agent's model; OpenLLMetry puts the agent beside the tool."""
+    root = chain((0, 100))
+    tool = span("TOOL", (10, 60), root, output__value="It is 330 metres tall.", tool__name="ask")
+    agent = span("AGENT", (11, 59), tool if is_nested else root)
+    look = span("TOOL", (12, 20), agent, output__value=PASSAGE, tool__name="look")
+    inner = llm((30, 58), agent, "It is 330 metres tall.", f"{QUERY} {PASSAGE}")
+    outer = llm((70, 90), root, prompt=f"{QUERY} It is 330 metres tall.")
+    (call,) = assembled([look, inner, agent, tool, outer, root])
+    assert texts(call) == WHOLE
+
+
+def test_a_retrieval_inside_a_tool_that_says_it_in_other_words_is_kept() -> None:
+    """The prompt shows the tool's result alone, and the model that made it is not among the spans."""
+    root = chain((0, 100))
+    tool = span("TOOL", (10, 25), root, output__value="330 metres, it says.", tool__name="look")
+    spans = [retriever((11, 20), tool), tool, llm((30, 90), root, prompt=f"{QUERY} 330 metres, it says."), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
+
+
+def test_results_of_tools_before_the_question_are_no_contexts_of_its_answer() -> None:
+    """In a conversation the prompt shows what tools found for the questions before."""
+    server = span("", (0, 100), scope="opentelemetry.instrumentation.asgi")
+    roles = (("tool", "It opened in 1889."), ("assistant", "In 1889."), ("user", QUERY), ("tool", PASSAGE))
+    messages = {
+        f"llm__input_messages__{at}__message__{name}": value
+        for at, message in enumerate(roles)
+        for name, value in zip(("role", "content"), message, strict=True)
+    }
+    (call,) = assembled([span("LLM", (10, 90), server, **messages, output__value=ANSWER), server])
+    assert texts(call) == WHOLE
+
+
+def test_the_string_form_of_a_stop_event_is_not_the_answer() -> None:
+    """OpenInference writes it, cut, as the output of an agent of LlamaIndex."""
+    scope = "openinference.instrumentation.llama_index"
+    root = chain((0, 100), scope=scope, output__value="StopEvent(result=AgentOutput(response=ChatMessage(role=<Me...")
+    spans = [retriever((10, 20), root, scope=scope), llm((30, 90), root, scope=scope), root]
+    (call,) = assembled(spans)
+    assert texts(call) == WHOLE
 
 
 def test_the_reranked_documents_are_the_contexts() -> None:
@@ -264,6 +333,29 @@ def test_texts_that_the_provider_cut_are_a_defect() -> None:
     cut = replace(retriever((10, 20), root), max_text_chars=len(PASSAGE))
     (call,) = assembled([cut, llm((30, 90), root), root])
     assert call.builder.build().defect == "texts_truncated"
+
+
+@pytest.mark.parametrize("answer", [ANSWER, None])
+def test_a_listener_s_spans_beside_an_instrumentation_s_are_the_call(answer: str | None) -> None:
+    """Both record the same steps below the instrumentation's root, which may have no answer: none is taken twice."""
+    more: dict[str, Any] = {} if answer is None else {"output__value": answer}
+    root = span("CHAIN", (0, 100), input__value=QUERY, **more)
+    own = chain((1, 99), root, scope="ragtrace")
+    beside = [retriever((10, 20), root), llm((30, 90), root)]
+    inside = [retriever((11, 19), own, scope="ragtrace"), llm((31, 89), own, scope="ragtrace")]
+    (call,) = assembled([*beside, *inside, own, root])
+    assert texts(call) == WHOLE
+    assert call.builder.root.span_context == own.context
+    assert [reading.span for reading in call.readings] == [own, *inside]
+
+
+def test_a_decorated_part_with_an_answer_of_its_own_is_a_part() -> None:
+    """The workflow of the framework around it is the call, with all steps."""
+    root = chain((0, 100))
+    part = chain((1, 9), root, scope="ragtrace", output__value="height of the tower")
+    (call,) = assembled([part, retriever((10, 20), root), llm((30, 90), root), root])
+    assert texts(call) == WHOLE
+    assert call.builder.root.span_context == root.context
 
 
 def test_the_same_model_call_in_a_trace_of_its_own_is_no_second_call() -> None:
@@ -364,6 +456,71 @@ def test_the_buffer_is_bounded_and_counts_what_it_evicts() -> None:
     assert len(assembler.take_left_out()) == 150
 
 
+def _lost(lost: FinishedSpan, *, is_genai: bool = True) -> LostSpan:
+    return LostSpan(lost.context, 0 if lost.parent is None else lost.parent.span_id, is_genai)
+
+
+def test_a_call_of_which_a_step_was_lost_is_left_out_and_counted() -> None:
+    """The texts that are there may be other ones than those of the answer."""
+    assembler = CallAssembler()
+    root = chain((0, 100), output__value=None)
+    for each in (retriever((10, 20), root), llm((30, 40), root, "Paris, towers"), root):
+        assembler.add(each)
+    assembler.lose(_lost(llm((50, 60), root)))
+    assert assembler.close(everything=True) == []
+    assert assembler.counts["incomplete"] == 3
+    assert len(assembler.take_left_out()) == 3
+
+
+def test_a_lost_span_of_another_kind_costs_no_call() -> None:
+    """Spans of a database, say, are no steps."""
+    assembler = CallAssembler()
+    root = chain((0, 100))
+    for each in (retriever((10, 20), root), llm((30, 40), root), root):
+        assembler.add(each)
+    assembler.lose(_lost(llm((50, 60), root), is_genai=False))
+    assert len(assembler.close(everything=True)) == 1
+
+
+def test_a_lost_step_costs_only_the_call_that_it_is_below() -> None:
+    """Other calls of the trace are whole."""
+    assembler = CallAssembler()
+    whole, torn = chain((0, 100)), chain((200, 300), input__value="And in feet?")
+    for each in (llm((30, 40), whole), whole, llm((230, 240), torn), torn):
+        assembler.add(each)
+    assembler.lose(_lost(retriever((210, 220), torn)))
+    (call,) = assembler.close(everything=True)
+    assert texts(call)[0] == QUERY
+
+
+def test_a_lost_root_is_no_longer_waited_for() -> None:
+    """Its start was read, and its end was lost."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    tracer = provider.get_tracer("openinference.instrumentation.langchain")
+    assembler = CallAssembler(clock=lambda: 0.0)
+    root = tracer.start_span("chain")
+    assembler.observe(root)
+    child = tracer.start_span("llm", set_span_in_context(root))
+    child.set_attribute("openinference.span.kind", "LLM")
+    child.end()
+    assembler.observe(child)
+    assert assembler.close(everything=True) == []
+    assert len(assembler) == 1
+    assembler.lose(LostSpan(root.get_span_context(), 0, is_genai=True))
+    assert assembler.close(everything=True) == []
+    assert (len(assembler), assembler.counts["incomplete"]) == (0, 1)
+
+
+def test_very_many_lost_steps_of_a_trace_take_bounded_memory() -> None:
+    """The trace is evicted: nothing in it can be whole."""
+    assembler = CallAssembler()
+    root = chain((0, 100_000))
+    assembler.add(root)
+    for number in range(5_000):
+        assembler.lose(_lost(llm((number, number + 1), root)))
+    assert assembler.counts["evicted"] == 1
+
+
 def test_a_trace_of_ten_thousand_spans_is_one_call() -> None:
     """An agent that loops for long."""
     root = chain((0, 100_000))
@@ -379,3 +536,67 @@ def test_a_circle_of_parents_ends() -> None:
     assembler.add(replace(one, context=_context(1, 1_000_000), parent=_context(1, 1_000_001)))
     assembler.add(replace(one, context=_context(1, 1_000_001), parent=_context(1, 1_000_000)))
     assert len(assembler.close(everything=True)) <= 2
+
+
+# --- spans of other processes -----------------------------------------------------------------------------------------
+
+
+def remote_assembler(clock: FakeClock) -> CallAssembler:
+    return CallAssembler(needs_parents=True, settle_seconds=2.0, parent_seconds=30.0, clock=clock)
+
+
+def test_a_call_of_another_process_waits_for_the_spans_above_it() -> None:
+    """A long workflow is exported after its steps: these are no call of their own meanwhile."""
+    clock = FakeClock()
+    assembler = remote_assembler(clock)
+    found, generated, root = whole()
+    assembler.add(found)
+    clock.advance(20)
+    assembler.add(generated)
+    assert assembler.close() == []
+    clock.advance(20)
+    assembler.add(root)
+    clock.advance(3)
+    (call,) = assembler.close()
+    assert texts(call) == WHOLE
+    assert assembler.counts["incomplete"] == 0
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_call_without_its_root_is_incomplete(everything: bool) -> None:
+    """The root went to another replica, or was lost: the steps are counted, and not scored as if they were all."""
+    clock = FakeClock()
+    assembler = remote_assembler(clock)
+    for each in whole()[:2]:
+        assembler.add(each)
+    clock.advance(0 if everything else 31)
+    assert assembler.close(everything=everything) == []
+    assert (assembler.counts["incomplete"], assembler.counts["no_call"], len(assembler)) == (2, 0, 0)
+
+
+def test_a_call_beside_a_step_without_its_parent_is_incomplete() -> None:
+    """The step may be part of the call; another call of the trace, before it, is complete."""
+    clock = FakeClock()
+    assembler = remote_assembler(clock)
+    for each in (*whole(), llm((120, 130), parent_id=10**9, answer="Something else.")):
+        assembler.add(each)
+    root = chain((110, 140), output__value="Another.")
+    for each in (retriever((111, 115), root, "Other."), llm((116, 118), root, "Another."), root):
+        assembler.add(each)
+    clock.advance(31)
+    (call,) = assembler.close()
+    assert texts(call) == WHOLE
+    assert assembler.counts["incomplete"] == 4
+
+
+def test_a_missing_span_of_another_process_does_not_make_a_call_incomplete() -> None:
+    """The caller of a service may not be traced, or export to another backend."""
+    clock = FakeClock()
+    assembler = remote_assembler(clock)
+    found, generated, root = whole()
+    caller = SpanContext(1, 10**9, is_remote=True, trace_flags=TraceFlags(1))
+    for each in (found, generated, replace(root, parent=caller)):
+        assembler.add(each)
+    clock.advance(31)
+    (call,) = assembler.close()
+    assert texts(call) == WHOLE

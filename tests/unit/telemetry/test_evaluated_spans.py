@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import ragtrace
 from ragtrace.core.errors import SettingsError
-from ragtrace.telemetry.reading.intake import clear_wake, set_wake
+from ragtrace.telemetry.reading.intake import LostSpan, SpanIntake, clear_wake, set_wake
 from ragtrace.telemetry.spans.span_listener import SpanListener
 from ragtrace.testing import FakeJudge
 from tests.support.watched import GOOD
@@ -99,6 +99,50 @@ def test_each_configuration_starts_its_own_background(watched: Watched) -> None:
     assert started == ["first", "second"]
     assert watched.hold.intake is not None
     watched.hold.intake.reset()  # no runtime has taken these spans: the next one would
+
+
+@pytest.fixture
+def unread(watched: Watched) -> Generator[SpanIntake, None, None]:
+    """Queue of spans that no background takes spans from."""
+
+    def wake() -> None:
+        """Start nothing."""
+
+    set_wake(wake)
+    assert watched.hold.intake is not None
+    yield watched.hold.intake
+    clear_wake(wake)
+    watched.hold.intake.reset()
+
+
+def _taken(intake: SpanIntake) -> list[ReadableSpan]:
+    return list(iter(intake.take, None))
+
+
+def test_a_full_queue_tells_which_ended_span_it_refused(watched: Watched, unread: SpanIntake) -> None:
+    """So that the call of that span is not waited for."""
+    root = watched.tracer.start_span("chain")
+    assert _taken(unread) == [root]
+    open_spans = [watched.tracer.start_span("llm") for _ in range(9_000)]
+    root.end()
+    *starts, lost = unread.take_dropped()
+    assert lost == LostSpan(root.get_span_context(), 0, is_genai=True)
+    assert starts == [None] * (len(open_spans) - len(_taken(unread)))
+    assert unread.take_dropped() == []
+
+
+def test_the_queue_is_bounded_by_the_memory_of_the_texts(watched: Watched, unread: SpanIntake) -> None:
+    """No more than 16 MiB of large texts wait, and then there is room again."""
+    for number in range(400):
+        with watched.tracer.start_as_current_span("llm") as span:
+            span.set_attribute("output.value", f"{number}" * 100_000)
+    refused = unread.take_dropped()
+    del span
+    texts = [(each.attributes or {})["output.value"] for each in _taken(unread)]
+    assert 15 << 20 < sum(len(str(text)) for text in texts) < 40 << 20
+    assert len(refused) > 200
+    watched.ask()
+    assert len(_taken(unread)) == 3
 
 
 def test_without_evaluate_nothing_is_read(watched: Watched) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from google.protobuf.json_format import MessageToDict, MessageToJson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -19,6 +21,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 
 from ragtrace.telemetry.reading.finished_span import FinishedSpan, from_sdk_span
 from ragtrace.telemetry.reading.otlp_json import SpanFile, UnreadableSpan
+from ragtrace.telemetry.reading.otlp_protobuf import UnreadableSpanError, spans_in
 from tests.support.examples import examples
 
 TRACE = "5b8efff798038103d269b633813fc60c"
@@ -194,7 +197,7 @@ def test_an_attribute_that_is_no_value_of_otlp_is_left_out_and_counted(tmp_path:
     bad = [{"key": f"bad{number}", "value": value} for number, value in enumerate(values)]
     file = _file(tmp_path, _request(_span(attributes=[*bad, "text", {"key": "good", "value": {"boolValue": False}}])))
     assert _only(file).attributes == {"good": False}
-    assert file.n_unread_attributes == 6
+    assert file.reader.n_unread_attributes == 6
 
 
 @pytest.mark.parametrize(
@@ -242,12 +245,37 @@ def test_lines_of_other_signals_are_counted(tmp_path: Path) -> None:
     """A Collector may write logs and metrics to the same file; they are no bad lines."""
     file = _file(tmp_path, {"resourceLogs": []}, _request(_span()), {"resourceMetrics": []}, {}, "")
     assert len(list(file)) == 1
-    assert file.n_other_signals == 2
+    assert file.reader.n_other_signals == 2
     assert file.share_read == 1.0
 
 
-def test_a_compressed_file_is_named(tmp_path: Path) -> None:
-    """Every line says that the file must be uncompressed."""
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_file_compressed_by_gzip_is_read(tmp_path: Path, indent: int | None) -> None:
+    """A file of gzip data gives the spans of the uncompressed file, whatever the name of the file."""
+    path = tmp_path / "spans.jsonl"
+    path.write_bytes(gzip.compress(json.dumps(_request(_span(), _span()), indent=indent).encode()))
+    file = SpanFile(path)
+    assert [isinstance(span, FinishedSpan) for span in file] == [True, True]
+    assert file.share_read == 1.0
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.99])
+def test_spans_before_the_end_of_cut_gzip_data_are_read(tmp_path: Path, kept: float) -> None:
+    """The spans before the cut are read, and one line names the cut."""
+    lines = [json.dumps(_request(_span(name=f"{number:064x}"))) + "\n" for number in range(2_000)]
+    data = gzip.compress("".join(lines).encode())
+    path = tmp_path / "spans.jsonl.gz"
+    path.write_bytes(data[: int(len(data) * kept)])
+    *spans, last = SpanFile(path)
+    assert len(spans) > 100
+    assert all(isinstance(span, FinishedSpan) for span in spans)
+    assert isinstance(last, UnreadableSpan)
+    assert "cut off" in last.error
+    assert last.line == len(spans) + 1
+
+
+def test_a_file_of_another_compression_is_named(tmp_path: Path) -> None:
+    """Every line says which files can be read."""
     path = tmp_path / "spans.jsonl.zst"
     path.write_bytes(b"\x28\xb5\x2f\xfd\x00\x58")
     (bad,) = SpanFile(path)
@@ -260,13 +288,15 @@ def test_an_empty_file_has_no_spans(tmp_path: Path) -> None:
     assert list(_file(tmp_path)) == []
 
 
-@pytest.mark.parametrize("path", sorted(RECORDED.glob("*.spans.jsonl")), ids=lambda path: path.name)
-def test_recorded_spans_are_read(path: Path) -> None:
+def test_recorded_spans_are_read() -> None:
     """All of them, and all their attributes."""
-    file = SpanFile(path)
-    assert all(isinstance(span, FinishedSpan) for span in file)
-    assert file.n_spans > 0
-    assert file.n_unread_attributes == 0
+    paths = sorted(RECORDED.glob("*.spans.jsonl.gz"))
+    assert paths
+    for path in paths:
+        file = SpanFile(path)
+        assert all(isinstance(span, FinishedSpan) for span in file), path.name
+        assert file.n_spans > 0, path.name
+        assert file.reader.n_unread_attributes == 0, path.name
 
 
 _NAMES = """
@@ -303,3 +333,27 @@ def test_no_field_of_a_span_raises(tmp_path_factory: pytest.TempPathFactory, fie
     path.write_text(f"{json.dumps(_request(_span(**fields)))}\n", encoding="utf-8")
     (found,) = SpanFile(path)
     assert isinstance(found, (FinishedSpan, UnreadableSpan))
+
+
+def test_a_request_of_protobuf_gives_the_spans_that_it_gives_as_json(tmp_path: Path) -> None:
+    """The readers of both encodings see the same spans."""
+    request = ExportTraceServiceRequest.FromString(encode_spans(_recorded_spans()).SerializeToString())
+    from_json = map(_comparable, _file(tmp_path, _hexadecimal(MessageToDict(request))))
+    found = [span for span in spans_in(request, most_attributes=128) if isinstance(span, FinishedSpan)]
+    assert [*map(_comparable, found)] == [*from_json]
+
+
+def test_a_span_beyond_the_limits_of_protobuf_is_unreadable() -> None:
+    """Too many attributes, deeply nested ones and ids of a wrong length cost one span, not its request."""
+    request = ExportTraceServiceRequest.FromString(encode_spans(_recorded_spans()).SerializeToString())
+    spans = request.resource_spans[0].scope_spans[0].spans
+    spans.add(trace_id=b"1" * 15, span_id=b"1" * 8, start_time_unix_nano=1, end_time_unix_nano=2)
+    deep = spans.add(trace_id=b"1" * 16, span_id=b"1" * 8, start_time_unix_nano=1, end_time_unix_nano=2)
+    value = deep.attributes.add(key="deep").value
+    for _ in range(70):
+        value = value.array_value.values.add()
+    many = spans.add(trace_id=b"1" * 16, span_id=b"2" * 8, start_time_unix_nano=1, end_time_unix_nano=2)
+    for number in range(129):
+        many.attributes.add(key=str(number)).value.int_value = number
+    errors = [str(each) for each in spans_in(request, most_attributes=128) if isinstance(each, UnreadableSpanError)]
+    assert errors == ["an id or a time is missing", "attributes are nested too deeply", "more than 128 attributes"]

@@ -23,7 +23,7 @@ LANGCHAIN = "openinference.instrumentation.langchain"
 LLAMA_INDEX = "openinference.instrumentation.llama_index"
 HAYSTACK = "openinference.instrumentation.haystack"
 AGENTS = "openinference.instrumentation.openai_agents"
-FOUND = sorted(path.name.split(".")[0] for path in RECORDED.glob("*-openinference-*.spans.jsonl"))
+FOUND = sorted(path.name.split(".")[0] for path in RECORDED.glob("*-openinference-*.spans.jsonl.gz"))
 NAMES = [
     name
     for name in FOUND

@@ -19,7 +19,7 @@ from tests.unit.telemetry.recorded import RECORDED, recording, span
 
 LANGCHAIN = "opentelemetry.instrumentation.langchain"
 LLAMA_INDEX = "opentelemetry.instrumentation.llamaindex"
-FOUND = sorted(path.name.split(".")[0] for path in RECORDED.glob("*-openllmetry-*.spans.jsonl"))
+FOUND = sorted(path.name.split(".")[0] for path in RECORDED.glob("*-openllmetry-*.spans.jsonl.gz"))
 NAMES = [name for name in FOUND if re.search(r"-openllmetry(-openai)?-(a?sync|a?stream)$", name)]
 HIDDEN = [name for name in FOUND if "-hidden" in name]
 FRAMEWORKS = [name for name in NAMES if name.startswith(("langchain", "langgraph", "llamaindex"))]

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from ragtrace.core.feedback import Feedback
 from ragtrace.core.ledger import DeliveryCounts
 from ragtrace.core.score_sink import Refusal, ScoreRecord
 from ragtrace.core.types import Score, Unscored
@@ -382,3 +383,44 @@ def test_without_a_thread_a_hanging_backend_is_given_up_in_time(sink: ScriptedSi
     assert time.monotonic() - began < 2.0
     assert poster.outbox.counts() == DeliveryCounts(offered=1, dropped={"shutdown": 1})
     sink.gate.set()
+
+
+# --- feedback --------------------------------------------------------------------------------------------------------
+
+
+def _feedback(score: float | None, at: int, *, sampled: bool = True) -> Feedback:
+    span = call_of(1, sampled=sampled).span
+    assert span is not None
+    return Feedback("f" * 32, span, "user_feedback", score, None, "well", None, "u-1", at)
+
+
+def test_feedback_is_posted_as_a_humans(sink: ScriptedSink, make: Make) -> None:
+    """With the person as the evaluator and the comment as the explanation, where a list of traces shows it."""
+    poster = make()
+    poster.post_feedback(_feedback(0.75, 5))
+    assert poster.outbox.flush(5.0)
+    (record,) = sink.taken
+    assert (record.id, record.name, record.value, record.explanation) == ("f" * 32, "user_feedback", 0.75, "well")
+    assert (record.annotator, record.evaluator, record.headline, record.time_ns) == ("HUMAN", "u-1", True, 5)
+
+
+def test_feedback_is_not_overwritten_by_older_feedback(sink: ScriptedSink, make: Make) -> None:
+    """The older one was refused for a while, and would be posted after the newer one."""
+    poster = make()
+    sink.refusals.append(UNKNOWN)
+    poster.post_feedback(_feedback(0.0, 1))
+    assert sink.entered.wait(5.0)
+    poster.post_feedback(_feedback(1.0, 2))
+    assert poster.outbox.flush(5.0)
+    assert [record.value for record in sink.taken] == [1.0]
+    assert _balanced(poster.outbox.counts())
+
+
+def test_feedback_without_a_score_or_a_trace_is_counted_as_skipped(sink: ScriptedSink, make: Make) -> None:
+    """A backend's score needs a number and a trace."""
+    poster = make()
+    poster.post_feedback(_feedback(None, 1))
+    poster.post_feedback(_feedback(1.0, 1, sampled=False))
+    assert poster.outbox.flush(5.0)
+    assert not sink.taken
+    assert poster.outbox.counts().dropped == {"no_score": 1, "head_dropped": 1}

@@ -217,6 +217,23 @@ def test_mlflows_broken_constraint_is_looked_into() -> None:
     assert (refusal.reason, refusal.again) == ("server_error", True)
 
 
+def test_mlflow_replaces_the_feedback_of_a_person() -> None:
+    """What a judge said before stays as it is; a person has another opinion now."""
+
+    def contract(request: Request) -> Answer:
+        return Answer(500, {"message": "due to a constraint violation."}) if request.method == "POST" else Answer()
+
+    with Backend(contract) as server:
+        sink = _sink("mlflow", server)
+        assert not sink.post([_record()], TIMEOUT)
+        assert [request.method for request in server.requests] == ["POST", "GET"]
+        assert not sink.post([_record(annotator="HUMAN", value=1.0)], TIMEOUT)
+    patch = server.requests[-1]
+    assert (patch.method, patch.path.endswith(f"/assessments/a-{_record().id}")) == ("PATCH", True)
+    assert patch.body["assessment"]["feedback"] == {"value": 1.0}
+    assert patch.body["update_mask"] == "feedback,rationale,metadata"
+
+
 # --- Langfuse --------------------------------------------------------------------------------------------------------
 
 
