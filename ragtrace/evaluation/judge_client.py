@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from ragtrace.core.cost import Cost, measure_cost
 from ragtrace.core.errors import JudgeError
@@ -44,7 +44,7 @@ class JudgeStatus(NamedTuple):
 
     state: BreakerState
     waits_s: float
-    """Seconds until the judge may be asked again (an open circuit, a Retry-After); 0 if it may be now."""
+    """Seconds until the judge may be asked again (open circuit, Retry-After, spent budget); 0 if it may be now."""
     in_flight: int
     """Calls that hold a slot: being judged, or waiting for a Retry-After to pass."""
     queued: int
@@ -55,6 +55,40 @@ class JudgeStatus(NamedTuple):
     """Times the judge was not asked, because an identical call had been judged or was being judged."""
     hung_threads: int
     """Threads that are still running a judge's plain function after its time was over."""
+
+
+class Reservation(Protocol):
+    """Permission for one request to a judge, with the cost that was reserved for it."""
+
+    def settle(self, cost: Cost) -> None:
+        """Replace the reserved cost by the real *cost* of the request."""
+
+
+class SharedLimits(Protocol):
+    """Limits on requests to a judge that several processes keep together: budgets, and a Retry-After."""
+
+    @property
+    def seconds_closed(self) -> float:
+        """Seconds until a request may be allowed again, as far as this process knows; 0 if one may be now."""
+        ...
+
+    async def reserve(self, deadline: float) -> Reservation | float:
+        """Wait until the budgets allow one more request, and count it.
+
+        Args:
+            deadline: monotonic seconds.
+
+        Returns:
+            The reservation; or the seconds that a Retry-After still lasts, which any of the processes may have seen:
+            then no request was counted.
+
+        Raises:
+            JudgeError: the budgets allow no request before *deadline*.
+        """
+        ...
+
+    async def pause(self, seconds: float) -> None:
+        """Keep the requests of all processes from the judge for *seconds*: its server has sent a Retry-After."""
 
 
 class JudgeClient:
@@ -100,6 +134,8 @@ class JudgeClient:
         self.computes = bool(getattr(judge, "computes", False))
         """Whether the judge only computes: then it is asked without deadline, retries or cache."""
         self._plain = not inspect.iscoroutinefunction(judge.judge)
+        self.shared_limits: SharedLimits | None = None
+        """Limits that other processes keep, too; None: this client is limited by its own gate and breaker alone."""
         self.reset()
 
     def reset(self) -> None:
@@ -122,9 +158,12 @@ class JudgeClient:
     @property
     def status(self) -> JudgeStatus:
         """Status of the judge at this moment: breaker, queue and counters; safe to read from any thread."""
+        limits = self.shared_limits
         return JudgeStatus(
             state=self._breaker.state,
-            waits_s=max(self._breaker.seconds_open, self._gate.seconds_closed),
+            waits_s=max(
+                self._breaker.seconds_open, self._gate.seconds_closed, 0.0 if limits is None else limits.seconds_closed
+            ),
             in_flight=self._slots.taken,
             queued=self._slots.waiting + self.admission_queue.waiting,
             asked=self._asked,
@@ -132,10 +171,14 @@ class JudgeClient:
             hung_threads=self._threads.hung,
         )
 
-    async def ask(self, call: RagCall) -> Judgement:
+    async def ask(self, call: RagCall, *, again: bool = False) -> Judgement:
         """Return the judge's judgement of *call*, from the cache if an identical call was judged before.
 
         A judgement from the cache has the attribute `cached` and no cost.
+
+        Args:
+            call: the call.
+            again: ask the judge without looking into the cache, and leave the cache as it is.
 
         Raises:
             JudgeError: there is no judgement; `reason` is one of `unscored_reasons.JUDGE_ERROR`. `timeout`: the call's
@@ -145,6 +188,8 @@ class JudgeClient:
         if self.computes:
             return await self._call_judge(call)
         deadline = math.inf if self._timeout is None else self._clock() + self._timeout
+        if again:
+            return await self._ask_with_retries(call, deadline)
         key = fingerprint(call, f"{self._judge.id}@{self._judge.version}")
         while True:
             judgement = self._cache.get(key)
@@ -190,7 +235,9 @@ class JudgeClient:
             raise self._timeout_error("an identical call was still being judged at the deadline")
         outcome = leader.result()
         if isinstance(outcome, JudgeError):  # a copy: the same exception object must not be raised in two tasks
-            raise JudgeError(outcome.reason, outcome.detail, retryable=False)
+            copy = JudgeError(outcome.reason, outcome.detail, retryable=False)
+            copy.deferred = outcome.deferred
+            raise copy
         return outcome
 
     # --- one call ----------------------------------------------------------------------------------------------------
@@ -212,25 +259,41 @@ class JudgeClient:
                 pause = retry_delay(tries if error.retry_after is None else min(tries, 3), self._chance)
                 too_late = self._clock() + pause >= deadline or not self._gate.opens_before(deadline)
                 if not error.retryable or failed >= _MOST_TRIES or too_late or self._breaker.refuses:
-                    raise spent.set_on_error(error) from error
+                    final = spent.set_on_error(error)
+                    final.deferred = error.retry_after is not None or (tries == 1 and error.deferred)
+                    raise final from error
             await self._sleep(pause)
 
     async def _attempt(self, call: RagCall, deadline: float) -> Judgement:
         """Ask the judge once, after waiting for a free slot and for the end of a Retry-After."""
         self._check_available(deadline)
         if not await self._slots.acquire(self._seconds_left(deadline)):
-            raise self._timeout_error(
-                f"all {self._concurrency} concurrent judge calls were busy; raise judge_concurrency="
-            )
+            why = f"all {self._concurrency} concurrent judge calls were busy; raise judge_concurrency="
+            raise _deferred(self._timeout_error(why))
         try:
             if not await self._gate.wait_until_open(deadline):
                 self._check_available(deadline)
-            ticket = self._breaker.admit()
-            if ticket is None:
-                raise self._unavailable_error()
-            return await self._ask_once(call, deadline, ticket)
+            if self.shared_limits is not None:
+                return await self._ask_within(self.shared_limits, call, deadline)
+            return await self._ask_once(call, deadline)
         finally:
             self._slots.release()
+
+    async def _ask_within(self, limits: SharedLimits, call: RagCall, deadline: float) -> Judgement:
+        """Ask the judge once, within limits that other processes keep, too."""
+        while isinstance(reservation := await limits.reserve(deadline), (int, float)):
+            self._gate.close(reservation)
+            if not await self._gate.wait_until_open(deadline):
+                self._check_available(deadline)
+        try:
+            judgement = await self._ask_once(call, deadline)
+        except JudgeError as error:  # what a cancelled request has cost is not known: its reservation stays
+            reservation.settle(Cost.from_report(error))
+            if error.retry_after is not None:
+                await limits.pause(error.retry_after)
+            raise
+        reservation.settle(Cost.from_report(judgement))
+        return judgement
 
     def _check_available(self, deadline: float) -> None:
         """Raise a `JudgeError` if the judge cannot be asked before *deadline*."""
@@ -238,11 +301,14 @@ class JudgeClient:
             raise self._unavailable_error()
         if not self._gate.opens_before(deadline):
             wait = f"the judge's Retry-After lasts another {self._gate.seconds_closed:.1f} s, longer than the call has"
-            raise JudgeError("unavailable", wait, retryable=False)
+            raise _deferred(JudgeError("unavailable", wait, retryable=False))
         if self._clock() >= deadline:
-            raise self._timeout_error("the deadline passed before the judge was asked")
+            raise _deferred(self._timeout_error("the deadline passed before the judge was asked"))
 
-    async def _ask_once(self, call: RagCall, deadline: float, ticket: int) -> Judgement:
+    async def _ask_once(self, call: RagCall, deadline: float) -> Judgement:
+        ticket = self._breaker.admit()
+        if ticket is None:
+            raise self._unavailable_error()
         well: bool | None = None
         left = self._seconds_left(deadline)
         self._asked += 1
@@ -307,7 +373,14 @@ class JudgeClient:
     def _unavailable_error(self) -> JudgeError:
         seconds = self._breaker.seconds_open
         wait = f"tried again in {seconds:.1f} s" if seconds else "one call is trying it"
-        return JudgeError("unavailable", f"the judge kept failing and its circuit is open: {wait}", retryable=False)
+        why = f"the judge kept failing and its circuit is open: {wait}"
+        return _deferred(JudgeError("unavailable", why, retryable=False))
+
+
+def _deferred(error: JudgeError) -> JudgeError:
+    """Return *error*, marked as the failure of a call about which the judge was not asked."""
+    error.deferred = True
+    return error
 
 
 def _without_content(error: JudgeError, judge: Judge) -> str:
@@ -435,7 +508,7 @@ class CircuitBreaker:
         return self._until is not None and (self.state == "open" or self._probing)
 
     def admit(self) -> int | None:
-        """Let a call through to the judge; return None if the breaker refuses it.
+        """Let a call through to the judge and return its number for `record_outcome`; None: the breaker refuses it.
 
         Returns:
             A number to pass to `record_outcome` with the outcome of the call.
@@ -495,7 +568,8 @@ def fingerprint(call: RagCall, evaluator: str) -> bytes:
         evaluator: id and version of the judge.
     """
     documents = [some and [(one.text, one.id) for one in some] for some in (call.contexts, call.reference_contexts)]
-    judged = (evaluator, call.query, call.answer, call.reference, documents, call.turns, call.runs, call.parts)
+    turns = call.turns, call.earlier_turns
+    judged = (evaluator, call.query, call.answer, call.reference, documents, turns, call.runs, call.parts)
     # `repr` keeps the boundaries between texts, and tells None from an empty string.
     return hashlib.blake2b(repr(judged).encode(), digest_size=16).digest()
 

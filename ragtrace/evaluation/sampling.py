@@ -212,8 +212,13 @@ _REMEMBERED: Final = 50
 _TRUST: Final = 0.1
 """Factor of the guess for each reported cost: one report of a cheap (cached) judgement does not raise the rates."""
 _SILENT: Final = 3
-_MOST_USD: Final = 1e6
-"""Largest plausible cost of one judgement."""
+_MOST_GUESSES: Final = 2e7
+"""Largest plausible cost of one judgement, in guesses: a million US dollars."""
+UNPRICED: Final = (
+    "usd_per_day= is set, but none of the first %d judgements said what it cost: each is counted as $%g. Tell the "
+    "judge its price, OpenAIJudge(..., price=ragtrace.Price(input=0.15, output=0.6)), in US dollars for a million "
+    "tokens, or limit per_minute= instead"
+)
 
 
 class Budget:
@@ -238,7 +243,7 @@ class Budget:
     """
 
     def __init__(self, per_second: float, slack_seconds: float, *, ruled: bool, clock: Callable[[], float]) -> None:
-        self._per_second, self._slack_seconds, self._clock = per_second, slack_seconds, clock
+        self.per_second, self._slack_seconds, self._clock = per_second, slack_seconds, clock
         self._ruled_share = _RULED_SHARE if ruled else 0.0
         self.reset()
 
@@ -256,7 +261,7 @@ class Budget:
         """
         # Income depends on the clock alone: a call that is not sampled gives nothing back to the budget.
         now = self._clock()
-        income = max(0.0, now - self._filled) * self._per_second / self._slack(cost)
+        income = max(0.0, now - self._filled) * self.per_second / self._slack(cost)
         self._filled = max(now, self._filled)
         if self._ruled_share:
             reserved = income * self._ruled_share
@@ -282,7 +287,7 @@ class Budget:
             self._ordinary -= spent
 
     def _slack(self, cost: float) -> float:
-        return max(self._per_second * self._slack_seconds, _LEAST_CALLS * cost)
+        return max(self.per_second * self._slack_seconds, _LEAST_CALLS * cost)
 
 
 def _add_income(balance: float, income: float, most: float) -> tuple[float, float]:
@@ -292,34 +297,70 @@ def _add_income(balance: float, income: float, most: float) -> tuple[float, floa
 
 
 class JudgementCosts:
-    """Running mean of the cost of a judgement, from about the last fifty costs that the judge reported."""
+    """Running mean of what a judgement costs, from about the last fifty costs that the judge reported.
 
-    def __init__(self) -> None:
+    Args:
+        guess: cost of a judgement before the first report; rather too high.
+        unreported: warning that is logged when the first judgements report no cost; it is formatted with their number
+            and the guess.
+    """
+
+    def __init__(self, guess: float = GUESS_USD, unreported: str = UNPRICED) -> None:
+        self._guess, self._unreported = guess, unreported
         self._known = self._silent = 0
         self._recent = 0.0
 
     @property
-    def mean_usd(self) -> float:
-        """Mean cost of one judgement in US dollars; a high guess until the judge has reported some costs."""
-        return max(self._recent, GUESS_USD * _TRUST**self._known)
+    def mean(self) -> float:
+        """Mean cost of one judgement; a high guess until the judge has reported some costs."""
+        return max(self._recent, self._guess * _TRUST**self._known)
 
-    def add(self, cost_usd: float | None) -> None:
-        """Add the cost of one judgement to the mean; None, or what is no amount of money, counts as not reported."""
+    def add(self, cost: float | None) -> None:
+        """Add the cost of one judgement to the mean; None, or what is no plausible number, counts as not reported."""
         # A user's judge may report anything.
-        if isinstance(cost_usd, (int, float)) and not isinstance(cost_usd, bool) and 0 <= cost_usd < _MOST_USD:
+        most = self._guess * _MOST_GUESSES
+        if isinstance(cost, (int, float)) and not isinstance(cost, bool) and 0 <= cost < most:
             self._known += 1
-            self._recent += (float(cost_usd) - self._recent) / min(self._known, _REMEMBERED)
+            self._recent += (float(cost) - self._recent) / min(self._known, _REMEMBERED)
             return
         self._silent += 1
         if not self._known and self._silent == _SILENT:
-            faults.log_once(
-                "judgements without a cost",
-                "usd_per_day= is set, but none of the first %d judgements said what it cost: each is counted as $%g. "
-                "Tell the judge its price, OpenAIJudge(..., price=ragtrace.Price(input=0.15, output=0.6)), in US "
-                "dollars for a million tokens, or limit per_minute= instead",
-                _SILENT,
-                GUESS_USD,
-            )
+            faults.log_once("judgements without a cost", self._unreported, _SILENT, self._guess)
+
+
+# --- queue load -----------------------------------------------------------------------------------------------------
+
+_ORDINARY_LEVEL: Final = 0.25
+_RULED_LEVEL: Final = 0.75
+_LEAST_FACTOR: Final = 0.001
+
+
+class QueueLoad:
+    """Load of the queue in which sampled calls wait for the judge; lowers sampling probabilities as the queue fills.
+
+    Up to a quarter of the queue's capacity probabilities stay as they are. Above, they fall exponentially, to a
+    thousandth when the queue is full, and never to 0. So a queue that fills settles where as many calls are sampled as
+    are judged. Calls of `always` rules keep their probability up to three quarters. A probability is known before the
+    random draw, and stored with the scores: weighted means stay unbiased.
+
+    Args:
+        capacity: calls that the queue holds at most.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.depth = 0
+        """Calls in the queue when it was last looked at."""
+
+    def factor(self, *, ruled: bool) -> float:
+        """Return the factor for a call's sampling probability at the present load, in (0, 1].
+
+        Args:
+            ruled: whether an `always` rule matches the call.
+        """
+        level = _RULED_LEVEL if ruled else _ORDINARY_LEVEL
+        above = min(1.0, max(0.0, self.depth / self.capacity - level) / (1.0 - level))
+        return float(_LEAST_FACTOR**above)
 
 
 # --- decisions ------------------------------------------------------------------------------------------------------
@@ -328,6 +369,8 @@ _SALT: Final = b"ragtrace evaluation sampling"
 _DAY_SECONDS: Final = 86_400.0
 _CALLS_SLACK_SECONDS: Final = 5.0
 _USD_SLACK_SECONDS: Final = 300.0
+_CANARY_SHARE: Final = 0.02
+"""Largest share of a budget that is spent on canaries."""
 
 
 class Sampler:
@@ -339,7 +382,10 @@ class Sampler:
     """
 
     def __init__(self, sampling: Sampling, clock: Callable[[], float] = monotonic) -> None:
-        self._sampling, self._costs = sampling, JudgementCosts()
+        self._sampling, self._costs, self._clock = sampling, JudgementCosts(), clock
+        self._next_canary = 0.0
+        self.queue_load: QueueLoad | None = None
+        """Load of the queue that sampled calls go into; None: there is no queue outside this process."""
         self._calls = self._usd = None
         ruled, shares = bool(sampling.always), sampling.replicas or 1
         if sampling.per_minute is not None:
@@ -379,14 +425,29 @@ class Sampler:
             return SamplingDecision(True, probability, reason, least)
         return SamplingDecision(False, probability, "budget" if draw < wanted else "not_sampled", least)
 
+    def charge_canary(self) -> bool:
+        """Charge the judgement of one canary to the budgets; return False if none may be judged now.
+
+        Canaries get at most a fiftieth of each budget. Probabilities of later calls fall as for any judgement, so the
+        budgets hold for canaries and calls together.
+        """
+        now = self._clock()
+        if now < self._next_canary:
+            return False
+        for budget, cost in self._budgets():
+            budget.charge(1.0, cost, ruled=False)
+            self._next_canary = max(self._next_canary, now + cost / (_CANARY_SHARE * budget.per_second))
+        return True
+
     def _budgets(self) -> list[tuple[Budget, float]]:
         """Return each configured budget with the cost of judging one call, in the budget's unit."""
-        budgets = ((self._calls, 1.0), (self._usd, self._costs.mean_usd))
+        budgets = ((self._calls, 1.0), (self._usd, self._costs.mean))
         return [(budget, cost) for budget, cost in budgets if budget is not None]
 
     def _budget_factor(self, *, ruled: bool) -> float:
-        """Return the factor for a sampling probability that keeps judging within all budgets, in (0, 1]."""
-        return min((budget.factor(cost, ruled=ruled) for budget, cost in self._budgets()), default=1.0)
+        """Return the factor for a sampling probability that keeps within all budgets and the queue, in (0, 1]."""
+        loaded = 1.0 if self.queue_load is None else self.queue_load.factor(ruled=ruled)
+        return min((loaded, *(budget.factor(cost, ruled=ruled) for budget, cost in self._budgets())))
 
     def record_cost(self, cost_usd: float | None) -> None:
         """Record what one judgement cost in US dollars; None if the judge did not report it."""

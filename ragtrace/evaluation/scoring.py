@@ -10,7 +10,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from ragtrace.core.cost import Cost
+from ragtrace.core.cost import Cost, turn_tokens
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.text import encodable
 from ragtrace.core.types import (
@@ -25,6 +25,7 @@ from ragtrace.core.types import (
     Score,
     Unscored,
 )
+from ragtrace.evaluation.earlier_turns import MOST_TURNS, with_earlier_turns
 from ragtrace.evaluation.judge_client import JudgeClient, is_cached
 from ragtrace.system.fair_semaphore import TimeLimitError, run_within
 from ragtrace.system.faults import faults
@@ -70,12 +71,19 @@ class Evaluator:
         metrics: the metrics.
         timeout: seconds that judging a call, or a user's metric, may take; None: no limit.
         concurrency: calls that the judge sees at a time.
+        judge_turns: most earlier turns of a conversation that the judge is shown.
     """
 
     def __init__(
-        self, judge: Judge, metrics: tuple[Metric, ...], timeout: float | None = None, *, concurrency: int = 16
+        self,
+        judge: Judge,
+        metrics: tuple[Metric, ...],
+        timeout: float | None = None,
+        *,
+        concurrency: int = 16,
+        judge_turns: int = MOST_TURNS,
     ) -> None:
-        self.judge, self.metrics, self.timeout = judge, metrics, timeout
+        self.judge, self.metrics, self.timeout, self.judge_turns = judge, metrics, timeout, judge_turns
         self._concurrency = concurrency
         self.judge_client = JudgeClient(judge, timeout=timeout, concurrency=concurrency)
         self.reset()
@@ -120,7 +128,12 @@ class Evaluators(NamedTuple):
 
 
 async def evaluate(
-    evaluator: Evaluator, call: RagCall, probability: float = 1.0, begun: Callable[[], object] | None = None
+    evaluator: Evaluator,
+    call: RagCall,
+    probability: float = 1.0,
+    begun: Callable[[], object] | None = None,
+    *,
+    again: bool = False,
 ) -> Evaluation:
     """Have a call judged and compute all metrics of the evaluator; failures become unscored results, not exceptions.
 
@@ -129,10 +142,13 @@ async def evaluate(
         call: the call.
         probability: inclusion probability of the call, in (0, 1].
         begun: called when the call leaves the queue and its time limit starts.
+        again: whether the judge is asked also where an identical call was judged before.
     """
     if not call.answer_captured or call.defect == _TRUNCATED:
         return await _without_judging(evaluator, call, probability, call.defect or "answer_not_captured")
     client = evaluator.judge_client
+    if not client.computes:
+        call = with_earlier_turns(call, evaluator.judge_turns)
     failed: JudgeError | None = None
     # In a burst, calls wait here, before their time limit starts.
     async with nullcontext() if client.computes else client.admission_queue:
@@ -140,7 +156,7 @@ async def evaluate(
             begun()
         began = perf_counter()
         try:
-            judgement = await client.ask(call)
+            judgement = await client.ask(call, again=again)
         except JudgeError as error:
             judgement, failed = Cost.from_report(error).set_on_judgement(Judgement()), error
         took = perf_counter() - began
@@ -170,6 +186,9 @@ async def evaluate(
         cost_usd=judgement.cost_usd,
         error=None if failed is None else failed.reason,
         cached=is_cached(judgement),
+        turn_tokens=0 if is_cached(judgement) else turn_tokens(judgement),
+        served_model=judgement.served_model,
+        deferred=failed is not None and failed.deferred,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from ragtrace.core.errors import JudgeError
 from ragtrace.core.labels import Claim, Support
@@ -43,6 +44,15 @@ class WordyJudge:
         support: Support = "not_found" if word == "invented" else "supported"
         claim = Claim(answer, 0, len(answer), support)
         return Judgement((claim,), "answered", n_calls=1, input_tokens=100, output_tokens=10, cost_usd=0.5)
+
+
+class MortalJudge(WordyJudge):
+    """As `WordyJudge`, but the process is killed when the call of that number is asked, if KILLED_AT names one."""
+
+    async def judge(self, call: RagCall) -> Judgement:
+        if WordyJudge.asked + 1 == int(os.environ.get("KILLED_AT", "0")):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return await super().judge(call)
 
 
 NOT_A_JUDGE = object()

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
-from ragtrace.core.cost import Cost, record_cost
+from ragtrace.core.cost import TURN_TOKENS, Cost, record_cost
 from ragtrace.core.errors import JudgeError, SettingsError
 from ragtrace.core.price import Price, check_price, cost_of_rejection, cost_of_reply, list_price
-from ragtrace.core.types import Judgement, Plain
+from ragtrace.core.types import JUDGE_FINGERPRINT, JUDGE_MODEL, Judgement, Plain
 from ragtrace.judges.llm.completions import Choice, Completion, TokenChoice, read_completion
 from ragtrace.judges.llm.embedder import Embedder, embed
 from ragtrace.judges.llm.json_reading import ReadingError, read_object
@@ -76,6 +76,8 @@ class ModelReply(Generic[R]):
     """Defects of `reply`."""
     input_truncated: bool = False
     """The server counted far fewer tokens of a request than its text has: it seems to have read only a part."""
+    fingerprint: str = ""
+    """The server's name for its configuration; empty if it sends none."""
 
 
 class ChatClient:
@@ -192,6 +194,8 @@ class JudgeSession:
         self._chat, self.embedder = chat, embedder
         self._slots = asyncio.Semaphore(AT_ONCE)
         self.cost = Cost()
+        self.turn_tokens = 0
+        """Input tokens of the earlier turns that requests showed: their share of the characters, as estimate."""
         self.attributes: dict[str, Plain] = {}
         """Which model answered last, and whether a server seems to have read only a part of a request."""
 
@@ -210,7 +214,13 @@ class JudgeSession:
         async with self._slots:
             answer = await self._with_failure_cost(self._chat.ask(prompt))
         self.cost += answer.cost
-        self.attributes["judge_model"] = answer.model
+        if prompt.turn_chars:
+            share = prompt.turn_chars / (len(prompt.system) + len(prompt.user))
+            self.turn_tokens += round(share * answer.cost.input_tokens)
+            self.attributes[TURN_TOKENS] = self.turn_tokens
+        self.attributes[JUDGE_MODEL] = answer.model
+        if answer.fingerprint:
+            self.attributes[JUDGE_FINGERPRINT] = answer.fingerprint
         if answer.input_truncated:
             self.attributes["judge_input_truncated"] = True
         return answer
@@ -322,7 +332,7 @@ class _Exchange(Generic[R]):
     def __init__(self, chat: ChatClient, prompt: Prompt[R]) -> None:
         self._chat, self._prompt, self._price = chat, prompt, chat.price
         self._required = list(cast("Sequence[str]", prompt.schema.get("required", ())))
-        self._model = ""
+        self._model = self._fingerprint = ""
         self._input_truncated = False
         self.cost = Cost()
 
@@ -346,6 +356,7 @@ class _Exchange(Generic[R]):
             samples=good or (() if best.defects else (best.reply,)),
             defects=tuple(best.defects),
             input_truncated=self._input_truncated,
+            fingerprint=self._fingerprint,
         )
 
     async def _read_all(self, completion: Completion) -> list[_ParsedReply[R]]:
@@ -457,6 +468,7 @@ class _Exchange(Generic[R]):
         record_cost(replace(cost, n_calls=0))
         self.cost += cost
         self._model = completion.model or self._model
+        self._fingerprint = completion.fingerprint or self._fingerprint
         chars = sum(len(message["content"]) for message in cast("list[Message]", body["messages"]))
         read = completion.usage.input_tokens if completion.usage is not None else 0
         if _SMALLEST_WINDOW <= read < chars / _MOST_CHARS_A_TOKEN:

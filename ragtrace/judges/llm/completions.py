@@ -52,11 +52,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Parsed response of a chat completions endpoint: replies, model name and token counts."""
+    """Parsed response of a chat completions endpoint: replies, model name, fingerprint and token counts."""
 
     choices: tuple[Choice, ...]
     model: str
     usage: TokenUsage | None
+    fingerprint: str = ""
+    """The server's name for its configuration (`system_fingerprint`); empty if it sends none."""
 
 
 def read_completion(body: bytes) -> Completion:
@@ -74,7 +76,7 @@ def read_completion(body: bytes) -> Completion:
     read = tuple(_read_choice(choice) for choice in map(_dict, found) if choice)
     if not read:
         raise JudgeError("unparsable", f"the answer of the server has no choices: {text[:_SHOWN_CHARS]!r}")
-    return Completion(read, _text(answer.get("model")), read_usage(answer))
+    return Completion(read, _text(answer.get("model")), read_usage(answer), _text(answer.get("system_fingerprint")))
 
 
 def read_json(text: str) -> dict[str, Any]:
@@ -159,7 +161,7 @@ def _join_stream_events(text: str) -> dict[str, Any]:
             continue
         chunk = read_json(data)
         check_error(chunk)
-        joined |= {key: chunk[key] for key in ("model", "usage") if chunk.get(key)}
+        joined |= {key: chunk[key] for key in ("model", "usage", "system_fingerprint") if chunk.get(key)}
         pieces = chunk.get("choices")
         for piece in map(_dict, cast("list[object]", pieces) if isinstance(pieces, list) else []):
             index = piece.get("index", 0)

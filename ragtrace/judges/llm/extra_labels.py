@@ -14,9 +14,9 @@ from ragtrace.core.errors import JudgeError
 from ragtrace.core.types import Judgement, Metric, Plain, RagCall
 from ragtrace.judges.llm.chat import JudgeSession, ModelReply, ask_in_halves
 from ragtrace.judges.llm.invisible_chars import without_invisible
-from ragtrace.judges.llm.prompt import MOST_TOKENS, Prompt, R, Schema, user_message
+from ragtrace.judges.llm.prompt import MOST_TOKENS, Prompt, R, Schema, chars_of_turns, turn_list, user_message
 from ragtrace.judges.llm.prompt_input import PromptInput
-from ragtrace.judges.llm.prompts import own_instructions
+from ragtrace.judges.llm.prompts import own_instructions, turns_instructions
 
 MOST_UNJUDGED: Final = 0.2
 """Share of the items that the model wrote that may be invalid."""
@@ -77,7 +77,15 @@ class ExtraLabels:
         instructions = own_instructions(name) if instructions is None else instructions
         system = f"{own_instructions('frame')}\n{instructions}"
         tokens = _ample_tokens(data)
-        prompt = Prompt(f"ragtrace_{name}", system, user_message(data), schema, read, tokens, **options)
+        # Without the query there is nothing to understand by them; a rating may be shown the whole conversation.
+        turns = self.input.earlier_turns if "query" in data and "turns" not in data else ()
+        if turns:
+            system = f"{system}\n{turns_instructions()}"
+            data = {"earlier_turns": turn_list(turns), **data}
+        chars = chars_of_turns(turns)
+        prompt = Prompt(
+            f"ragtrace_{name}", system, user_message(data), schema, read, tokens, turn_chars=chars, **options
+        )
         return await self.session.ask(prompt)
 
     def note_failure(self, error: JudgeError, fields: Iterable[str]) -> None:

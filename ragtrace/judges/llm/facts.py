@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ragtrace.core.errors import JudgeError
+from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS, needs_earlier_turns
 from ragtrace.core.labels import Entailments, Fact, FactLabel, Importance, Nugget, NuggetSupport
+from ragtrace.core.text import first_ranks
 from ragtrace.judges.llm.chat import run_concurrently
 from ragtrace.judges.llm.extra_labels import MOST_UNJUDGED, ExtraLabels, LabelFamily, ask_in_batches
 from ragtrace.judges.llm.prompt import YES_NO, enum, group_by_size, id_text_list, object_with, objects, string, with_ids
@@ -147,12 +149,9 @@ async def _find_entailments(extra: ExtraLabels, answer: Mapping[str, str], refer
         return
     # One row a distinct passage as it was retrieved: two may differ in invisible characters only.
     by_rank = {chunk.rank: rows[chunk.id] for chunk in chunks}
-    distinct: dict[str, int] = {}
-    for rank, document in enumerate(extra.call.contexts or ()):
-        if folded := " ".join(document.text.split()):
-            distinct.setdefault(folded, rank)
+    distinct = sorted(set(first_ranks(document.text for document in extra.call.contexts or ()).values()))
     nothing: Row = (False,) * len(answer), (False,) * len(reference)
-    firsts = [(extra.input.same_as or ())[rank] for rank in distinct.values()]
+    firsts = [(extra.input.same_as or ())[rank] for rank in distinct]
     found = [nothing if first is None else by_rank[first] for first in firsts]
     extra.labels["entailments"] = Entailments(tuple(row[0] for row in found), tuple(row[1] for row in found))
 
@@ -258,6 +257,9 @@ async def find_nuggets(extra: ExtraLabels) -> None:
     The facts are taken from the chunks that are related to the query.
     """
     if not extra.input.query or not extra.input.answer.strip() or not extra.input.chunks:
+        return
+    if not extra.input.earlier_turns and needs_earlier_turns(extra.call.query):
+        extra.reasons["nuggets"] = QUERY_NEEDS_TURNS
         return
     nuggets = await _write_nuggets(extra)
     if isinstance(nuggets, str):

@@ -135,7 +135,8 @@ def parse_finite(text: str) -> float:
     return value
 
 
-def _reject_constant(text: str) -> NoReturn:
+def reject_constant(text: str) -> NoReturn:
+    """Raise `ValueError`: NaN and Infinity are not JSON. For `parse_constant` of a JSON decoder."""
     raise ValueError(f"{text} is not JSON")
 
 
@@ -149,7 +150,7 @@ _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=object_without_duplicates,
     parse_float=parse_finite,
     parse_int=_parse_integer,
-    parse_constant=_reject_constant,
+    parse_constant=reject_constant,
 )
 
 

@@ -21,14 +21,7 @@ from ragtrace.judges.lexical.statements import statements
 from ragtrace.judges.llm.chat import JudgeSession, ask_in_halves, run_concurrently
 from ragtrace.judges.llm.gold_checks import GoldCheck, gold_checks
 from ragtrace.judges.llm.json_reading import ReadingError, parse_verdict
-from ragtrace.judges.llm.label_reply import (
-    UNJUDGED,
-    ExtractedStatement,
-    LabelReply,
-    LabelTask,
-    Verdict,
-    label_prompt,
-)
+from ragtrace.judges.llm.label_reply import UNJUDGED, ExtractedStatement, LabelReply, LabelTask, Verdict, label_prompt
 from ragtrace.judges.llm.merging import Verification, merge_extractions, merge_verifications, vote
 from ragtrace.judges.llm.prompt import group_by_size, user_message
 from ragtrace.judges.llm.prompt_input import AnswerUnit, PromptChunk, PromptInput
@@ -73,7 +66,8 @@ class LabelCollector:
         needs: fields of the judgement that the metrics read.
         mode: how the labels are asked for.
         statements_per_call: most statements verified in one request.
-        max_chars: most characters of query, answer and chunks in one request; a longer call is asked about in steps.
+        max_chars: most characters of query, answer, chunks and earlier turns in one request; a longer call is asked
+            about in steps.
         controls: mix in statements with known labels; None: when asking in steps.
         chance: source of the orders and of the gold checks.
     """
@@ -146,7 +140,8 @@ class LabelCollector:
         """
         source = self._source
         if not self._asks_answer:
-            task = LabelTask("verify", source.query, chunks=source.chunks, parts=source.sentences)
+            turns = source.earlier_turns
+            task = LabelTask("verify", source.query, chunks=source.chunks, parts=source.sentences, earlier_turns=turns)
             replies = [await self._ask(task)]
         else:
             ask = self._request_labels if self._asks_chunks else self._extract
@@ -171,6 +166,7 @@ class LabelCollector:
                 parts=source.parts or (),
                 given={key: check.text for key, check in checks.items()},
                 gold_checks=frozenset(checks),
+                earlier_turns=source.earlier_turns,
             )
         )
         self._record_gold_checks(units[0].id, checks, reply)
@@ -217,7 +213,10 @@ class LabelCollector:
             raise error
 
     async def _extract(self, units: Sequence[AnswerUnit]) -> LabelReply:
-        return await self._ask(LabelTask("extract", self._source.query, sentences=tuple(units)))
+        source = self._source
+        return await self._ask(
+            LabelTask("extract", source.query, sentences=tuple(units), earlier_turns=source.earlier_turns)
+        )
 
     async def _verify_all(self, texts: Mapping[int, str], turn: int) -> Verification:
         """Ask the LLM to verify every statement against every chunk, once; rounds after the first change the order.
@@ -283,6 +282,7 @@ class LabelCollector:
                 else source.sentences,
                 given={key: item.text if isinstance(item, GoldCheck) else texts[item] for key, item in given.items()},
                 gold_checks=frozenset(checks),
+                earlier_turns=source.earlier_turns,
             )
         )
         self._record_gold_checks(where, checks, reply)

@@ -6,12 +6,13 @@ without a text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from ragtrace.core.labels import AnswerLabel, CitationSupport, Relevance, SentenceRelevance, Support
+from ragtrace.core.labels import AnswerLabel, CitationSupport, Relevance, SentenceRelevance, Support, Turn
 from ragtrace.judges.lexical.lexicon import detect_language
 from ragtrace.judges.llm.invisible_chars import without_invisible
 from ragtrace.judges.llm.prompt import (
@@ -19,12 +20,14 @@ from ragtrace.judges.llm.prompt import (
     YES_NO,
     Prompt,
     Schema,
+    chars_of_turns,
     enum,
     id_text_list,
     object_with,
     objects,
     string,
     strings,
+    turn_list,
     user_message,
 )
 from ragtrace.judges.llm.prompt_input import AnswerUnit, DistinctCitation, PromptChunk
@@ -33,6 +36,7 @@ from ragtrace.judges.llm.quotes import TextTerms, absent_terms, quote_occurs, qu
 from ragtrace.judges.llm.reply_reader import MOST_ENTRIES, ReplyReader, one_line, shorten_value
 
 _QUOTE_CHARS: Final = 1_000
+_DIGITS: Final = re.compile(r"\d+")
 _SAMPLE_CHARS: Final = 500
 """Characters that are enough to tell a language."""
 
@@ -95,6 +99,8 @@ class LabelTask:
     """Statements to verify, by id; gold checks are among them."""
     gold_checks: frozenset[str] = frozenset()
     """Ids of statements with a known label: a repair must not reveal what is wrong with their evidence."""
+    earlier_turns: tuple[Turn, ...] = ()
+    """Turns of the conversation before the query, to understand it."""
 
     @property
     def fields(self) -> frozenset[str]:
@@ -112,6 +118,8 @@ class LabelTask:
     def data(self) -> dict[str, object]:
         """Return the data that the user message shows the LLM, such as query, sentences and chunks."""
         data: dict[str, object] = {}
+        if self.earlier_turns:
+            data["earlier_turns"] = turn_list(self.earlier_turns)
         if self.kind != "verdict":
             data["query"] = self.query
         if self.kind not in ("verify", "verdict"):
@@ -198,8 +206,10 @@ def label_prompt(task: LabelTask, *, prove: bool = False) -> Prompt[LabelReply]:
         return reply
 
     message = user_message(task.data())
+    system = system_message(task.kind, with_turns=bool(task.earlier_turns))
+    turn_chars = chars_of_turns(task.earlier_turns)
     schema = SCHEMAS[task.kind]
-    return Prompt(NAMES[task.kind], system_message(task.kind), message, schema, read_reply, task.ample_tokens)
+    return Prompt(NAMES[task.kind], system, message, schema, read_reply, task.ample_tokens, turn_chars=turn_chars)
 
 
 def read_label_reply(data: object, task: LabelTask) -> LabelReply:
@@ -233,7 +243,7 @@ def omitted_terms(
 
     A sentence that is filler or in no statement is left out.
     """
-    names = has_names(unit.text for unit in units)
+    names = _language_of(_language_sample(unit.text for unit in units)) != "de"  # in German, every noun has a capital
     texts: dict[int, list[str]] = {}
     for statement in statements:
         for index in statement.sentences:
@@ -248,11 +258,6 @@ def omitted_terms(
 @lru_cache(maxsize=128)  # a reply is read, and concluded from right behind
 def _omitted_from(sentence: str, statements: str, names: bool) -> tuple[str, ...]:
     return tuple(absent_terms(sentence, [TextTerms(statements)], with_names=names))
-
-
-def has_names(texts: Iterable[str]) -> bool:
-    """Return whether a capital letter marks a name in the language of *texts*; in German every noun has one."""
-    return _language_of(_language_sample(texts)) != "de"
 
 
 def _language_sample(parts: Iterable[str]) -> str:
@@ -272,7 +277,9 @@ class _LabelReplyReader(ReplyReader):
         self._task = task
         self._chunks = {chunk.id: chunk for chunk in task.chunks}
         self._indices = {unit.id: int(unit.id[1:]) - 1 for unit in task.sentences}
-        self._query_terms = TextTerms(task.query)
+        said = " ".join(turn.text for turn in task.earlier_turns if turn.role == "user")
+        # A pronoun of the query stands for a name that the user has given before; numbers must be in a chunk.
+        self._query_terms = (TextTerms(task.query), TextTerms(_DIGITS.sub(" ", said)))
         self._has_names, self._translates = True, False
         if task.kind in ("full", "verify"):
             written = _language_of(
@@ -401,7 +408,7 @@ class _LabelReplyReader(ReplyReader):
             return "quote must have at least three words"
         if not self._translates and not shares_word(quote, text):
             return "quote has no word of the statement: quote what supports it"
-        evidence = [self._query_terms, *(chunk.terms for chunk in chunks)]
+        evidence = [*self._query_terms, *(chunk.terms for chunk in chunks)]
         absent = absent_terms(text, evidence, with_names=self._has_names and not self._translates)
         return (
             f"{shorten_value(absent[0])} is not in {names}: name the chunk that has it, or label anew" if absent else ""

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, get_args
 
+from ragtrace.core.cost import TURN_TOKENS
 from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS, needs_earlier_turns
 from ragtrace.core.types import Closable, EvaluatorType, Judgement, Metric, RagCall
 from ragtrace.judges.llm.build_judgement import FIELDS, MOST_UNCOVERED, build_judgement
 from ragtrace.judges.llm.chat import ChatClient, JudgeSession, ask_in_halves
@@ -18,7 +20,7 @@ from ragtrace.judges.llm.label_collector import LabelCollector, Mode
 from ragtrace.judges.llm.label_reply import LabelReply, LabelTask, label_prompt
 from ragtrace.judges.llm.prompt import group_by_size
 from ragtrace.judges.llm.prompt_input import MAX_CHUNK_CHARS, PromptChunk, prepare_input, reference_chunks
-from ragtrace.judges.llm.prompts import VERSION, system_message
+from ragtrace.judges.llm.prompts import VERSION, system_message, turns_instructions
 from ragtrace.judges.llm.server_connection import import_http_library
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class OpenAIJudge:
         controls: mix in control items; None: in "careful" and "strict", not in "fast".
         statements_per_call: most statements verified in one request.
         max_chunk_chars: a longer chunk is cut, and counted in the attribute `truncated_chunks`.
-        max_input_chars: most characters of query, answer and chunks in one request.
+        max_input_chars: most characters of query, answer, chunks and earlier turns in one request.
         max_uncovered: share of the answer's sentences that may be in no statement; over it there are no claims
             (`judge_error`, `coverage`).
         timeout: seconds for one request.
@@ -134,6 +136,11 @@ class OpenAIJudge:
         """Version of the judge: model, mode and prompts; labels from different versions are not comparable."""
         return f"{self._model}/{self._mode}/prompts-{VERSION}"
 
+    @property
+    def price(self) -> Price | None:
+        """Price of the model in US dollars per million tokens; None if it is not known."""
+        return self._chat.price
+
     def offers(self, metric: Metric) -> bool:
         """Return whether this judge can give all labels that *metric* needs; False if *metric* needs none."""
         return bool(metric.needs) and metric.needs <= FIELDS | EXTRA_FIELDS | {REFERENCE}
@@ -145,6 +152,7 @@ class OpenAIJudge:
         """
         import_http_library()
         system_message("full")  # imports a module too: see `import_http_library`
+        turns_instructions()
         judge = copy.copy(self)
         judge._metrics = tuple(metrics)
         return judge
@@ -175,6 +183,10 @@ class OpenAIJudge:
             judgement = await self._judgement(call, session)
         except JudgeError as error:
             raise session.cost.set_on_error(error) from error
+        if not call.earlier_turns and needs_earlier_turns(call.query):
+            session.attributes[QUERY_NEEDS_TURNS] = True
+        if TURN_TOKENS in session.attributes:
+            session.attributes["earlier_turns"] = len(call.earlier_turns or ())
         return session.with_cost(judgement)
 
     async def _judgement(self, call: RagCall, session: JudgeSession) -> Judgement:
@@ -211,7 +223,10 @@ class OpenAIJudge:
             controls=self._controls,
             chance=self._chance,
         )
-        return build_judgement(source, await collector.collect(in_words=self._in_words), self._max_uncovered)
+        labels = await collector.collect(in_words=self._in_words)
+        if session.cost.n_calls and TURN_TOKENS not in session.attributes and (call.conversation_id or call.turns):
+            session.attributes["no_earlier_turns"] = True
+        return build_judgement(source, labels, self._max_uncovered)
 
     async def _with_reference_contexts(self, call: RagCall, judgement: Judgement, session: JudgeSession) -> Judgement:
         """Ask the LLM which reference contexts the answer contradicts; return *judgement* with these labels."""
@@ -221,7 +236,13 @@ class OpenAIJudge:
             return judgement
 
         async def ask(group: Sequence[PromptChunk]) -> LabelReply:
-            task = LabelTask("contradicted", source.query, sentences=source.sentences, chunks=tuple(group))
+            task = LabelTask(
+                "contradicted",
+                source.query,
+                sentences=source.sentences,
+                chunks=tuple(group),
+                earlier_turns=source.earlier_turns,
+            )
             return (await session.ask(label_prompt(task))).reply
 
         contradicted: dict[str, bool | None] = {}

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+from ragtrace.core.labels import Turn
+from ragtrace.judges.llm.prompts import turns_instructions
+
 MOST_TOKENS: Final = 16_000
 """Tokens of any reply: as many as most models can write."""
 YES_NO: Final = ("yes", "no")
@@ -56,6 +59,7 @@ class Prompt(Generic[R]):
         logprobs: whether the log probabilities of the reply's tokens are wanted.
         temperature: 0 for the likeliest reply; left out for models that reject it.
         samples: number of replies wanted.
+        turn_chars: characters of the request that show earlier turns of the conversation, instructions included.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Prompt(Generic[R]):
     logprobs: bool = False
     temperature: float = 0.0
     samples: int = 1
+    turn_chars: int = 0
 
 
 def user_message(data: Mapping[str, object], key: str | None = None) -> str:
@@ -83,6 +88,16 @@ def user_message(data: Mapping[str, object], key: str | None = None) -> str:
 def id_text_list(texts: Mapping[str, str]) -> list[dict[str, str]]:
     """Return texts by id as a list of {"id": ..., "text": ...} objects, as prompts show them to the LLM."""
     return [{"id": name, "text": text} for name, text in texts.items()]
+
+
+def turn_list(turns: Iterable[Turn]) -> list[dict[str, str]]:
+    """Return turns of a conversation as a list of {"role": ..., "text": ...} objects, as prompts show them."""
+    return [{"role": turn.role, "text": turn.text} for turn in turns]
+
+
+def chars_of_turns(turns: Sequence[Turn]) -> int:
+    """Return how many characters of a request show *turns* and say how to read them; 0 if there are none."""
+    return len(_ENCODER.encode(turn_list(turns))) + len(turns_instructions()) if turns else 0
 
 
 def group_by_size(items: Sequence[T], chars: int, most: int | None = None) -> Iterator[list[T]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from ragtrace.core.labels import Turn
 from ragtrace.core.types import Document, Plain, RagCall
 from ragtrace.judges.lexical.statements import sentences
 from ragtrace.judges.llm.citation_marks import (
@@ -85,11 +86,16 @@ class PromptInput:
     """Parts that may cite, as the application gave them; None: the sentences may."""
     citations: tuple[DistinctCitation, ...]
     attributes: Mapping[str, Plain]
+    earlier_turns: tuple[Turn, ...] = ()
+    """Turns of the conversation before the query, to understand it; no evidence."""
 
     @property
     def chars(self) -> int:
-        """Total number of characters of query, answer and chunks."""
-        return len(self.query) + sum(len(c.text) for c in self.chunks) + sum(len(s.text) for s in self.sentences)
+        """Total number of characters of query, answer, chunks and earlier turns."""
+        turns = sum(len(turn.text) for turn in self.earlier_turns)
+        return (
+            len(self.query) + sum(len(c.text) for c in self.chunks) + sum(len(s.text) for s in self.sentences) + turns
+        )
 
 
 def prepare_input(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> PromptInput:
@@ -109,6 +115,7 @@ def prepare_input(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> Prom
     )
     shown = _ChunkList(call.contexts or (), max_chunk_chars)
     parts = None if call.parts is None else tuple(_given_parts(call, max_chunk_chars))
+    turns = [(turn, remove_invisible(turn.text)) for turn in call.earlier_turns or ()]
     return PromptInput(
         query=query.text[:max_chunk_chars].strip(),
         answer=call.answer or "",
@@ -119,7 +126,8 @@ def prepare_input(call: RagCall, max_chunk_chars: int = MAX_CHUNK_CHARS) -> Prom
         citations=tuple(
             _distinct_citations(_citation_pairs(call, units, marks, answer), parts or units, shown.same_as)
         ),
-        attributes=_attributes(call, shown, answer, query, max_chunk_chars, marks),
+        attributes=_attributes(call, shown, answer, query, [text for _, text in turns], max_chunk_chars, marks),
+        earlier_turns=tuple(Turn(turn.role, words) for turn, text in turns if (words := text.text.strip())),
     )
 
 
@@ -188,7 +196,7 @@ def _citation_pairs(
 def _distinct_citations(
     pairs: Iterator[tuple[int, str, int | None]], units: Sequence[AnswerUnit], same_as: Sequence[int | None]
 ) -> Iterator[DistinctCitation]:
-    """Yield each distinct citation in *pairs* once, with an id if the LLM is asked about it."""
+    """Yield each distinct citation in *pairs* once; a citation that the LLM is asked about gets an id."""
     seen: set[tuple[int, int | str]] = set()
     for part, marker, rank in pairs:
         first = None if rank is None else same_as[rank]
@@ -203,9 +211,15 @@ def _distinct_citations(
 
 
 def _attributes(
-    call: RagCall, shown: _ChunkList, answer: Cleaned, query: Cleaned, max_chars: int, marks: Sequence[CitationMark]
+    call: RagCall,
+    shown: _ChunkList,
+    answer: Cleaned,
+    query: Cleaned,
+    turns: Sequence[Cleaned],
+    max_chars: int,
+    marks: Sequence[CitationMark],
 ) -> dict[str, Plain]:
-    hidden = shown.hidden + answer.removed + query.removed
+    hidden = shown.hidden + answer.removed + query.removed + sum(turn.removed for turn in turns)
     counts: dict[str, Plain] = {
         "duplicate_chunks": shown.duplicates,
         "truncated_chunks": shown.truncated,
@@ -213,7 +227,7 @@ def _attributes(
         "truncated_query": len(query.text) > max_chars,
         "truncated_citations": len(marks) >= MOST_MARKS,
     }
-    texts = [query.text, answer.text, *(chunk.text for chunk in shown.chunks)]
+    texts = [query.text, answer.text, *(chunk.text for chunk in shown.chunks), *(turn.text for turn in turns)]
     # Shown to a judge by the metrics that read them.
     others = [call.reference or "", *(turn.text for turn in call.turns or ())]
     texts += map(without_invisible, [*others, *(document.text for document in call.reference_contexts or ())])

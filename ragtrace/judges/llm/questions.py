@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from ragtrace.core.follow_ups import QUERY_NEEDS_TURNS, needs_earlier_turns
 from ragtrace.judges.llm.embedder import cosine_similarities
 from ragtrace.judges.llm.extra_labels import ExtraLabels, LabelFamily
 from ragtrace.judges.llm.prompt import YES_NO, enum, object_with, strings
@@ -52,6 +53,9 @@ async def find_questions(extra: ExtraLabels) -> None:
         extra.reasons["question_cosines"] = "no_embedder"
         return
     if not extra.input.query or not extra.input.answer.strip() or extra.declined:
+        return
+    if needs_earlier_turns(extra.call.query):  # the embedding of "Yes." is near that of no question
+        extra.reasons["question_cosines"] = QUERY_NEEDS_TURNS
         return
     data = {"answer": extra.text_for_prompt("answer", extra.call.answer)}
     reply = (await extra.ask("questions", data, _SCHEMA, read_questions)).reply

@@ -219,15 +219,15 @@ def _new_client(server: str, aiohttp: bool | None) -> Any:
     """
     import openai
 
-    logging.getLogger(_http_library().__name__).addFilter(_keeps_log_record)  # adding the filter again changes nothing
+    logging.getLogger(http_library().__name__).addFilter(_keeps_log_record)  # adding the filter again changes nothing
     # Questions and answers are for the configured server alone, so that a redirect is not followed.
     options: dict[str, Any] = {"timeout": None, "follow_redirects": False}
     if aiohttp:
         return openai.DefaultAioHttpClient(**options)
     if aiohttp is None:
-        limits = _http_library().Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=60.0)
+        limits = http_library().Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=60.0)
         verify = _tls_context() if server.startswith("https:") else False
-        options["transport"] = _http_library().AsyncHTTPTransport(verify=verify, limits=limits)
+        options["transport"] = http_library().AsyncHTTPTransport(verify=verify, limits=limits)
     return openai.DefaultAsyncHttpxClient(**options)
 
 
@@ -263,7 +263,7 @@ def import_http_library() -> None:
 
 
 @cache
-def _http_library() -> Any:
+def http_library() -> Any:
     """Return the HTTP library of the openai package: the module httpx, or httpx2 from version 3 of the package on."""
     import openai
 
@@ -281,5 +281,5 @@ def _behind_proxy(server: str) -> bool:
 @cache
 def _tls_context() -> ssl.SSLContext:
     """Return the TLS context that all connections share; reading the certificates takes 20 ms."""
-    context: ssl.SSLContext = _http_library().create_ssl_context()
+    context: ssl.SSLContext = http_library().create_ssl_context()
     return context

@@ -549,6 +549,33 @@ def test_a_judgement_that_is_huge_or_malformed_is_not_remembered(judgement: Judg
     assert run(at.ask(CALL)) + run(at.ask(CALL)) == [judgement, judgement]
 
 
+async def _asked_again(judge: FakeJudge) -> list[Judgement]:
+    client = JudgeClient(judge)
+    return [await client.ask(CALL), await client.ask(CALL, again=True), await client.ask(CALL)]
+
+
+def test_a_call_can_be_judged_again() -> None:
+    """The cache is neither read nor written."""
+    judge = FakeJudge(replace(GOOD, mode="first"), replace(GOOD, mode="second"))
+    assert [judgement.mode for judgement in asyncio.run(_asked_again(judge))] == ["first", "second", "first"]
+    assert len(judge.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("attributes", "served"),
+    [
+        ({"judge_model": "big-2", "judge_fingerprint": "fp_1"}, "big-2 fp_1"),
+        ({"judge_model": "big-2"}, "big-2"),
+        ({"judge_model": 5}, ""),
+        ({}, ""),
+    ],
+)
+def test_an_evaluation_names_the_served_model(attributes: dict[str, Any], served: str) -> None:
+    """Model and fingerprint, as far as the judge's server sent them."""
+    evaluator = Evaluator(FakeJudge(replace(GOOD, attributes=attributes)), registry.resolve(["faithfulness"]))
+    assert asyncio.run(evaluate(evaluator, CALL)).served_model == served
+
+
 def test_identical_calls_in_flight_are_judged_once() -> None:
     """Those that came later wait for the first."""
     at = desk(judge=lambda time: Held())

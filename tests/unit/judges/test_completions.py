@@ -119,3 +119,13 @@ def test_text_in_parts_is_joined() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]
     body = json.dumps({"choices": [{"message": {"content": parts}}]}).encode()
     assert read_completion(body).choices[0].text == "ab"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_model_and_fingerprint_are_read(streamed: bool) -> None:
+    """From one JSON body, and from the events of a stream."""
+    body = json.dumps(
+        {"model": "big-2", "system_fingerprint": "fp_1", "choices": [{"message": {"content": "yes"}}], "usage": None}
+    )
+    read = read_completion(f"data: {body}\n\ndata: [DONE]\n\n".encode() if streamed else body.encode())
+    assert (read.model, read.fingerprint) == ("big-2", "fp_1")

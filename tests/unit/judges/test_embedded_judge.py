@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import cache
 from statistics import fmean
 
 import pytest
@@ -569,6 +570,7 @@ def test_other_tasks_run_while_it_judges() -> None:
 # --- other languages -------------------------------------------------------------------------------------------------
 
 
+@cache
 def mean_consistency(language: str, *, other_text: bool = False) -> float:
     """Mean consistency of the thirty true sentences with their texts, or with another text of that language."""
     pairs = PARALLEL[language]

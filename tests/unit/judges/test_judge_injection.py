@@ -243,38 +243,6 @@ def test_what_no_control_covers() -> None:
     assert outcome(concealed, judgement)[0] == "1"
 
 
-NOISE = 0.03
-"""Share of labels that a good model gets wrong."""
-
-
-def withheld(mode: Mode, calls: int) -> float:
-    """The share of calls with a suspect judgement, by a model that is honest but for `NOISE`."""
-    chance = random.Random(11)
-    long = " ".join(f"Item number {n} is in the catalogue." for n in range(12))
-
-    def noisy(ask: Any, data: Data) -> Data:
-        reply = honest(ask, data)
-        for one in reply.get("statements", []):
-            if "support" in one and chance.random() < NOISE:
-                other = "not_found" if one["support"] == "supported" else "supported"
-                quote = data["chunks"][0]["text"][:20]
-                one |= {"support": other, "evidence_chunk_ids": ["c1"], "quote": quote}
-        return reply
-
-    async def share() -> float:
-        judge = OpenAIJudge("noisy", mode=mode, chat=ScriptedChat(noisy), chance=chance)  # type: ignore[arg-type]
-        found = [await judge.judge(call(answer=long)) for _ in range(calls)]
-        return sum(one.reasons.get("") == "control_failed" for one in found) / calls
-
-    return asyncio.run(share())
-
-
-def test_strict_votes_on_control_items() -> None:
-    """Twelve of them in three rounds would withhold 31 % of the calls at 3 % of noise: 1 - 0.97 ** 12."""
-    assert withheld("strict", 300) < 0.04
-    assert 0.05 < withheld("careful", 300) < 0.2
-
-
 def test_a_hostile_chunk_cannot_remove_statements() -> None:
     """In `careful` the answer is taken apart before any chunk is seen."""
     attack = ATTACKS["a chunk orders every statement marked supported"]

@@ -1,10 +1,12 @@
 """Instructions for the LLM: text files of one subject each, joined for each kind of request.
 
 `VERSION` is part of every judge's version, and so of every score: it changes with any file outside `own`.
+The file `turns.txt` is at the end of the instructions of requests that show earlier turns of a conversation.
 """
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from importlib.resources import files
 from typing import Final, Literal, TypeAlias
@@ -25,12 +27,33 @@ PARTS: Final[dict[Kind, str]] = {
 
 
 @cache
-def system_message(kind: Kind) -> str:
+def prompt_hash() -> str:
+    """Return the hash of all instructions, which tells whether two processes ask an LLM the same."""
+    folder = files(__name__)
+    names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".txt"))
+    texts = (f"{name}\0{folder.joinpath(name).read_text(encoding='utf-8')}\0" for name in names)
+    return hashlib.sha256("".join(texts).encode()).hexdigest()[:16]
+
+
+def prompt_hash_of(judge_version: str) -> str:
+    """Return the hash of the instructions of the LLM judge with that version; empty: it has others, or none."""
+    return prompt_hash() if judge_version.endswith(f"/prompts-{VERSION}") else ""
+
+
+@cache
+def system_message(kind: Kind, *, with_turns: bool = False) -> str:
     """Return the system message for one kind of labelling request: the instructions for the LLM.
 
-    It is equal for all calls, so that servers cache it.
+    It is equal for all calls, so that servers cache it. The instructions on earlier turns come last.
     """
-    return "\n".join(f"{_read_prompt(name)}\n" for name in PARTS[kind].split())
+    names = [*PARTS[kind].split(), *(["turns"] if with_turns else [])]
+    return "\n".join(f"{_read_prompt(name)}\n" for name in names)
+
+
+@cache
+def turns_instructions() -> str:
+    """Return the LLM's instructions on the earlier turns of a conversation, for requests that show some."""
+    return _read_prompt("turns")
 
 
 @cache

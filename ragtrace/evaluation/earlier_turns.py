@@ -1,0 +1,91 @@
+"""Bounded number of earlier turns that a judge is shown to understand a query such as "and its height?"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ragtrace.core.labels import Turn
+from ragtrace.core.types import Document, RagCall
+
+MOST_TURNS: Final = 6
+"""Default of `judge_turns=`: three questions with their answers."""
+MOST_TURN_CHARS: Final = 1_000
+"""Characters of one turn; the middle of a longer one is cut out. Question and conclusion stand at its ends."""
+MOST_CHARS: Final = 4_000
+"""Characters of all earlier turns together: about 1,000 tokens of a request."""
+CUT: Final = " [...] "
+"""Mark in place of the middle of a long turn."""
+DOCUMENT: Final = "[document]"
+"""Mark in place of a retrieved document in a user's turn."""
+_DOCUMENT_CHARS: Final = 40
+"""A shorter document may be a word of the question itself."""
+
+
+def with_earlier_turns(call: RagCall, most: int = MOST_TURNS) -> RagCall:
+    """Return *call* with the earlier turns that a judge is shown: at most *most*, the newest ones.
+
+    They are taken from `earlier_turns`, else from `turns`. Retrieved documents in a user's turn are left out.
+    """
+    if call.earlier_turns is None and call.turns is None:
+        return call
+    known = turns_before(call) if call.earlier_turns is None else call.earlier_turns
+    shown = latest_turns(known, most, call.contexts or ()) or None
+    return call if shown == call.earlier_turns else replace(call, earlier_turns=shown)
+
+
+def turns_before(call: RagCall) -> tuple[Turn, ...]:
+    """Return the turns of the conversation of *call* without the last ones, if these are its query and its answer."""
+    turns = call.turns or ()
+    if turns and turns[-1].role == "assistant" and _same(turns[-1].text, call.answer):
+        turns = turns[:-1]
+        return turns[:-1] if turns and turns[-1].role == "user" else turns
+    return turns[:-1] if turns and turns[-1].role == "user" and _same(turns[-1].text, call.query) else turns
+
+
+def latest_turns(turns: Sequence[Turn], most: int, documents: Sequence[Document] = ()) -> tuple[Turn, ...]:
+    """Return the newest of *turns*, oldest first: at most *most*, of at most `MOST_CHARS` characters together.
+
+    Blank turns are left out, and *documents* in the turns of the user.
+    """
+    shown: list[Turn] = []
+    room = MOST_CHARS
+    for turn in reversed(turns):
+        if len(shown) >= most:
+            break
+        text = turn.text if turn.role == "assistant" else _without_documents(turn.text, documents)
+        text = shorten(text.strip(), MOST_TURN_CHARS)
+        if len(text) > room:
+            break
+        if text:
+            shown.append(turn if text == turn.text else Turn(turn.role, text))
+            room -= len(text)
+    return tuple(reversed(shown))
+
+
+def _same(text: str, other: str | None) -> bool:
+    return text.split() == (other or "").split()
+
+
+def shorten(text: str, most: int) -> str:
+    """Return *text*, or its beginning and its end, of at most *most* characters together with the mark between them."""
+    if len(text) <= most:
+        return text
+    end = (most - len(CUT)) // 2
+    return f"{text[: most - len(CUT) - end]}{CUT}{text[-end:]}"
+
+
+def _without_documents(text: str, documents: Sequence[Document]) -> str:
+    """Return a user's turn without the documents that the application has put into the prompt, beside the question."""
+    for document in documents:
+        if len(document.text) >= _DOCUMENT_CHARS:
+            text = text.replace(document.text, DOCUMENT)
+    text = shorten(text, MOST_CHARS)  # the patterns take milliseconds for long texts
+    if "\n" in text or "<" in text:
+        from ragtrace.capture.prompt_parts import split_prompt  # its patterns take time to compile
+
+        parts = split_prompt(text)
+        if parts is not None and parts.question:
+            return parts.question
+    return text
