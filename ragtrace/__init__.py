@@ -2,6 +2,8 @@
 
 Decorate retrieval and generation functions; ragtrace records them as OpenTelemetry spans, scores the finished calls in
 the background and attaches the scores as span attributes, evaluation events and metrics.
+
+PYTEST_DONT_REWRITE (for pytest, which else warns where ragtrace was imported before its plugin)
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ if TYPE_CHECKING:
     from ragtrace.offline import Evaluations, ascore, evaluate, score
     from ragtrace.offline.assertions import assert_scores
     from ragtrace.propagation import carry
+    from ragtrace.report.calibration import Calibration, calibrate
     from ragtrace.runtime.configure import configure, flush, shutdown, stats
     from ragtrace.runtime.estimate import estimate
+    from ragtrace.runtime.feedback import call_id, feedback
+    from ragtrace.runtime.frameworks import instrument, uninstrument
     from ragtrace.telemetry.spans.hold import HoldProcessor
 
 __all__ = [
     "Alert",
     "Baseline",
     "BertScoreTokens",
+    "Calibration",
     "CallBlock",
     "Claim",
     "Diagnosis",
@@ -73,15 +79,19 @@ __all__ = [
     "Usage",
     "ascore",
     "assert_scores",
+    "calibrate",
     "call",
+    "call_id",
     "carry",
     "configure",
     "doctor",
     "estimate",
     "evaluate",
+    "feedback",
     "flush",
     "g_eval",
     "generate",
+    "instrument",
     "metric",
     "reference",
     "retrieve",
@@ -92,6 +102,7 @@ __all__ = [
     "stats",
     "tool",
     "trace",
+    "uninstrument",
     "usage",
 ]
 
@@ -125,8 +136,11 @@ _HOMES = {
     "ragtrace.offline": ("Evaluations", "ascore", "evaluate", "score"),
     "ragtrace.offline.assertions": ("assert_scores",),
     "ragtrace.propagation": ("carry",),
+    "ragtrace.report.calibration": ("Calibration", "calibrate"),
     "ragtrace.runtime.configure": ("configure", "flush", "shutdown", "stats"),
     "ragtrace.runtime.estimate": ("estimate",),
+    "ragtrace.runtime.feedback": ("call_id", "feedback"),
+    "ragtrace.runtime.frameworks": ("instrument", "uninstrument"),
     "ragtrace.telemetry.spans.hold": ("HoldProcessor",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

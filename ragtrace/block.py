@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from opentelemetry.context import get_current
-
 from ragtrace.capture import find_documents, warn_not_found
 from ragtrace.capture.arguments import FunctionArguments
 from ragtrace.capture.fields import text_of, whole_of
 from ragtrace.core.step import FINDING_KINDS, Step
 from ragtrace.core.types import Usage
-from ragtrace.instrument.invocation import Invocation
-from ragtrace.instrument.recorder import StepRecorder, StepSpec, current_recorder, is_unobserved
+from ragtrace.recording.invocation import Invocation
+from ragtrace.recording.recorder import StepRecorder, StepSpec, current_recorder, is_unobserved, recording_context
 from ragtrace.runtime.current_runtime import current
 from ragtrace.system.faults import faults, guarded
 
@@ -137,7 +135,7 @@ def usage(*, input_tokens: int | None = None, output_tokens: int | None = None, 
     with guarded("usage"):
         if current() is None or is_unobserved():
             return
-        recorder = current_recorder(get_current())
+        recorder = current_recorder(recording_context())
         step = None if recorder is None else recorder.step
         while step is not None and step.kind in FINDING_KINDS:
             step = step.parent
@@ -172,7 +170,7 @@ def reference(text: str) -> None:
     with guarded("reference"):
         if current() is None or is_unobserved():
             return
-        recorder = current_recorder(get_current())
+        recorder = current_recorder(recording_context())
         if recorder is None or recorder.call_builder is None:
             faults.warn_once(
                 "reference",

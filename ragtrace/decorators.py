@@ -9,9 +9,9 @@ from typing import Any, TypeVar, overload
 
 from ragtrace.capture.arguments import FunctionArguments, Where, name_of
 from ragtrace.core.errors import SettingsError
-from ragtrace.instrument.drivers import driver_of
-from ragtrace.instrument.proxies import FunctionProxy, Proxy
-from ragtrace.instrument.recorder import Selector, StepRecorder, StepSpec, is_unobserved
+from ragtrace.recording.drivers import driver_of
+from ragtrace.recording.proxies import FunctionProxy, Proxy
+from ragtrace.recording.recorder import Selector, StepRecorder, StepSpec, is_unobserved
 from ragtrace.runtime import current_runtime
 from ragtrace.system.faults import faults
 
@@ -122,19 +122,9 @@ def retrieve(
 @overload
 def tool(function: F, /) -> F: ...
 @overload
+def tool(*, name: str | None = None, query: Where = None, result: Selector | None = None) -> Callable[[F], F]: ...
 def tool(
-    *,
-    name: str | None = None,
-    query: Where = None,
-    result: Selector | None = None,
-) -> Callable[[F], F]: ...
-def tool(
-    function: Any = None,
-    /,
-    *,
-    name: str | None = None,
-    query: Where = None,
-    result: Selector | None = None,
+    function: Any = None, /, *, name: str | None = None, query: Where = None, result: Selector | None = None
 ) -> Any:
     """Record the result of the decorated function, a tool that an agent calls, as evidence for the agent's answer.
 

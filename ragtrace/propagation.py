@@ -6,7 +6,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from opentelemetry.context import attach, detach, get_current
+from opentelemetry.context import attach, detach
+
+from ragtrace.recording.recorder import recording_context
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,7 +23,7 @@ def carry(function: Callable[P, R]) -> Callable[P, R]:
 
     Example: `pool.map(ragtrace.carry(search), queries)`
     """
-    context = get_current()
+    context = recording_context()
 
     @wraps(function)
     def carried(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -155,8 +155,13 @@ def _read_record(value: object, get: Get, answer: Answer, depth: int) -> bool:
     if _read_response(get, answer):
         return True
     for generation in items_of(get("generations"), 1) or ():  # of LangChain: one for each prompt, or a list for each
+        if (facts := getter(get("llm_output"))) is not None:
+            _read_own_facts(facts, answer)
         inner = items_of(generation, 1)
-        return _read(inner[0] if inner else generation, answer, depth + 1)
+        first_one = inner[0] if inner else generation
+        look = getter(first_one)
+        message = None if look is None else look("message")  # beside its text, and with the tokens
+        return _read(first_one if message is None else message, answer, depth + 1)
     understood = _read_fields(get, answer, depth)
     if answer.text == "" and is_late(value):
         answer.text = None  # it is still to come
@@ -215,6 +220,9 @@ def _read_fields(get: Get, answer: Answer, depth: int) -> bool:
     The documents beside the answer are read, too.
     """
     answer.tool_calls += len(items_of(get("tool_calls"), _MAX_CHOICES) or ())
+    if (blocks := get("blocks")) is not None:  # of a message of LlamaIndex
+        getters = map(getter, items_of(blocks, _MAX_CHOICES) or ())
+        answer.tool_calls += sum(block is not None and block("block_type") == "tool_call" for block in getters)
     understood = any(_read_field(get(name), name, answer, depth) for name in field_names.ANSWER)
     if answer.text == "" and answer.tool_calls:
         answer.text = None

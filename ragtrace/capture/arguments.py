@@ -35,7 +35,7 @@ from ragtrace.capture.fields import (
     whole_of,
 )
 from ragtrace.capture.providers import ReferencedClients, provider_among
-from ragtrace.core.errors import SettingsError
+from ragtrace.core.errors import SettingsError, spelling_hint
 from ragtrace.core.step import Message, Prompt, Role
 from ragtrace.core.types import Document
 from ragtrace.system.faults import faults
@@ -318,14 +318,8 @@ class FunctionArguments:
         if self._takes_keywords:
             return ArgumentSource(True, Parameter(name, None), path)
         names = [each for each in known if each not in ("self", "cls")]
-        import difflib  # only a typo needs it
-
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ";"
-        raise SettingsError(
-            f"{argument}={selector!r}: {self.function_name} has no parameter {name!r}{hint} its parameters:"
-            f" {', '.join(names) or 'none'}"
-        )
+        hint = spelling_hint(name, names, "its parameters")
+        raise SettingsError(f"{argument}={selector!r}: {self.function_name} has no parameter {name!r}{hint}")
 
     def _value(self, source: ArgumentSource, call: CallArguments) -> object:
         parameter = source.parameter

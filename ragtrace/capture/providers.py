@@ -9,6 +9,7 @@ in the providers' own documentation of their interfaces.
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -56,7 +57,7 @@ _HOSTS: Final = (
 """Hosts, and domains of hosts, with their providers; the last is a value of our own."""
 _NAMES: Final[Mapping[str, str]] = {
     "openai": _UNKNOWN,  # LangChain says so of every OpenAI-compatible server
-    "amazon_bedrock": _BEDROCK, "bedrock": _BEDROCK, "bedrock_converse": _BEDROCK,
+    "aws": _BEDROCK, "amazon_bedrock": _BEDROCK, "bedrock": _BEDROCK, "bedrock_converse": _BEDROCK,
     "azure_openai": _AZURE_OPENAI, "azure": _AZURE_OPENAI, "azure_ai": "azure.ai.inference",
     "vertexai": _VERTEX, "vertex": _VERTEX, "vertex_ai": _VERTEX, "google_vertexai": _VERTEX, "google_vertex": _VERTEX,
     "gemini": _GEMINI, "google_generativeai": _GEMINI, "google_genai": _GOOGLE,
@@ -64,15 +65,16 @@ _NAMES: Final[Mapping[str, str]] = {
     "ibm": "ibm.watsonx.ai", "watsonx": "ibm.watsonx.ai", "openai_like": _UNKNOWN,
 }  # fmt: skip
 """Names that frameworks have for providers, where the conventions have another one."""
-_LANGCHAIN_PACKAGES: Final = frozenset(
-    "anthropic aws cohere deepseek fireworks google_genai google_vertexai groq huggingface ibm mistralai ollama"
-    " perplexity together xai".split()
+_FRAMEWORK_MODULE: Final = re.compile(
+    r"langchain_(anthropic|aws|cohere|deepseek|fireworks|google_genai|google_vertexai|groq|huggingface|ibm|mistralai"
+    r"|ollama|perplexity|together|xai)(?:\.|$)|(?:llama_index\.llms|haystack_integrations\.components\.generators)\.(\w+)"
+    r"|haystack\.components\.generators\."
 )
+"""Module of a framework's class for one provider, which the module is named after; Haystack's own have no name."""
 _RESULTS: Final = frozenset({"types", "_types", "messages"})
 """Modules of the libraries in which the classes of results are."""
 _URL_LIBRARIES: Final = frozenset({"httpx", "httpx2"})
 _MOST_CLASSES: Final = 1_000
-_MOST_DEPTH: Final = 3
 _MOST_TRIES: Final = 20
 """Instances in which no client was found, after which no further one is searched."""
 
@@ -84,7 +86,8 @@ def provider_of(value: object) -> str | None:
         A value of `gen_ai.provider.name`; "" if *value* does not tell it; None for any other object.
     """
     try:
-        return _provider_of(value, 0)
+        reader = _reader_of(type(value))
+        return reader(value) if callable(reader) else reader
     except Exception as error:  # the application must not see it
         faults.record("capture.provider", error)
         return None
@@ -185,13 +188,6 @@ def _reference(client: object) -> Client:
 # --- Objects ----------------------------------------------------------------------------------------------------------
 
 
-def _provider_of(value: object, depth: int) -> str | None:
-    reader = _reader_of(type(value))
-    if reader is None or isinstance(reader, str):
-        return reader
-    return None if depth > _MOST_DEPTH else reader(value)
-
-
 def _reader_of(cls: type[Any]) -> str | Reader | None:
     known = _readers.get(id(cls))
     if known is None:
@@ -212,19 +208,16 @@ _readers: dict[int, tuple[type[Any], str | Reader | None]] = {}
 
 def _find_reader(cls: type[Any]) -> str | Reader | None:
     for owner in class_order(cls):  # an application's class may be derived from a client's
-        parts = module_of(owner).split(".")
+        module = module_of(owner)
+        parts = module.split(".")
         for length in range(min(len(parts), 5), 0, -1):
             found = _LIBRARIES.get(".".join(parts[:length]))
             if found is not None:
                 return _by_class_name(type_name_of(owner), found)
-        if parts[0].startswith("langchain_") and (name := parts[0].removeprefix("langchain_")) in _LANGCHAIN_PACKAGES:
-            return _BEDROCK if name == "aws" else _NAMES.get(name, name)
-        if parts[:2] == ["llama_index", "llms"] and len(parts) > 2:
-            return _of_base_url if parts[2] in ("openai", "openai_like") else _NAMES.get(parts[2], parts[2])
-        if parts[:3] == ["haystack", "components", "generators"]:
-            return _by_class_name(type_name_of(owner), _of_base_url)
-        if parts[:3] == ["haystack_integrations", "components", "generators"] and len(parts) > 3:
-            return _NAMES.get(parts[3], parts[3])
+        if named := _FRAMEWORK_MODULE.match(module):
+            if named.lastindex is None:
+                return _by_class_name(type_name_of(owner), _of_base_url)
+            return _NAMES.get(named[named.lastindex], named[named.lastindex])
     return None
 
 
@@ -257,13 +250,11 @@ def _of_host(address: object) -> str:
 @lru_cache(maxsize=256)
 def _of_address(address: str) -> str:
     host = urlsplit(address).hostname or ""
-    return next((name for known, name in _HOSTS if host == known or host.endswith(f".{known}")), _of_region(host))
-
-
-def _of_region(host: str) -> str:
     if host.endswith("-aiplatform.googleapis.com"):
         return _VERTEX
-    return _BEDROCK if host.startswith("bedrock-runtime") and host.endswith(".amazonaws.com") else _UNKNOWN
+    if host.startswith("bedrock-runtime") and host.endswith(".amazonaws.com"):
+        return _BEDROCK
+    return next((name for known, name in _HOSTS if host == known or host.endswith(f".{known}")), _UNKNOWN)
 
 
 def _of_base_url(value: Any) -> str | None:
@@ -317,6 +308,8 @@ def _of_litellm(value: Any) -> str | None:
 _LIBRARIES: Final[Mapping[str, str | Reader]] = {
     "openai": _of_base_url,
     "langchain_openai": _of_base_url,
+    "llama_index.llms.openai": _of_base_url,
+    "llama_index.llms.openai_like": _of_base_url,
     "anthropic": _of_own_sdk("anthropic"),
     "groq": _of_own_sdk("groq"),
     "mistralai": "mistral_ai",

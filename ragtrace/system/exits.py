@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 
@@ -26,12 +25,12 @@ def after_fork(owner: object, finish: Callable[[], object]) -> None:
     """Register the exit handler *finish* in a child that has just been forked, for as long as *owner* lives."""
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:
+
+        def register(_: object) -> None:
+            _before_child_ends(finish)
+
         # multiprocessing forgets what is registered now, and calls this back when it has.
-        util.register_after_fork(owner, partial(_in_child, finish))
-
-
-def _in_child(finish: Callable[[], object], _: object) -> None:
-    _before_child_ends(finish)
+        util.register_after_fork(owner, register)
 
 
 def _before_child_ends(finish: Callable[[], object]) -> None:

@@ -15,9 +15,10 @@ import ragtrace
 from ragtrace.capture import find_documents
 from ragtrace.capture.field_names import VOCABULARY
 from ragtrace.core.types import Document
-from ragtrace.instrument.proxies import ObservedAsyncStream, ObservedEitherStream, ObservedResponse, ObservedStream
+from ragtrace.recording.proxies import ObservedAsyncStream, ObservedEitherStream, ObservedResponse, ObservedStream
 from ragtrace.system.faults import faults
 from ragtrace.testing import FakeJudge
+from tests.support.examples import examples
 from tests.support.foreign import Foreign
 from tests.support.watched import GOOD, ask, watch
 
@@ -127,7 +128,7 @@ def test_no_code_of_unknown_classes_is_run(seed: int) -> None:
     def fail(question: Any) -> None:
         raise error
 
-    for _ in range(50):
+    for _ in range(examples(50)):
         value, error = foreign.value(), foreign.error()
         before = count.times
         back = [function(value, value, value) for function in (look_up, reply, whole)] + [next(stream(value))]

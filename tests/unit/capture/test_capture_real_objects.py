@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
+
 from ragtrace.capture import Answer, AnswerStream, find_answer, find_documents, find_query
 from ragtrace.core.types import Document
 from tests.support.frameworks import library
@@ -217,6 +219,17 @@ def test_llama_index_chat_response() -> None:
     message = llama_llms().ChatMessage(role="assistant", content="yes")
     assert find_answer(llama_llms().ChatResponse(message=message)) == Answer("yes")
     assert find_answer(message) == Answer("yes")
+
+
+def test_llama_index_message_that_calls_a_tool_is_no_missing_answer() -> None:
+    """The tool's name and arguments are a block of the message."""
+    types = pytest.importorskip("llama_index.core.base.llms.types")
+    if not hasattr(types, "ToolCallBlock"):
+        pytest.skip("this version has tool calls elsewhere")
+    message = types.ChatMessage(role="assistant", blocks=[types.ToolCallBlock(tool_name="look", tool_kwargs={})])
+    found = find_answer(llama_llms().ChatResponse(message=message))
+    assert found is not None
+    assert (found.text, found.tool_calls) == (None, 1)
 
 
 def test_llama_index_messages_have_the_question() -> None:

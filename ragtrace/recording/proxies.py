@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from ragtrace.capture.fields import shape_of
-from ragtrace.instrument.invocation import Invocation, steps
+from ragtrace.recording.invocation import Invocation, steps
 
 if TYPE_CHECKING:  # wrapt's own types differ between its releases
 

@@ -1,4 +1,7 @@
-"""Bounded store of the turns of running conversations, for metrics that judge a whole conversation."""
+"""Bounded store of the turns of running conversations, for judges that are shown the turns before a query.
+
+Metrics that judge a whole conversation read them, too.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Final
 
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Metric, RagCall
+from ragtrace.evaluation.earlier_turns import MOST_CHARS, shorten
 from ragtrace.system.faults import faults
 from ragtrace.system.forks import call_in_child
 
@@ -39,11 +43,16 @@ class Conversations:
 
     It holds only the calls of this process: where requests of one conversation go to several processes, give the
     turns to `ragtrace.score` offline instead. Turns stand in the order in which their calls were finished. After
-    *seconds* of silence a conversation is forgotten, and what follows under its id is a new one. A conversation that is
-    only known in part (too long, or displaced by others) gets no turns at all rather than some, and is unscored
-    (`needs_conversation`). The turns of calls that head sampling or a full queue dropped are missing.
+    *seconds* of silence a conversation is forgotten, and what follows under its id is a new one. The turns of calls
+    that head sampling or a full queue dropped are missing.
+
+    A conversation that is only known in part (too long, or displaced by others) has no `RagCall.turns` at all rather
+    than some, and is unscored (`needs_conversation`). Of such a conversation the latest turns are still known, and
+    shown to the judge (`RagCall.earlier_turns`).
 
     Args:
+        whole: keep all turns of a conversation, for metrics that need them.
+        latest: number of latest turns that a judge is shown before a query; only these are kept if not *whole*.
         capacity: conversations kept at a time; the one silent for longest is given up for a new one.
         turns: most turns of one conversation.
         chars: most characters of all conversations together; one may have an eighth of them.
@@ -54,12 +63,15 @@ class Conversations:
     def __init__(
         self,
         *,
+        whole: bool = True,
+        latest: int = 0,
         capacity: int = 4_096,
         turns: int = 200,
         chars: int = 8_000_000,
         seconds: float = 3_600.0,
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        self._whole, self._latest = whole, latest
         self._capacity, self._turns, self._chars, self._seconds = capacity, turns, chars, seconds
         self._clock = clock
         self.reset()
@@ -76,9 +88,10 @@ class Conversations:
         return len(self._open)
 
     def follow(self, call: RagCall) -> RagCall:
-        """Add *call* to its conversation; return the call with all turns of the conversation up to its answer.
+        """Add *call* to its conversation; return the call with the turns of the conversation that are known.
 
-        A call without a conversation id, or that brings its turns, is returned as it is.
+        These are all turns up to its answer, or the latest ones before its query. A call that brings its turns, or has
+        no conversation id, is returned as it is.
         """
         name = call.conversation_id
         if not name or call.turns is not None:
@@ -86,29 +99,50 @@ class Conversations:
         exchange = Turn("user", call.query or ""), Turn("assistant", call.answer or "")
         said = tuple(turn for turn in exchange if turn.text.strip())
         with self._lock:
-            turns = self._add(name, said)
-        return replace(call, turns=turns)
+            before, turns = self._add(name, said)
+        if turns is not None:
+            return replace(call, turns=turns)
+        return replace(call, earlier_turns=call.earlier_turns or before or None)
 
-    def _add(self, name: str, said: tuple[Turn, ...]) -> tuple[Turn, ...] | None:
+    def _add(self, name: str, said: tuple[Turn, ...]) -> tuple[tuple[Turn, ...], tuple[Turn, ...] | None]:
+        """Add the turns *said* to a conversation; return the latest turns before them, and all turns with them.
+
+        The latter are None if they are not known or not kept.
+        """
         now = self._clock()
         self._expire(now)
         if name in self._lost:
             self._lost[name] = now
             self._lost.move_to_end(name)
-            return None
+            if not self._latest:
+                return (), None
         known = self._open.setdefault(name, _Conversation())
         self._open.move_to_end(name)
-        known.turns += said
-        chars = sum(len(turn.text) for turn in said)
-        known.chars, known.at = known.chars + chars, now
-        self._total += chars
-        if len(known.turns) > self._turns or known.chars > self._chars // 8:
+        known.at = now
+        before = tuple(known.turns[-self._latest :]) if self._latest else ()
+        whole = self._whole and name not in self._lost
+        self._set_turns(known, [*known.turns, *said] if whole else self._latest_of(before, said))
+        if whole and (len(known.turns) > self._turns or known.chars > self._chars // 8):
             self._lose(name, now)
-            return None
-        turns = tuple(known.turns)
+            whole = False
+            if self._latest:
+                known = self._open[name] = _Conversation(at=now)
+                self._set_turns(known, self._latest_of(before, said))
+        turns = tuple(known.turns) if whole else None
         while len(self._open) > self._capacity or self._total > self._chars:
             self._lose(next(iter(self._open)), now)
-        return turns
+        return before, turns
+
+    def _latest_of(self, before: tuple[Turn, ...], said: tuple[Turn, ...]) -> list[Turn]:
+        """Return the latest of the turns *before* and *said*, each without the middle of a long text."""
+        latest = (*before, *said)[-self._latest :]
+        return [Turn(turn.role, shorten(turn.text, MOST_CHARS)) for turn in latest]
+
+    def _set_turns(self, known: _Conversation, turns: list[Turn]) -> None:
+        """Set the turns of the conversation *known*, and keep account of their characters."""
+        chars = sum(len(turn.text) for turn in turns)
+        self._total += chars - known.chars
+        known.turns, known.chars = turns, chars
 
     def _expire(self, now: float) -> None:
         while self._open:
@@ -122,6 +156,15 @@ class Conversations:
     def _lose(self, name: str, now: float) -> None:
         """Drop the turns of a running conversation, and remember that it is incomplete from now on."""
         self._forget(name)
+        if not self._whole:
+            faults.warn_once(
+                "earlier turns",
+                "more conversations run at a time than are kept (%d, with %d characters in all): of those that are "
+                "silent for longest, the judge is not shown the earlier turns (judge_turns=)",
+                self._capacity,
+                self._chars,
+            )
+            return
         self._lost[name] = now
         while len(self._lost) > _LOST:
             self._lost.popitem(last=False)

@@ -79,6 +79,23 @@ def test_a_retrieval_inside_a_tool_counts_once() -> None:
     assert ([document.text for document in call.contexts], call.context_source) == (["one", "two"], "retriever")
 
 
+def test_what_an_agent_inside_a_tool_found_is_the_evidence() -> None:
+    """The tool's result is the answer of that agent's model."""
+    lookup = ragtrace.tool(lambda query: "The tower is 330 metres tall.")
+    write = ragtrace.generate(lambda question, contexts: "It is tall.")
+    ask = ragtrace.tool(lambda question: write(question, None if lookup(question) else []))
+    call = judged(agent(ask))
+    assert [document.text for document in call.contexts or ()] == ["The tower is 330 metres tall."]
+    assert call.context_source == "tool"
+
+
+def test_a_tool_that_merges_what_other_tools_found_counts_alone() -> None:
+    """No model was called in it."""
+    lookup = ragtrace.tool(lambda query: "one")
+    call = judged(agent(ragtrace.tool(lambda query: f"{lookup(query)} and two")))
+    assert [document.text for document in call.contexts or ()] == ["one and two"]
+
+
 def test_tools_and_retrievals_side_by_side_are_all_evidence() -> None:
     """An agent may use both."""
     search = ragtrace.retrieve(lambda query: ["one"])

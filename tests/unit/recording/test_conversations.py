@@ -15,7 +15,8 @@ import pytest
 import ragtrace
 from ragtrace.core.labels import Turn
 from ragtrace.core.types import Judgement, RagCall
-from ragtrace.instrument.conversations import Conversations
+from ragtrace.evaluation.earlier_turns import with_earlier_turns
+from ragtrace.recording.conversations import Conversations
 from ragtrace.system.faults import faults
 from ragtrace.testing import Captured, FakeClock, FakeJudge, OpenAIServer
 from ragtrace.testing.replies import Request
@@ -79,6 +80,69 @@ def test_the_store_is_bounded() -> None:
     assert len(store) == 2
     assert store.follow(replace(ONE, conversation_id="a")).turns is None
     assert store.follow(replace(ONE, conversation_id="c")).turns is not None
+
+
+def test_only_the_latest_turns_are_kept_for_a_judge_that_is_shown_them() -> None:
+    """They stand before the query, not with it; metrics that need the whole conversation get nothing."""
+    store = Conversations(whole=False, latest=2)
+    first = store.follow(ONE)
+    assert (first.turns, first.earlier_turns) == (None, None)
+    store.follow(replace(ONE, query="When?", answer="At nine."))
+    third = store.follow(replace(ONE, query="Why?", answer="Because."))
+    assert third.turns is None
+    assert third.earlier_turns == (Turn("user", "When?"), Turn("assistant", "At nine."))
+
+
+def test_whole_conversations_give_the_latest_turns_too() -> None:
+    """One store serves both: the judge is shown the end of the whole conversation."""
+    store = Conversations(latest=2)
+    store.follow(ONE)
+    second = store.follow(replace(ONE, query="When?", answer="At nine."))
+    assert len(second.turns or ()) == 4
+    assert with_earlier_turns(second).earlier_turns == (Turn("user", "Where?"), Turn("assistant", "In Ghent."))
+
+
+def test_of_a_conversation_that_is_too_long_the_latest_turns_are_known() -> None:
+    """It has no turns for metrics of the whole conversation."""
+    store = Conversations(turns=3, latest=2)
+    for _ in range(3):
+        store.follow(ONE)
+    last = store.follow(replace(ONE, query="When?", answer="At nine."))
+    assert last.turns is None
+    assert last.earlier_turns == (Turn("user", "Where?"), Turn("assistant", "In Ghent."))
+    assert len(store) == 1
+
+
+def test_turns_of_the_prompt_go_before_those_of_the_store() -> None:
+    """The prompt is what the answer was made from."""
+    store = Conversations(whole=False, latest=2)
+    store.follow(ONE)
+    given = (Turn("user", "Hello!"),)
+    assert store.follow(replace(ONE, earlier_turns=given)).earlier_turns == given
+
+
+def test_the_store_of_latest_turns_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """The conversation silent for longest begins anew; the log says so once."""
+    faults.clear()
+    store = Conversations(whole=False, latest=2, capacity=2)
+    with caplog.at_level(logging.WARNING, "ragtrace"):
+        for name in ("a", "b", "c", "d"):
+            store.follow(replace(ONE, conversation_id=name))
+    assert len(store) == 2
+    assert store.follow(replace(ONE, conversation_id="a")).earlier_turns is None
+    assert store.follow(replace(ONE, conversation_id="d")).earlier_turns is not None
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
+        "more conversations run at a time than are kept (2, with 8000000 characters in all)"
+    ]
+
+
+def test_long_turns_are_kept_short() -> None:
+    """The memory of the store does not grow with the texts of the calls."""
+    store = Conversations(whole=False, latest=6, chars=25_000)
+    for _ in range(20):
+        store.follow(replace(ONE, query="q" * 100_000, answer="a" * 100_000))
+    last = store.follow(ONE)
+    assert [len(turn.text) for turn in last.earlier_turns or ()] == [4_000] * 6
 
 
 def test_a_reset_forgets_everything() -> None:
@@ -245,7 +309,7 @@ def test_nothing_is_gathered_that_no_metric_needs() -> None:
 
 _FORKING = """
 import os
-from ragtrace.instrument.conversations import Conversations
+from ragtrace.recording.conversations import Conversations
 from ragtrace.core.types import RagCall
 
 store = Conversations()

@@ -16,9 +16,9 @@ from opentelemetry.context import attach, detach, get_current
 
 from ragtrace.capture.arguments import unwrap
 from ragtrace.capture.fields import holds_stream, is_late, is_mock, shape_of, unwrap_proxies
-from ragtrace.instrument.invocation import Invocation, steps
-from ragtrace.instrument.proxies import ObservedResponse, observed_stream
-from ragtrace.instrument.recorder import StepRecorder
+from ragtrace.recording.invocation import Invocation, steps
+from ragtrace.recording.proxies import ObservedResponse, observed_stream
+from ragtrace.recording.recorder import StepRecorder
 from ragtrace.system.faults import faults
 
 Driver: TypeAlias = "Callable[[StepRecorder, Any, tuple[Any, ...], dict[str, Any]], Any]"
@@ -47,7 +47,7 @@ def driver_of(function: Any) -> Driver:
 
 def _drive_lazy(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # A generator's body runs at its first next(): the span begins there too.
-    return _settle(Invocation(recorder), wrapped(*args, **kwargs))
+    return settle(Invocation(recorder), wrapped(*args, **kwargs))
 
 
 def _drive_async(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,7 +78,7 @@ def _drive_plain(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kw
         return result
     recorder.current = get_current()
     detach(token)
-    return _settle(Invocation(recorder), result)
+    return settle(Invocation(recorder), result)
 
 
 async def _drive_coroutine(recorder: StepRecorder, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -93,7 +93,7 @@ async def _drive_coroutine(recorder: StepRecorder, wrapped: Any, args: tuple[Any
     if kind is str or kind is list or id(kind) in _FINISHED:
         recorder.done(result)
         return result
-    return _settle(Invocation(recorder), result)
+    return settle(Invocation(recorder), result)
 
 
 async def _drive_awaitable(call: Invocation, awaitable: Awaitable[Any]) -> Any:
@@ -103,7 +103,7 @@ async def _drive_awaitable(call: Invocation, awaitable: Awaitable[Any]) -> Any:
     except BaseException as error:
         call.failed(error)
         raise
-    return _settle(call, result)
+    return settle(call, result)
 
 
 def _drive_generator(call: Invocation, source: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
@@ -191,7 +191,7 @@ _FINISHED = frozenset(map(id, (str, bytes, list, tuple, dict, set, frozenset, in
 """By identity: a metaclass may make its classes unhashable."""
 
 
-def _settle(call: Invocation, result: Any) -> Any:
+def settle(call: Invocation, result: Any) -> Any:
     """Return what a function returned and end its recording, or return a proxy that ends the recording later.
 
     A stream or an awaitable is returned as a proxy: its run is over when it has been read.
@@ -230,12 +230,12 @@ def _observed(call: Invocation, result: Any) -> Any:
         return result
     if holds_stream(result):
         call.result = result
-        result.response_gen = _settle(call, result.response_gen)
+        result.response_gen = settle(call, result.response_gen)
         return result
     if is_late(result):
         call.result = result
         call.is_stream = True
-        return ObservedResponse(result, partial(_settle, call))
+        return ObservedResponse(result, partial(settle, call))
     if shape_of(own_kind).stream:
         call.is_stream = True
         call.take_provider(result)

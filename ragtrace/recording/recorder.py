@@ -21,6 +21,7 @@ from ragtrace.capture.providers import Client, provider_among, provider_of
 from ragtrace.capture.redact import MARGIN_CHARS, STACKTRACE_CHARS
 from ragtrace.core.step import FINDING_KINDS, CallBuilder, ErrorRecord, OrphanRetrievals, Step, StepKind
 from ragtrace.core.types import Timing, Usage
+from ragtrace.system import framework_runs
 from ragtrace.system.context import FRAME, SPAN_KEY
 from ragtrace.system.faults import faults, guarded
 from ragtrace.telemetry.spans.writer import SPAN_KINDS, SpanWriter
@@ -73,6 +74,15 @@ class StepSpec(NamedTuple):
     """Returns the documents that a generation or trace used from what the function returned."""
 
 
+class Began(NamedTuple):
+    """Start time of a run, on the monotonic clock and since the epoch."""
+
+    seconds: float
+    """Monotonic seconds."""
+    start_ns: int
+    """Wall clock, nanoseconds since the epoch."""
+
+
 class RecordingRuntime(Protocol):
     """Interface through which recorders hand finished steps and calls to the configured runtime."""
 
@@ -118,7 +128,7 @@ def is_unobserved() -> bool:
     That is so on the background thread, where a judge may call the functions that it judges, and in a trace that the
     head sampler has dropped.
     """
-    context = get_current()
+    context = get_current() if framework_runs.find_context is None else recording_context()
     if context.get(SUPPRESS):
         return True
     frame = context.get(FRAME)
@@ -131,6 +141,21 @@ def is_unobserved() -> bool:
     except Exception as error:  # a span of a foreign class
         faults.record("context of a span", error)
         return True
+
+
+def recording_context() -> Context:
+    """Return the current context, with the span and recorder of the framework run in progress, if there is one.
+
+    Listeners attach nothing to the current context: inside a run, the run's span and recorder are put into a copy.
+    """
+    context = get_current()
+    run = None if framework_runs.find_context is None else framework_runs.find_context()
+    if run is None:
+        return context
+    around, recorder = current_recorder(context), current_recorder(run)
+    if around is not None and recorder is not None and recorder.step in around.step.enclosing():
+        return context  # of a decorated function inside the run
+    return Context({**context, SPAN_KEY: run[SPAN_KEY], FRAME: run[FRAME]})
 
 
 def current_recorder(context: Context) -> StepRecorder | None:
@@ -164,7 +189,7 @@ class StepRecorder:
     """Monotonic seconds, from `begin`."""
     current: Context | None = None
     """The context to run the function in, from `begin` to its end; with what the function itself has attached."""
-    _is_dropped = False
+    is_dropped = False
     """Whether the head sampler has dropped the step."""
     _counts = False
     """Whether the dropped step is the root of a call, which is then counted as sampled out."""
@@ -185,25 +210,32 @@ class StepRecorder:
         self._runtime, self._spec, self._bound = runtime, spec, bound
         self._arguments: Arguments | None = (args, kwargs)
 
-    def begin(self) -> Context | None:
+    def begin(self, outside: Context | None = None, began: Began | None = None) -> Context | None:
         """Begin to record the run: start its span, take its arguments, and find the enclosing call. Never raises.
+
+        Args:
+            outside: the context in which the run begins; None: the current one.
+            began: when the run began; None: now.
 
         Returns:
             The context to run the function in; None if that failed, so that nothing is recorded.
         """
         try:
-            outside = get_current()
-            self.began = perf_counter()
+            if outside is None:
+                outside = get_current() if framework_runs.find_context is None else recording_context()
+            self.began = perf_counter() if began is None else began.seconds
             step, writer = self.step, self._runtime.writer
             fast = writer.fast
             if fast is None:
                 self._keep_arguments()
                 self.read()  # processors and samplers see the attributes of an SDK span as soon as it starts
-                step.span = span = writer.start_sdk_span(step, outside)
+                step.span = span = writer.start_sdk_span(step, outside, None if began is None else began.start_ns)
             else:
                 if not fast.ids_only:
                     self._keep_arguments()  # the sampler reads them as attributes, not the trace id only
                 step.span = span = fast.start_span(outside, SPAN_KINDS[step.kind], self._start_attributes)
+                if began is not None:
+                    fast.backdate(span, began.start_ns)
             if not span.is_recording() and (fast or writer).drops_children and not self._runtime.scores_head_dropped:
                 context = self._drop(span, outside)
             else:
@@ -227,7 +259,7 @@ class StepRecorder:
         """Stop recording, because the head sampler dropped the trace; return a context in which nothing is recorded."""
         self.clear()
         self.step.clear_texts()
-        self._is_dropped = True
+        self.is_dropped = True
         self._counts = self.step.kind not in FINDING_KINDS and current_recorder(outside) is None
         return Context({**outside, SPAN_KEY: span, FRAME: DroppedTrace(span)})
 
@@ -255,6 +287,12 @@ class StepRecorder:
         self.call_builder = CallBuilder(step, [step], orphans)
         return True
 
+    def replace_arguments(self, kwargs: Mapping[str, Any]) -> None:
+        """Take *kwargs* in place of the arguments that the run began with, some of which were not known then."""
+        if not self.is_dropped and not self.step.ended:
+            self._arguments = ((), kwargs)
+            self._keep_arguments()
+
     def take_instance(self, instance: object) -> None:
         """Note the clients that *instance*, on which a method is called, has as attributes: they tell the provider."""
         clients = self._spec.arguments.clients
@@ -268,7 +306,7 @@ class StepRecorder:
 
     def piece(self, piece: object) -> None:
         """Record a piece that the function's stream has yielded: a document of a retrieval, or a part of the answer."""
-        if self._is_dropped:
+        if self.is_dropped:
             return
         if self.step.kind in FINDING_KINDS:
             self._pieces = [] if self._pieces is None else self._pieces
@@ -286,7 +324,7 @@ class StepRecorder:
     def done(self, value: object) -> None:
         """Record the end of a run whose function returned *value*, neither a stream nor an awaitable. Never raises."""
         try:
-            if self._is_dropped or self.process is not _process:
+            if self.is_dropped or self.process is not _process:
                 self._count_dropped()
                 return
             self._ended_at, self.step.end_ns = perf_counter(), time_ns()
@@ -310,7 +348,7 @@ class StepRecorder:
             abandoned: whether the stream was left before its end.
             streamed: whether the function returned a stream, read or not.
         """
-        if self._is_dropped or self.process is not _process:
+        if self.is_dropped or self.process is not _process:
             self._count_dropped()
             return
         step = self.step

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from opentelemetry.context import Context, attach, detach, get_current
 
 from ragtrace.core.types import Timing
-from ragtrace.instrument.recorder import StepRecorder
+from ragtrace.recording.recorder import StepRecorder
 from ragtrace.system.faults import faults
 
 _COROUTINE: Any = types.CoroutineType

@@ -1,0 +1,123 @@
+"""Splitting of a prompt that has question and documents in one text, as applications without a framework write it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ragtrace.core.types import Document
+
+_MOST_CHARS: Final = 400_000
+_MOST_DOCUMENTS: Final = 200
+_LABEL: Final = r"(?:^|\n)[ \t]*(?:[#>*\-]+[ \t]*)?(?:\*\*)?(?:{})(?:\*\*)?[ \t]*[:\n](?:\*\*)?[ \t]*"
+_QUESTION: Final = re.compile(
+    _LABEL.format(r"(?:the |user(?:'s)? |current |final |input )?(?:question|query|request)|user (?:input|message)"),
+    re.IGNORECASE,
+)
+_CONTEXT: Final = re.compile(
+    _LABEL.format(
+        r"(?:here (?:are|is) )?(?:the |retrieved |relevant |given |provided |reference |background )*"
+        r"(?:context(?: information)?|contexts|documents?|passages|sources|excerpts|search results|knowledge"
+        r"|references)(?: for the context| is below\.| are below\.)?"
+    ),
+    re.IGNORECASE,
+)
+_QUESTION_TAG: Final = re.compile(r"<(question|query|user_query|user_question)>", re.IGNORECASE)
+_CONTEXT_TAG: Final = re.compile(r"<(context|contexts|documents|passages|sources|search_results)>", re.IGNORECASE)
+_DOCUMENT_TAG: Final = re.compile(r"<(document|doc|passage|source|chunk|context)(?:\s[^<>]*)?>", re.IGNORECASE)
+_ANSWER: Final = re.compile(
+    _LABEL.format(r"(?:(?:your |helpful |the |final )?answer|response|assistant)") + r"\n?\Z", re.IGNORECASE
+)
+"""The label behind which the model is to write. Documents may have such lines, too, so it counts at the end only."""
+_INSTRUCTION: Final = re.compile(_LABEL.format(r"instructions?"), re.IGNORECASE)
+_NUMBERED: Final = re.compile(
+    r"(?:^|\n)[ \t]*(?:\[(?:doc(?:ument)?|source|passage)?[ \t]*#?\d{1,3}\][ \t]*:?|\(\d{1,3}\)|"
+    r"(?:document|doc|passage|source|chunk|context|excerpt)[ \t]*#?\d{1,3}[ \t]*[:.)]|\d{1,3}[.)](?=\s))[ \t]*",
+    re.IGNORECASE,
+)
+_BULLET: Final = re.compile(r"(?:^|\n)[ \t]*[-*•][ \t]+")
+_BETWEEN_RULES: Final = re.compile(r"\s*[-=*#]{3,}[ \t]*\n(.*?)\n[ \t]*[-=*#]{3,}[ \t]*(?:\n|$)", re.DOTALL)
+_RULE: Final = re.compile(r"\n[ \t]*(?:-{3,}|={3,}|\*{3,}|#{3,})[ \t]*(?=\n|$)")
+
+
+class PromptParts(NamedTuple):
+    """Question and documents of one prompt."""
+
+    question: str | None
+    """None where it is not marked."""
+    documents: tuple[Document, ...]
+
+
+def split_prompt(text: str) -> PromptParts | None:
+    """Return the question and the documents in the prompt *text*; None if it is not marked where the documents are.
+
+    Marked are parts behind a label on a line of its own ("Context:", "Question:") or in tags. The documents are split
+    where each begins with a number, a tag or a bullet, or where rules or blank lines stand between them.
+    """
+    if len(text) > _MOST_CHARS:
+        return None
+    question, context = next(_tagged(text, _QUESTION_TAG), None), next(_tagged(text, _CONTEXT_TAG), None)
+    question = None if question is None else question.strip()
+    answer = _ANSWER.search(_with_short_end(text))
+    starts = _CONTEXT.search(text)
+    if context is None and starts is not None:
+        asked = _question_label(text, starts)
+        ends = [asked.start()] if asked is not None and asked.start() > starts.start() else []
+        ends += [found.start() for found in (_INSTRUCTION.search(text, starts.end()), answer) if found]
+        context = text[starts.end() : min((end for end in ends if end >= starts.end()), default=len(text))]
+        if question is None and asked is not None:
+            until = [starts.start()] if asked.start() < starts.start() else []
+            until += [] if answer is None else [answer.start()]
+            question = text[asked.end() : min((end for end in until if end >= asked.end()), default=len(text))].strip()
+    if context is None:
+        return None
+    ruled = _BETWEEN_RULES.match(context)
+    return PromptParts(question or None, split_documents(context if ruled is None else ruled[1]))
+
+
+def _tagged(text: str, opening: re.Pattern[str]) -> Iterator[str]:
+    """Yield each part of *text* between an *opening* tag, whose name is its first group, and the next closing one."""
+    unclosed: set[str] = set()
+    tag = opening.search(text)
+    while tag is not None:
+        name, end = tag[1].lower(), None
+        if name not in unclosed:  # else the text would be searched again for each of very many opening tags
+            end = re.compile(f"</{name}>", re.IGNORECASE).search(text, tag.end())
+        if end is None:
+            unclosed.add(name)
+        else:
+            yield text[tag.end() : end.start()]
+        tag = opening.search(text, tag.end() if end is None else end.end())
+
+
+def _with_short_end(text: str) -> str:
+    """Return *text* with one newline in place of the blank lines at its end."""
+    stripped = text.rstrip()
+    return stripped + "\n" if "\n" in text[len(stripped) :] else stripped
+
+
+def _question_label(text: str, context: re.Match[str]) -> re.Match[str] | None:
+    """Return the label of the question: the first one before the documents, else the last one behind them.
+
+    Documents may be questions with answers themselves.
+    """
+    found = list(_QUESTION.finditer(text))
+    before = [label for label in found if label.start() < context.start()]
+    return before[0] if before else found[-1] if found else None
+
+
+def split_documents(text: str) -> tuple[Document, ...]:
+    """Return the documents in *text*, the part of a prompt that holds them, in order."""
+    tagged = [found.strip() for found in _tagged(text, _DOCUMENT_TAG)]
+    if tagged:
+        return _documents(tagged)
+    for mark in (_NUMBERED, _RULE, _BULLET):
+        parts = mark.split(text)
+        if len(parts) > 2 or (len(parts) == 2 and (mark is _RULE or (mark is _NUMBERED and not parts[0].strip()))):
+            return _documents(parts)
+    return _documents(re.split(r"\n[ \t]*\n", text))
+
+
+def _documents(texts: list[str]) -> tuple[Document, ...]:
+    return tuple(Document(text.strip()) for text in texts if text.strip())[:_MOST_DOCUMENTS]

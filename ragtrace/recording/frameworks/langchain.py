@@ -1,0 +1,265 @@
+"""Listener in LangChain and LangGraph: a callback handler that every run of theirs gets.
+
+LangChain calls a handler that is registered as a configure hook for all runs of the process, those of LangGraph
+included (langchain-core, `langchain_core/tracers/context.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Final
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.tracers.context import register_configure_hook
+
+from ragtrace.capture import find_query
+from ragtrace.capture.fields import label_of
+from ragtrace.core import semconv
+from ragtrace.recording.frameworks.runs import FrameworkRuns
+from ragtrace.recording.recorder import RecordingRuntime
+from ragtrace.system.faults import guarded
+
+_SESSION: Final = ("session_id", "thread_id", "conversation_id", "chat_id")
+_USER: Final = ("user_id",)
+_MODEL: Final = ("model", "model_name", "model_id", "deployment_name")
+_UNKNOWN_INPUT: Final = {"input": ""}
+"""What a streamed chain is said to be given when it begins."""
+_PARTS: Final = ("prompt", "parser")
+"""Types of chains that are parts of a chain, also where an application runs one of them alone."""
+_Fields = Mapping[str, Any] | None
+
+
+def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns, Callable[[], object]]:
+    """Start to listen to LangChain and LangGraph.
+
+    Returns:
+        The runs that are listened to, and a function that stops the listener.
+    """
+    global _handler
+    runs = FrameworkRuns("langchain", runtime, _current_run_id, frozenset(semconv.LANGCHAIN_SCOPES))
+    if _handler is None:
+        _handler = Handler()
+        # A hook cannot be removed again, so there is one for the life of the process.
+        register_configure_hook(ContextVar("ragtrace-langchain", default=_handler), inheritable=True)
+    _handler.runs = runs
+    return runs, _stop
+
+
+def _stop() -> None:
+    if _handler is not None:
+        _handler.runs = None
+
+
+class Handler(BaseCallbackHandler):
+    """Callback handler of LangChain that reports chains, models, retrievers and tools as runs."""
+
+    run_inline = True
+    """Called by asynchronous code where it stands, in its context and in order, and not in a thread."""
+
+    def __init__(self) -> None:
+        self.runs: FrameworkRuns | None = None
+        """Runs to report to; None while the listener is stopped."""
+
+    def __deepcopy__(self, memo: object) -> Handler:
+        return self  # applications copy configurations, with the handlers in them
+
+    def on_chain_start(
+        self,
+        serialized: _Fields,
+        inputs: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: _Fields = None,
+        run_type: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Begin a workflow, or a part of one."""
+        if self.runs is None:
+            return
+        with guarded("LangChain's chain"):
+            self.runs.begin(
+                run_id,
+                parent_run_id,
+                "other" if run_type in _PARTS else "workflow",
+                None if inputs == _UNKNOWN_INPUT else inputs,
+                name=_name(serialized, kwargs),
+                session=_session(metadata),
+                user=_label(metadata, _USER),
+            )
+
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
+        """End a workflow; of a streamed one, the input is known only now."""
+        if self.runs is not None:
+            self.runs.end(run_id, outputs, inputs)
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, inputs: Any = None, **kwargs: Any) -> None:
+        """End a workflow that raised an exception."""
+        if self.runs is not None:
+            self.runs.fail(run_id, error, inputs)
+
+    def on_chat_model_start(
+        self,
+        serialized: _Fields,
+        messages: Sequence[Any],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: _Fields = None,
+        **kwargs: Any,
+    ) -> None:
+        """Begin a generation by a chat model."""
+        self._begin_generation(serialized, messages, run_id, parent_run_id, metadata, kwargs)
+
+    def on_llm_start(
+        self,
+        serialized: _Fields,
+        prompts: Sequence[Any],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: _Fields = None,
+        **kwargs: Any,
+    ) -> None:
+        """Begin a generation by a model that takes a text."""
+        self._begin_generation(serialized, prompts, run_id, parent_run_id, metadata, kwargs)
+
+    def _begin_generation(
+        self,
+        serialized: _Fields,
+        prompts: Sequence[Any],
+        run_id: UUID,
+        parent_run_id: UUID | None,
+        metadata: _Fields,
+        options: Mapping[str, Any],
+    ) -> None:
+        if self.runs is None:
+            return
+        with guarded("LangChain's model"):
+            invocation = options.get("invocation_params")
+            self.runs.begin(
+                run_id,
+                parent_run_id,
+                "generate",
+                prompts[0] if prompts else None,
+                name=_name(serialized, options),
+                model=_label(metadata, ("ls_model_name",)) or _label(invocation, _MODEL),
+                session=_session(metadata),
+                user=_label(metadata, _USER),
+                owns_context=options.get("batch_size", 1) == 1,
+            )
+
+    def on_llm_new_token(self, token: Any, *, run_id: UUID, chunk: Any = None, **kwargs: Any) -> None:
+        """Record a piece of a streamed answer."""
+        if self.runs is not None and token:
+            self.runs.piece(run_id, token if type(token) is str else chunk)
+
+    def on_stream_event(self, event: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Record a piece of an answer that is streamed as events, of which the application sees the first ones, too."""
+        if self.runs is None:
+            return
+        with guarded("LangChain's stream of events"):
+            if event.get("event") == "message-start":
+                self.runs.release_context()
+            delta: dict[str, Any] = event.get("delta") or {}
+            if delta.get("type") == "text-delta" and delta.get("text"):
+                self.runs.piece(run_id, delta["text"])
+
+    def on_llm_end(self, response: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """End a generation."""
+        if self.runs is not None:
+            self.runs.end(run_id, response)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """End a generation that raised an exception, or whose stream was abandoned."""
+        if self.runs is not None:
+            self.runs.fail(run_id, error)
+
+    def on_retriever_start(
+        self,
+        serialized: _Fields,
+        query: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        metadata: _Fields = None,
+        **kwargs: Any,
+    ) -> None:
+        """Begin a retrieval."""
+        if self.runs is not None:
+            self.runs.begin(run_id, parent_run_id, "retrieve", query, name=_name(serialized, kwargs))
+
+    def on_retriever_end(self, documents: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """End a retrieval."""
+        if self.runs is not None:
+            self.runs.end(run_id, documents)
+
+    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """End a retrieval that raised an exception."""
+        if self.runs is not None:
+            self.runs.fail(run_id, error)
+
+    def on_tool_start(
+        self,
+        serialized: _Fields,
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        inputs: _Fields = None,
+        **kwargs: Any,
+    ) -> None:
+        """Begin the run of a tool."""
+        if self.runs is not None:
+            query = find_query(inputs) or input_str
+            self.runs.begin(run_id, parent_run_id, "tool", query, name=_name(serialized, kwargs))
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """End the run of a tool."""
+        if self.runs is not None:
+            self.runs.end(run_id, getattr(output, "content", output))
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """End the run of a tool that raised an exception."""
+        if self.runs is not None:
+            self.runs.fail(run_id, error)
+
+
+_handler: Handler | None = None
+
+
+def _current_run_id() -> Hashable | None:
+    """Return the id of the run that LangChain makes the parent of runs which begin in the current context."""
+    config = var_child_runnable_config.get()
+    callbacks: Any = None if config is None else config.get("callbacks")
+    parent: UUID | None = getattr(callbacks, "parent_run_id", None)
+    return parent
+
+
+def _name(serialized: _Fields, options: Mapping[str, Any]) -> str:
+    """Return the name of a component: that of the run, else that of its class."""
+    name = options.get("name") or (serialized or {}).get("name")
+    if name:
+        return str(name)
+    path = (serialized or {}).get("id")
+    return str(path[-1]) if path else ""
+
+
+def _label(fields: _Fields, names: Sequence[str]) -> str | None:
+    """Return the value of the first of the *names* that *fields* have."""
+    if fields:
+        for name in names:
+            if (found := label_of(fields.get(name))) is not None:
+                return found
+    return None
+
+
+def _session(metadata: _Fields) -> str | None:
+    """Return the id of the conversation: of the run's metadata, else of the configuration around the run."""
+    found = _label(metadata, _SESSION)
+    if found is None and (config := var_child_runnable_config.get()) is not None:
+        found = _label(config.get("configurable"), _SESSION)
+    return found

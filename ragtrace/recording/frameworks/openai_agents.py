@@ -1,0 +1,283 @@
+"""Listener in the OpenAI Agents SDK: a trace processor beside the application's own.
+
+A span of the SDK has its input and its output when it ends. Later versions have a span of type `task` for each run of
+the SDK's `Runner`, which is a call; without such spans, a whole trace is one call. Checked with openai-agents 0.7 and
+0.24.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final, cast
+
+from ragtrace.capture import find_answer
+from ragtrace.capture.fields import getter, items_of, label_of
+from ragtrace.core import semconv
+from ragtrace.recording.frameworks.runs import FrameworkRuns
+from ragtrace.recording.proxies import Proxy
+from ragtrace.recording.recorder import RecordingRuntime
+from ragtrace.system.faults import faults, guarded
+from ragtrace.telemetry.reading.messages import result_documents
+from ragtrace.telemetry.reading.values import parse_json
+
+_MODELS: Final = ("generation", "response")
+_PARTS: Final = ("agent", *_MODELS, "function", "handoff", "turn")
+"""Types of spans that a call without a task's span consists of."""
+_SCOPES: Final = ("guardrail", "function")
+"""Types of spans inside of which the answer of an agent is not that of the call."""
+_USER: Final = ("user_id", "user", semconv.USER_ID)
+_MOST_ITEMS: Final = 1_000
+_MOST_OPEN: Final = 10_000
+
+
+class SpanError(Exception):
+    """Error that a span of the OpenAI Agents SDK reports, without the exception itself."""
+
+
+class _Call:
+    """Topmost run of the SDK: what its first and last model calls tell of it."""
+
+    __slots__ = ("answer", "error", "given")
+
+    def __init__(self) -> None:
+        self.given: object = None
+        """What its first model call was given."""
+        self.answer: str | None = None
+        self.error: BaseException | None = None
+
+
+class TraceListener:
+    """Trace processor of the OpenAI Agents SDK that reports agents, model calls and tools as runs."""
+
+    def __init__(self) -> None:
+        self.runs: FrameworkRuns | None = None
+        """Runs to report to; None while the listener is stopped."""
+        self._calls: OrderedDict[str, _Call] = OrderedDict()
+        """Open runs of the SDK, by the ids of their spans, or of their traces where these have no spans of tasks."""
+        self._traces: OrderedDict[str, Any] = OrderedDict()
+        self._owners: OrderedDict[str, str] = OrderedDict()
+        """By the id of an open span, the id of the run of the SDK, guardrail or tool of which it is a part."""
+
+    def on_trace_start(self, trace: Any) -> None:
+        """Keep the trace, which knows the names of the workflow and of the conversation."""
+        with guarded("start of a trace of openai_agents"):
+            _keep(self._traces, trace.trace_id, trace)
+
+    def on_trace_end(self, trace: Any) -> None:
+        """End the call of a trace without a task's span."""
+        with guarded("end of a trace of openai_agents"):
+            self._traces.pop(trace.trace_id, None)
+            self._end_call(trace.trace_id, None)
+
+    def on_span_start(self, span: Any) -> None:
+        """Begin the run of a span."""
+        with guarded("start of a run of openai_agents"):
+            if self.runs is not None:
+                self._begin(self.runs, span, span.span_data.type)
+
+    def _begin(self, runs: FrameworkRuns, span: Any, kind: str) -> None:
+        data: Any = span.span_data
+        span_id: str = span.span_id
+        parent_id: str | None = span.parent_id
+        if kind == "task":
+            self._begin_call(runs, span_id, parent_id, span.trace_id, data.name)
+            _keep(self._owners, span_id, span_id)
+            return
+        if parent_id is None and kind in _PARTS and span.trace_id not in self._calls:
+            self._begin_call(runs, span.trace_id, None, span.trace_id, "")
+        owner = self._owners.get(parent_id or "", span.trace_id)
+        _keep(self._owners, span_id, span_id if kind in _SCOPES else owner)
+        parent_id = parent_id or span.trace_id
+        if kind in _MODELS:
+            runs.begin(span_id, parent_id, "generate", model=getattr(data, "model", None))
+        elif kind == "function":
+            runs.begin(span_id, parent_id, "tool", name=data.name)
+        else:
+            runs.begin(span_id, parent_id, "other")
+
+    def _begin_call(self, runs: FrameworkRuns, run_id: str, parent_id: str | None, trace_id: str, name: str) -> None:
+        trace = self._traces.get(trace_id)
+        metadata: dict[str, Any] = getattr(trace, "metadata", None) or {}
+        user = next((found for key in _USER if (found := label_of(metadata.get(key))) is not None), None)
+        session = label_of(getattr(trace, "group_id", None))
+        name = getattr(trace, "name", None) or name
+        _keep(self._calls, run_id, _Call())
+        runs.begin(run_id, parent_id, "workflow", name=name, session=session, user=user)
+
+    def on_span_end(self, span: Any) -> None:
+        """End the run of a span; its input and output are known only now."""
+        with guarded("end of a run of openai_agents"):
+            if self.runs is not None:
+                self._end(self.runs, span, span.span_data.type)
+
+    def _end(self, runs: FrameworkRuns, span: Any, kind: str) -> None:
+        data, span_id = span.span_data, span.span_id
+        owner = self._owners.pop(span_id, "")
+        error = _error_of(span.error)
+        call = self._calls.get(owner)
+        if kind == "task":
+            self._end_call(span_id, error)
+            return
+        if error is not None and kind == "agent" and call is not None:
+            call.error = error
+        given, output = _content(data, kind)
+        if kind in _MODELS and call is not None:
+            found = find_answer(output)
+            call.given = given if call.given is None else call.given
+            call.answer = call.answer if found is None or found.text is None else found.text
+        if error is not None:
+            runs.fail(span_id, error, given)
+        else:
+            runs.end(span_id, output, given)
+
+    def _end_call(self, run_id: str, error: BaseException | None) -> None:
+        """End the run of the SDK, or of a trace, with the query of its first model call and the answer of its last."""
+        call = self._calls.pop(run_id, None)
+        if call is None or self.runs is None:
+            return
+        error = error or call.error
+        if error is not None:
+            self.runs.fail(run_id, error, call.given)
+        else:
+            self.runs.end(run_id, None if call.answer is None else {"answer": call.answer}, call.given)
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Do nothing: ragtrace's own exit hook sends what is left."""
+
+    def force_flush(self) -> None:
+        """Do nothing: the application flushes by `ragtrace.flush`."""
+
+
+def _keep(entries: OrderedDict[str, Any], key: str, value: object) -> None:
+    """Add an entry, and remove the oldest one if there are too many: spans may never end."""
+    entries[key] = value
+    while len(entries) > _MOST_OPEN:
+        entries.popitem(last=False)
+
+
+def _error_of(error: object) -> BaseException | None:
+    get = getter(error)
+    if get is None:
+        return None
+    details = getter(get("data"))
+    said = None if details is None else details("error")
+    return SpanError(f"{get('message')}: {said}" if said else str(get("message")))
+
+
+def _content(data: Any, kind: str) -> tuple[object, object]:
+    """Return what the component of a span was given and what it returned, in the form in which these are recorded."""
+    if kind == "function":
+        output = result_documents(data.output)
+        return parse_json(data.input), data.output if output is None else output
+    if kind == "response":
+        return _messages(data.input), data.response
+    if kind == "generation":
+        return _messages(data.input), _completion(data)
+    return None, None
+
+
+def _messages(given: Any) -> object:
+    """Return the items that a model was given as messages; of tools, their results."""
+    if not isinstance(cast("object", given), (list, tuple)):
+        return given
+    messages: list[object] = []
+    for item in items_of(given, _MOST_ITEMS) or ():
+        get = getter(item)
+        if get is None:
+            continue
+        role = "tool" if get("type") == "function_call_output" else get("role")
+        if role != "tool":
+            messages += [] if role is None else [item]
+        elif not _is_handoff(result := get("output") or get("content")):
+            messages.append({"role": "tool", "content": result})
+    return messages
+
+
+def _is_handoff(result: object) -> bool:
+    """Return whether *result* is what the SDK tells a model in place of a tool's result: the next agent's name."""
+    value: Any = parse_json(result)
+    return isinstance(value, dict) and list(cast("dict[str, object]", value)) == ["assistant"]
+
+
+def _completion(data: Any) -> object:
+    """Return the reply of a chat completion: a message, or a whole response where it was streamed."""
+    get = getter((items_of(data.output, 1) or [None])[0])
+    if get is None:
+        return None
+    usage = data.usage if data.usage and data.usage.get("input_tokens") else None  # 0 where the model told none
+    if get("output") is None:
+        message = {name: get(name) for name in ("role", "content", "tool_calls", "refusal")}
+        return {"choices": [{"message": message}], "usage": usage, "model": data.model}
+    ids = (
+        getter(part("provider_data")) for item in items_of(get("output"), _MOST_ITEMS) or () if (part := getter(item))
+    )
+    response_id = next((label_of(found("response_id")) for found in ids if found is not None), None)
+    # The id of the response itself is made up, and the same for all.
+    return {"output": get("output"), "usage": usage, "model": data.model, "id": response_id}
+
+
+class _KeepingProvider(Proxy):
+    """Transparent proxy of the SDK's trace provider, which keeps the listener when others replace all processors.
+
+    Some instrumentations do so, and applications that do not want the SDK to send its traces itself.
+    """
+
+    def set_processors(self, processors: list[Any]) -> None:
+        """Replace all processors but the listener."""
+        self.__wrapped__.set_processors([*processors, _listener])
+
+    def create_trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Create a trace, after adding the listener again where the list of processors was replaced in another way."""
+        with guarded("listener of openai_agents"):
+            processors = getattr(getattr(self.__wrapped__, "_multi_processor", None), "_processors", None)
+            if isinstance(processors, (list, tuple)) and _listener not in processors:
+                self.__wrapped__.register_processor(_listener)
+        return self.__wrapped__.create_trace(*args, **kwargs)
+
+    def set_disabled(self, disabled: bool) -> None:
+        """Disable or enable tracing; that it is disabled is logged once."""
+        self.__wrapped__.set_disabled(disabled)
+        if disabled and _listener.runs is not None:
+            _log_disabled()
+
+
+def _log_disabled() -> None:
+    faults.log_once(
+        "openai_agents.disabled",
+        "tracing of the OpenAI Agents SDK is disabled, so that ragtrace does not see its runs; enable it with "
+        "agents.set_tracing_disabled(False), and keep the SDK from sending traces itself with "
+        "agents.set_trace_processors([])",
+    )
+
+
+_listener: Final = TraceListener()
+
+
+def start(runtime: Callable[[], RecordingRuntime | None]) -> tuple[FrameworkRuns, Callable[[], object]]:
+    """Start to listen to the OpenAI Agents SDK.
+
+    Returns:
+        The runs that are listened to, and a function that stops the listener.
+    """
+    tracing: Any = import_module("agents.tracing")
+
+    def current_run_id() -> str | None:
+        span, trace = tracing.get_current_span(), tracing.get_current_trace()
+        found = span.span_id if span is not None else None if trace is None else trace.trace_id
+        return found if isinstance(found, str) else None
+
+    runs = FrameworkRuns("openai_agents", runtime, current_run_id, frozenset(semconv.OPENAI_AGENTS_SCOPES))
+    provider = tracing.get_trace_provider()
+    if type(provider) is not _KeepingProvider:
+        tracing.add_trace_processor(_listener)
+        tracing.set_trace_provider(_KeepingProvider(provider))
+    _listener.runs = runs
+    if type(provider.create_trace("ragtrace")).__name__ == "NoOpTrace":
+        _log_disabled()
+    return runs, _stop
+
+
+def _stop() -> None:
+    _listener.runs = None  # a processor cannot be removed again without the others

@@ -1,0 +1,97 @@
+"""`instrument` and `uninstrument`: listeners in RAG frameworks, for applications that are not decorated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution, version
+from typing import Final
+
+from ragtrace.core.errors import SettingsError, spelling_hint
+from ragtrace.recording.frameworks import runs
+from ragtrace.runtime.current_runtime import current
+from ragtrace.system.faults import faults
+
+VARIABLE: Final = "RAGTRACE_INSTRUMENT"
+_ALL: Final = "all"
+_PACKAGES: Final = {
+    "haystack": "haystack-ai",
+    "langchain": "langchain-core",
+    "llama_index": "llama-index-core",
+    "openai_agents": "openai-agents",
+}
+"""The distribution package of each framework: other packages may have modules of the same name."""
+
+
+def instrument(*frameworks: str) -> None:
+    """Record the RAG calls of *frameworks* as if the application's functions were decorated.
+
+    ragtrace listens to the callbacks of a framework, which have the whole texts, whatever other instrumentations put
+    on their spans. Decorated functions and the frameworks' runs inside one another are one call. Spans that other
+    instrumentations make of the same framework are not evaluated then. A framework that is instrumented already is
+    left as it is. Calls are recorded once `ragtrace.configure` has been called, before or after.
+
+    Args:
+        *frameworks: "haystack"; "langchain", which includes LangGraph; "llama_index"; "openai_agents". None: all of
+            them that are installed.
+
+    Raises:
+        SettingsError: no framework has that name, the framework is not installed, or its version is too old. Where
+            none is named, a framework of such a version is left out, which is logged once.
+    """
+    for name in frameworks:
+        if name not in _PACKAGES:
+            raise SettingsError(f"no framework named {name!r}{spelling_hint(name, tuple(_PACKAGES))}")
+        if not _is_installed(name):
+            raise SettingsError(
+                f"cannot instrument {name!r}: its package {_PACKAGES[name]} is not installed; install it, or leave "
+                f"{name!r} out"
+            )
+    for name in frameworks or filter(_is_installed, _PACKAGES):
+        if name in runs.listeners():
+            continue
+        try:
+            module = import_module(f"ragtrace.recording.frameworks.{name}")
+        except Exception as error:  # of the framework, too, where it does not go with another package
+            package = _PACKAGES[name]
+            problem = f"cannot instrument {name!r}: {package} {version(package)} cannot be listened to ({error})"
+            if frameworks:
+                raise SettingsError(f"{problem}; upgrade {package}, or leave {name!r} out") from error
+            faults.log_once(f"instrument {name}", "%s; its calls are not recorded, upgrade %s", problem, package)
+            continue
+        runs.install(*module.start(current))
+
+
+def instrument_from_environment(environ: Mapping[str, str]) -> list[str]:
+    """Instrument the frameworks that RAGTRACE_INSTRUMENT names, separated by commas; "all": those that are installed.
+
+    Returns:
+        The names of all frameworks that are instrumented then.
+
+    Raises:
+        SettingsError: as `instrument`.
+    """
+    names = [name.strip() for name in environ.get(VARIABLE, "").split(",") if name.strip()]
+    if names:
+        try:
+            instrument(*([] if names == [_ALL] else names))
+        except SettingsError as error:
+            raise SettingsError(f"{error} (from {VARIABLE})") from None
+    return list(runs.listeners())
+
+
+def uninstrument(*frameworks: str) -> None:
+    """Stop to record the calls of *frameworks*, of all if none is named; names not instrumented are left out.
+
+    Runs that are in progress are not recorded to their end.
+    """
+    for name in frameworks or runs.listeners():
+        runs.uninstall(name)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(_PACKAGES[name])
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,26 @@
+"""Look-up of the framework run in progress, as the listeners in RAG frameworks have registered it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+find_context: Callable[[], Context | None] | None = None
+"""Returns the context of the framework's run in progress, None outside of one; None as long as no listener is
+installed."""
+scopes: frozenset[str] = frozenset()
+"""Instrumentation scopes of spans that describe the same runs as an installed listener does."""
+
+span_names: frozenset[str] = frozenset()
+"""Names of such spans of a framework's own tracer, which may have any instrumentation scope."""
+
+
+def set_listeners(
+    find: Callable[[], Context | None] | None, of_scopes: frozenset[str], of_names: frozenset[str]
+) -> None:
+    """Set the function that finds the run in progress, and scopes and names of the spans of the same runs."""
+    global find_context, scopes, span_names
+    find_context, scopes, span_names = find, of_scopes, of_names
