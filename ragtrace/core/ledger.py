@@ -1,7 +1,8 @@
 """Ledger of calls: exact counts of what became of every call that was offered to an evaluator.
 
-`offered = sampled_out + scored + partial + failed{reason} + dropped{reason} + pending` holds at every moment, for each
-evaluator on its own: a call enters with `count_offered` and leaves with one `count_finished`, both under one lock.
+`offered = sampled_out + scored + partial + failed{reason} + dropped{reason} + handed_over + pending` holds at every
+moment, for each evaluator on its own: a call enters with `count_offered` and leaves with one `count_finished`, both
+under one lock.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-Outcome: TypeAlias = Literal["sampled_out", "scored", "partial", "failed", "dropped"]
+Outcome: TypeAlias = Literal["sampled_out", "scored", "partial", "failed", "dropped", "handed_over"]
+FLEET = "fleet"
+"""Id under which the calls for a fleet are counted, in place of the id of a judge."""
 OFFERED = "offered"
 HEAD_DROPPED = "head_dropped"
 """Reason of calls that head sampling dropped."""
@@ -42,13 +45,15 @@ class Tally:
     partial: int = 0
     failed: Mapping[str, int] = field(default_factory=dict[str, int])
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])
+    handed_over: int = 0
+    """Calls in the queue of a fleet, whose workers judge them and count how that ended."""
     pending: int = 0
 
     @property
     def settled(self) -> int:
         """Number of calls that are no longer pending, whatever their outcome."""
         reasons = (self.sampled_out, self.failed, self.dropped)
-        return self.scored + self.partial + sum(sum(counts.values()) for counts in reasons)
+        return self.scored + self.partial + self.handed_over + sum(sum(counts.values()) for counts in reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,11 @@ class Stats:
     def partial(self) -> int:
         """Number of evaluations in which at least one metric has a score and at least one failed."""
         return sum(tally.partial for tally in self.evaluators.values())
+
+    @property
+    def handed_over(self) -> int:
+        """Number of evaluations that were left to the workers of a fleet."""
+        return sum(tally.handed_over for tally in self.evaluators.values())
 
     @property
     def pending(self) -> int:
@@ -268,5 +278,6 @@ def _tally(accounts: Sequence[_CallCounts]) -> Tally:
         partial=sum(reasons("partial").values()),
         failed=reasons("failed"),
         dropped=reasons("dropped"),
+        handed_over=sum(reasons("handed_over").values()),
         pending=sum(account.pending for account in accounts),
     )

@@ -1,0 +1,136 @@
+"""Command `ragtrace worker`: judges the calls in the queue of a fleet."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ragtrace.cli.options import add_command, positive_seconds, whole_number
+from ragtrace.system.terminal import FAILURE, OK, USAGE, flush, print_error
+
+_WORKER = """\
+Takes redacted calls from the queue of a broker (RabbitMQ or Redis), has the judge score them and sends the scores as
+evaluation events, metrics and spans that are linked to the scored ones. A call is acknowledged when its scores are
+delivered: if the worker is killed before, another one judges the call again, under the same score ids. A call that
+fails three times goes to the dead letters (`ragtrace fleet`). Needs the extra `fleet`, and a judge in the
+configuration.
+"""
+_NOTES = """\
+environment:
+  RAGTRACE_FLEET           the broker, where --broker is not given
+  RAGTRACE_FLEET_STORE     the store, where --store is not given
+  OTEL_EXPORTER_OTLP_*     where scores are sent
+  RAGTRACE_*               settings of ragtrace; those in the file of --config go first
+
+examples:
+  ragtrace worker --broker amqp://user:password@rabbitmq:5672// --config ragtrace.toml
+  ragtrace worker --broker redis://redis:6379/0 --config ragtrace.toml --concurrency 64
+
+exit status: 0 ended by SIGTERM or SIGINT, all scores delivered; 1 scores were lost; 2 wrong usage
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command `ragtrace worker` to the parser of the command line."""
+    parser = add_command(commands, "worker", run, "judge the calls in the queue of a fleet", _WORKER, _NOTES)
+    parser.add_argument("--broker", metavar="URL", help="amqp://, amqps://, redis:// or rediss://")
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="arguments of ragtrace.configure")
+    parser.add_argument(
+        "--concurrency",
+        type=whole_number(1, 4_096),
+        metavar="N",
+        help="calls that the judge sees at a time (default: judge_concurrency of the configuration, 16)",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="Redis for budgets and claims that workers share, or a database (as SQLAlchemy writes it) for claims "
+        "(default: the broker, if it is Redis)",
+    )
+    parser.add_argument(
+        "--tokens-per-day",
+        type=whole_number(1, 1_000_000_000_000),
+        metavar="N",
+        help="tokens that the judge may read and write in 24 hours, for all workers",
+    )
+    parser.add_argument(
+        "--drain-seconds",
+        type=positive_seconds,
+        default=10.0,
+        metavar="S",
+        help="time to deliver the scores at the end (default 10)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command `ragtrace worker` until a signal ends it, and return the exit status."""
+    import ragtrace
+    from ragtrace.core.errors import SettingsError
+    from ragtrace.fleet.config_file import read_config
+    from ragtrace.pipeline.fleet_broker import check_broker_url
+    from ragtrace.runtime.current_runtime import current
+
+    try:
+        arguments = {} if options.config is None else read_config(options.config)
+        url, origin = _broker(options, arguments)
+        check_broker_url(url, origin)
+        if options.concurrency is not None:
+            arguments["judge_concurrency"] = options.concurrency
+        ragtrace.configure(**arguments)
+    except SettingsError as error:
+        print_error(str(error))
+        return USAGE
+    runtime = current()
+    if runtime is None or runtime.evaluators.judge is None:
+        print_error('a worker needs a judge: write judge = "openai:MODEL" into the file of --config')
+        ragtrace.shutdown(timeout=options.drain_seconds)
+        return USAGE
+    from ragtrace.fleet.celery_worker import run_worker, visibility_seconds
+    from ragtrace.fleet.shared_state import share_state
+    from ragtrace.pipeline.fleet_broker import STORE_VARIABLE
+
+    try:
+        shared = share_state(
+            runtime.evaluators.judge,
+            runtime.sampling,
+            broker=url,
+            store=options.store or os.environ.get(STORE_VARIABLE) or None,
+            tokens_per_day=options.tokens_per_day,
+            claim_seconds=visibility_seconds(runtime.settings.judge_timeout),
+        )
+    except SettingsError as error:
+        print_error(str(error))
+        ragtrace.shutdown(timeout=options.drain_seconds)
+        return USAGE
+    concurrency = runtime.settings.judge_concurrency
+    ended = run_worker(runtime, url, shared, concurrency=concurrency, started=lambda: _announce(url, concurrency))
+    delivered = ragtrace.shutdown(timeout=options.drain_seconds)
+    return OK if ended and delivered else FAILURE
+
+
+def _broker(options: argparse.Namespace, arguments: dict[str, Any]) -> tuple[str, str]:
+    """Return the URL of the broker and where it came from; a worker itself hands no call over to a fleet."""
+
+    from ragtrace.core.errors import SettingsError
+
+    given = (
+        (options.broker, "--broker"),
+        (arguments.pop("fleet", None), str(options.config)),
+        (os.environ.pop("RAGTRACE_FLEET", None), "RAGTRACE_FLEET"),
+    )
+    for url, origin in given:
+        if url:
+            return str(url), origin
+    raise SettingsError("no broker is given; write --broker amqp://... or --broker redis://...")
+
+
+def _announce(url: str, concurrency: int) -> None:
+    from ragtrace.pipeline.fleet_broker import displayed_url
+
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.write(f"ragtrace: worker takes calls from {displayed_url(url)}, {concurrency} at a time\n")
+        flush(sys.stdout)

@@ -1,0 +1,375 @@
+"""Budget of a judge that all workers of a fleet keep together: requests a minute, tokens and US dollars a day.
+
+The counts are in Redis, by the moving windows of the library `limits`: over any minute, or any day, no more than the
+budget is spent. Tokens and US dollars are drawn in portions of a thousandth of a day's budget, which the requests of
+one process then spend: so a window has at most a thousand entries, and most requests draw nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from time import monotonic, time
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from ragtrace.core.cost import Cost
+from ragtrace.core.errors import JudgeError, SettingsError
+from ragtrace.evaluation.judge_client import Reservation
+from ragtrace.evaluation.sampling import GUESS_USD, UNPRICED, JudgementCosts
+from ragtrace.system.fair_semaphore import FairSemaphore
+from ragtrace.system.faults import faults
+
+REDIS_SCHEMES: Final = frozenset({"redis", "rediss"})
+STORE_SECONDS: Final = 2.0
+"""Time for Redis to accept a connection, and to answer."""
+_MINUTE_SECONDS: Final = 60
+_DAY_SECONDS: Final = 86_400
+_PORTIONS: Final = 1_000
+"""Portions of a day's tokens and US dollars: each worker holds at most about one that it has not spent."""
+_GUESS_TOKENS: Final = 11_000.0
+_UNREPORTED: Final = (
+    "tokens_per_day= is set, but none of the first %d judgements said how many tokens it took: each is counted as %g"
+)
+_SHORTEST_WAIT_SECONDS: Final = 0.01
+_LONGEST_WAIT_SECONDS: Final = 1.0
+_PAUSE_SCRIPT: Final = """
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[1]) then
+    redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
+end
+"""
+"""Makes the key of a Retry-After last for ARGV[1] milliseconds, unless it lasts longer already. Redis counts the time,
+so that the clocks of the workers need not agree."""
+_LONGEST_PAUSE_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLimits:
+    """Limits of a judge's budget; None: no limit."""
+
+    per_minute: float | None = None
+    """Requests a minute; a judge may need several for one call, and repeats count."""
+    tokens_per_day: float | None = None
+    """Tokens that the judge reads and writes in 24 hours."""
+    usd_per_day: float | None = None
+    """US dollars in 24 hours."""
+    minute_seconds: int = _MINUTE_SECONDS
+    day_seconds: int = _DAY_SECONDS
+
+    def __bool__(self) -> bool:
+        return (self.per_minute, self.tokens_per_day, self.usd_per_day) != (None, None, None)
+
+    def share_of(self, workers: int) -> BudgetLimits:
+        """Return the limits of one of *workers* processes that do not share their counts."""
+
+        def share(amount: float | None) -> float | None:
+            return None if amount is None else amount / workers
+
+        return replace(
+            self,
+            per_minute=share(self.per_minute),
+            tokens_per_day=share(self.tokens_per_day),
+            usd_per_day=share(self.usd_per_day),
+        )
+
+
+class JudgeBudget:
+    """Budget of one judge, kept together with the other workers by Redis, or by this process alone: its share.
+
+    It is the `SharedLimits` of a `JudgeClient`, for one event loop. Without Redis nothing is shared: the limits must be
+    the share of this process, and a Retry-After holds this process only.
+
+    While Redis does not answer, no request is sent: what the other workers spend meanwhile is not known. Requests wait
+    until their deadline, and are counted as a fault.
+
+    Args:
+        limits: the limits of the budget.
+        store: URL of Redis (`redis://`, `rediss://`); None: counts in the memory of this process.
+        judge: id of the judge, under which its budget and its Retry-After are kept.
+        prefix: start of the names of all keys in Redis.
+        clock: returns monotonic seconds.
+        sleep: waits for a number of seconds.
+
+    Raises:
+        SettingsError: *store* is no URL of Redis, or the libraries `limits` and `redis` are not installed.
+    """
+
+    def __init__(
+        self,
+        limits: BudgetLimits,
+        store: str | None,
+        *,
+        judge: str,
+        prefix: str = "ragtrace",
+        clock: Callable[[], float] = monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        check_store(store)
+        self._clock, self._sleep = clock, sleep
+        self._turn = FairSemaphore(1)
+        self._redis, self._limiter = _connect(store)
+        self._pause_key = f"{prefix}:retry-after:{judge}"
+        self._n_settled = self._n_unsettled = 0
+        self._closed_until = 0.0
+        windows = _windows(limits, judge, prefix)
+        self._calls = windows.get("requests")
+        self._dollars = self._tokens = None
+        if limits.usd_per_day is not None:
+            self._dollars = _Quota(windows["usd"], limits.usd_per_day, JudgementCosts(GUESS_USD, UNPRICED))
+        if limits.tokens_per_day is not None:
+            costs = JudgementCosts(_GUESS_TOKENS, _UNREPORTED)
+            self._tokens = _Quota(windows["tokens"], limits.tokens_per_day, costs)
+
+    @property
+    def seconds_closed(self) -> float:
+        """Seconds until the budget may allow a request again, as far as this process knows; 0 if it may now."""
+        return max(0.0, self._closed_until - self._clock())
+
+    async def reserve(self, deadline: float) -> Reservation | float:
+        """Wait until the budget allows one more request, and count it.
+
+        Args:
+            deadline: monotonic seconds.
+
+        Returns:
+            The reservation; or the seconds that a Retry-After still lasts, which any worker may have seen: then no
+            request was counted.
+
+        Raises:
+            JudgeError: the budget allows no request before *deadline*, or Redis does not answer.
+        """
+        why = "the judge's budget is asked for by other calls of this worker"
+        # One task at a time asks Redis: the others would only repeat its question.
+        if not await self._turn.acquire(None if deadline == math.inf else max(0.0, deadline - self._clock())):
+            raise _deferred(why)
+        try:
+            while True:
+                try:
+                    paused = await self._seconds_paused()
+                    if paused > 0:
+                        return paused
+                    wait, why = await self._try_to_reserve()
+                except self._store_errors as error:
+                    wait, why = _LONGEST_WAIT_SECONDS, "the store of the judge's budget does not answer"
+                    faults.warn_once(
+                        "judge budget: Redis does not answer",
+                        "the judge is not asked, because the Redis that holds its budget does not answer (%s); every "
+                        "further attempt is counted in ragtrace.stats().faults",
+                        type(error).__name__,
+                    )
+                if not wait:
+                    self._closed_until = 0.0
+                    return self._reservation()
+                self._closed_until = self._clock() + wait
+                if self._clock() + wait >= deadline:
+                    raise _deferred(why)
+                await self._sleep(wait)
+        finally:
+            self._turn.release()
+
+    async def pause(self, seconds: float) -> None:
+        """Keep the requests of all workers from the judge for *seconds*: its server has sent a Retry-After."""
+        if self._redis is None or not seconds > 0:  # NaN as well: a judge may say anything
+            return
+        try:
+            milliseconds = math.ceil(min(seconds, _LONGEST_PAUSE_SECONDS) * 1000)
+            await self._redis.eval(_PAUSE_SCRIPT, 1, self._pause_key, milliseconds)
+        except self._store_errors as error:
+            faults.record("judge budget: sharing a Retry-After", error)
+
+    async def aclose(self) -> None:
+        """Close the connections to Redis."""
+        if self._redis is not None:
+            await self._redis.aclose()
+
+    @property
+    def _store_errors(self) -> tuple[type[Exception], ...]:
+        if self._redis is None:
+            return (OSError,)
+        from redis.exceptions import RedisError
+
+        return (RedisError, OSError, asyncio.TimeoutError)
+
+    async def _seconds_paused(self) -> float:
+        """Return the seconds that a Retry-After still lasts; 0 if none does."""
+        return 0.0 if self._redis is None else max(0.0, float(await self._redis.pttl(self._pause_key)) / 1000)
+
+    async def _try_to_reserve(self) -> tuple[float, str]:
+        """Count one request in all budgets if they allow it.
+
+        Returns:
+            Seconds after which to try again, 0 if the request was counted; and what it waits for.
+        """
+        quotas = [quota for quota in (self._dollars, self._tokens) if quota is not None]
+        if quotas and not self._n_settled and self._n_unsettled:
+            return _SHORTEST_WAIT_SECONDS, "the cost of the judge's first request is not known yet"
+        for quota in quotas:
+            portions = quota.missing_portions()
+            if portions and not await self._limiter.hit(quota.window, cost=portions):
+                return await self._seconds_until_room(quota.window), "the judge's budget for a day is spent"
+            quota.add(portions)
+        if self._calls is not None and not await self._limiter.hit(self._calls):
+            return await self._seconds_until_room(self._calls), "the judge's budget for a minute is spent"
+        return 0.0, ""
+
+    async def _seconds_until_room(self, window: Any) -> float:
+        oldest = float((await self._limiter.get_window_stats(window)).reset_time) - time()
+        wait = min(_LONGEST_WAIT_SECONDS, max(_SHORTEST_WAIT_SECONDS, oldest))
+        return wait * (1 + 0.1 * random.random())
+
+    def _reservation(self) -> _BudgetReservation:
+        self._n_unsettled += 1
+        amounts = [0.0 if quota is None else quota.take() for quota in (self._dollars, self._tokens)]
+        return _BudgetReservation(self, *amounts)
+
+    def settle(self, usd: float, tokens: float, cost: Cost) -> None:
+        """Replace the reserved *usd* and *tokens* of a request by its real *cost*."""
+        self._n_settled += 1
+        if self._dollars is not None:
+            self._dollars.settle(usd, cost.cost_usd)
+        if self._tokens is not None:
+            self._tokens.settle(tokens, (cost.input_tokens + cost.output_tokens) or None)
+
+
+def _deferred(why: str) -> JudgeError:
+    """Return the error of a call about which the judge was not asked: its failure says nothing about the call."""
+    error = JudgeError("unavailable", why, retryable=False)
+    error.deferred = True
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class _BudgetReservation:
+    """Permission for one request to the judge, with the US dollars and tokens that were reserved for it."""
+
+    budget: JudgeBudget
+    usd: float
+    tokens: float
+
+    def settle(self, cost: Cost) -> None:
+        """Replace the reserved amounts by the real *cost* of the request."""
+        self.budget.settle(self.usd, self.tokens, cost)
+
+
+class _Quota:
+    """Part of a day's budget that this process has drawn from the store and not spent yet.
+
+    Args:
+        window: the moving window of the budget's portions.
+        per_day: the budget of a day.
+        costs: mean cost of a request.
+    """
+
+    def __init__(self, window: Any, per_day: float, costs: JudgementCosts) -> None:
+        self.window, self._per_day, self._costs = window, per_day, costs
+        self._portion = per_day / _PORTIONS
+        self._balance = 0.0
+
+    @property
+    def _expected(self) -> float:
+        """Cost that is reserved for one request: its mean, but a day's budget at most, which else is never enough."""
+        return min(self._costs.mean, self._per_day)
+
+    def missing_portions(self) -> int:
+        """Return how many portions must be drawn before one more request."""
+        return max(0, math.ceil((self._expected - self._balance) / self._portion - 1e-9))
+
+    def add(self, portions: int) -> None:
+        """Add drawn *portions* to the balance."""
+        self._balance += portions * self._portion
+
+    def take(self) -> float:
+        """Take the expected cost of one request out of the balance, and return it."""
+        expected = self._expected
+        self._balance -= expected
+        return expected
+
+    def settle(self, reserved: float, cost: float | None) -> None:
+        """Correct the balance by the difference between the *reserved* and the real *cost*; None: not reported."""
+        self._costs.add(cost)
+        if cost is not None:
+            self._balance += reserved - cost
+
+
+class BudgetReader:
+    """Reader of how much of a judge's budget in Redis is left, for metrics; for any thread.
+
+    Args:
+        limits: the limits of the budget.
+        store: URL of Redis.
+        judge: id of the judge.
+        prefix: start of the names of all keys in Redis.
+    """
+
+    def __init__(self, limits: BudgetLimits, store: str, *, judge: str, prefix: str = "ragtrace") -> None:
+        from limits.storage import RedisStorage
+        from limits.strategies import MovingWindowRateLimiter
+
+        options: dict[str, Any] = {"socket_timeout": STORE_SECONDS, "socket_connect_timeout": STORE_SECONDS}
+        self._limiter: Any = MovingWindowRateLimiter(RedisStorage(store, **options))
+        self._windows = _windows(limits, judge, prefix)
+
+    def remaining(self) -> dict[str, float]:
+        """Return the share of each budget (`requests`, `usd`, `tokens`) that is not drawn, from 0 to 1.
+
+        Raises:
+            redis.exceptions.RedisError: Redis does not answer.
+        """
+        stats = {name: self._limiter.get_window_stats(window) for name, window in self._windows.items()}
+        return {name: max(0, found.remaining) / self._windows[name].amount for name, found in stats.items()}
+
+
+def check_store(store: str | None) -> None:
+    """Check that *store* is the URL of a Redis, or None.
+
+    Raises:
+        SettingsError: it is not; the message does not hold its password.
+    """
+    if store is not None and urlsplit(store).scheme not in REDIS_SCHEMES:
+        scheme = urlsplit(store).scheme or "no scheme"
+        raise SettingsError(f"the budget's store must be a URL such as redis://host:6379/0, got one with {scheme!r}")
+
+
+def _connect(store: str | None) -> tuple[Any, Any]:
+    """Return the client of Redis, None without *store*; and the rate limiter on it."""
+    try:
+        from limits.aio.storage import MemoryStorage, RedisStorage
+        from limits.aio.strategies import MovingWindowRateLimiter
+
+        if store is None:
+            return None, MovingWindowRateLimiter(MemoryStorage())
+        redis: Any = import_module("redis.asyncio")
+    except ImportError as error:
+        raise SettingsError("a judge's budget needs the extra: pip install 'ragtrace-otel[fleet]'") from error
+    timeouts: dict[str, Any] = {"socket_timeout": STORE_SECONDS, "socket_connect_timeout": STORE_SECONDS}
+    client = redis.Redis.from_url(store, **timeouts)
+    pool: Any = client.connection_pool
+    storage = RedisStorage(f"async+{store}", implementation="redispy", connection_pool=pool)
+    return client, MovingWindowRateLimiter(storage)
+
+
+def _windows(limits: BudgetLimits, judge: str, prefix: str) -> dict[str, Any]:
+    """Return the moving windows of the configured limits, by the name of the budget."""
+    found: dict[str, Any] = {}
+    if limits.per_minute is not None:
+        found["requests"] = _window(limits.per_minute, limits.minute_seconds, f"{prefix}:requests", judge)
+    for name, amount in (("usd", limits.usd_per_day), ("tokens", limits.tokens_per_day)):
+        if amount is not None:
+            if amount <= 0:
+                raise SettingsError(f"a budget must be positive, got {amount!r}")
+            found[name] = _window(_PORTIONS, limits.day_seconds, f"{prefix}:{name}", judge)
+    return found
+
+
+def _window(amount: float, seconds: int, name: str, judge: str) -> Any:
+    """Return the moving window in which *amount* are allowed within *seconds*: a whole number, rounded down."""
+    from limits import RateLimitItemPerSecond
+
+    if amount <= 0:
+        raise SettingsError(f"a budget must be positive, got {amount!r}")
+    windows = max(1, math.ceil(1 / amount))  # less than one in the window: one in a longer window
+    return RateLimitItemPerSecond(math.floor(amount * windows + 1e-9), seconds * windows, f"{name}:{judge}")

@@ -1,0 +1,258 @@
+"""Claims of calls by the workers of a fleet: a call that is queued more than once is judged, counted and posted once.
+
+An application queues a call again when it does not know that the broker has it, and a broker delivers a message again
+when its worker is gone. A worker claims a call before it is judged, and confirms the claim when its scores are
+delivered. A claim that is not confirmed expires.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from time import time
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.score_id import score_id
+from ragtrace.system.faults import faults
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
+T = TypeVar("T")
+Claim: TypeAlias = Literal["claimed", "held", "done"]
+"""State of a call for the worker that asks: it has the claim, another worker has, or the scores are delivered."""
+KEPT_SECONDS: Final = 90_000
+"""Time for which a confirmed claim is remembered: an hour longer than a call may wait in the queue."""
+_STORE_SECONDS: Final = 5.0
+_DONE: Final = "done"
+_CLAIM_SCRIPT: Final = """
+local owner = redis.call('GET', KEYS[1])
+if owner == 'done' then return 'done' end
+if owner and owner ~= ARGV[1] then return 'held' end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 'claimed'
+"""
+_RELEASE_SCRIPT: Final = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+
+
+def claim_id(span: SpanContext, evaluator: str, evaluator_version: str) -> str:
+    """Return the id under which an evaluator's scores of the call with the root span *span* are claimed together."""
+    return score_id(span, "", evaluator, evaluator_version=evaluator_version)
+
+
+class Claims(Protocol):
+    """Store of claims that all workers of a fleet use. Its methods raise what the library of the store raises."""
+
+    def claim(self, call: str, owner: str, seconds: float) -> Claim:
+        """Claim the id *call* for *owner*, for some seconds; return whether it was claimed or why it was not.
+
+        Args:
+            call: id of the call (`claim_id`).
+            owner: id of the message that holds the call; a message that is delivered again has the same.
+            seconds: time after which another owner may claim the call, unless the claim is confirmed.
+        """
+        ...
+
+    def confirm(self, call: str) -> None:
+        """Note that the scores of *call* are delivered: from now on nobody can claim the call."""
+
+    def release(self, call: str, owner: str) -> None:
+        """Give up a claim of *owner*, so that the call can be claimed at once."""
+
+
+def open_claims(url: str) -> Claims:
+    """Return the store of claims at *url*.
+
+    Args:
+        url: of Redis (`redis://`, `rediss://`), or of a database as SQLAlchemy writes it, such as
+            `postgresql+psycopg://user:password@host/database` or `sqlite:////var/lib/ragtrace/claims.db`.
+
+    Raises:
+        SettingsError: the URL cannot be used, or a library is not installed; the message shows no credentials.
+    """
+    scheme = url.partition("://")[0]
+    try:
+        return RedisClaims(url) if scheme in ("redis", "rediss") else SqlClaims(url)
+    except ImportError as error:
+        raise SettingsError(
+            f"the store of claims ({scheme}://) needs {error.name}; write: pip install 'ragtrace-otel[fleet]', and "
+            "install the driver of the database"
+        ) from error
+
+
+class WorkerClaims:
+    """Claims of one worker: never stops a call from being judged because the store of claims does not answer.
+
+    Args:
+        store: the store; None: nothing is claimed.
+        evaluator: id of the judge.
+        evaluator_version: version of the judge.
+        seconds: time for which a call may be held by a worker that does not confirm its claim.
+    """
+
+    def __init__(self, store: Claims | None, evaluator: str, evaluator_version: str, seconds: float) -> None:
+        self._store, self._evaluator, self._seconds = store, (evaluator, evaluator_version), seconds
+        self.counts: Counter[str] = Counter()
+        """Number of calls by what came of claiming them; `unknown`: the store did not answer."""
+
+    def claim(self, span: SpanContext | None, owner: str) -> Claim | Literal["unknown"]:
+        """Claim the call with the root span *span* for the message *owner*, and count what came of it."""
+        state: Claim | None = self._ask(span, lambda store, call: store.claim(call, owner, self._seconds))
+        if self._store is not None:
+            self.counts[state or "unknown"] += 1
+        return "unknown" if state is None else state
+
+    def confirm(self, span: SpanContext | None) -> None:
+        """Note that the scores of the call with the root span *span* are delivered."""
+        self._ask(span, lambda store, call: store.confirm(call))
+
+    def release(self, span: SpanContext | None, owner: str) -> None:
+        """Give up the claim of the message *owner* on a call that is queued again."""
+        self._ask(span, lambda store, call: store.release(call, owner))
+
+    def _ask(self, span: SpanContext | None, ask: Callable[[Claims, str], T]) -> T | None:
+        if self._store is None or span is None:
+            return None
+        try:
+            return ask(self._store, claim_id(span, *self._evaluator))
+        except Exception as error:
+            faults.warn_once(
+                "fleet: store of claims",
+                "the store of claims does not answer (%s): calls are judged all the same, and one that is queued twice "
+                "may be counted twice; every further failure is counted in ragtrace.stats().faults",
+                type(error).__name__,
+            )
+            return None
+
+
+class RedisClaims:
+    """Claims in Redis, as one key a call, which Redis deletes when it expires.
+
+    Args:
+        url: of Redis.
+        prefix: start of the names of the keys.
+    """
+
+    def __init__(self, url: str, prefix: str = "ragtrace:claim:") -> None:
+        redis: Any = import_module("redis")
+        self._prefix = prefix
+        self._redis: Any = redis.Redis.from_url(
+            url, socket_timeout=_STORE_SECONDS, socket_connect_timeout=_STORE_SECONDS
+        )
+
+    def claim(self, call: str, owner: str, seconds: float) -> Claim:
+        """Claim the id *call* for *owner*, for some seconds; return whether it was claimed or why it was not."""
+        milliseconds = max(1, int(seconds * 1000))
+        found: Claim = self._redis.eval(_CLAIM_SCRIPT, 1, self._prefix + call, owner, milliseconds).decode()
+        return found
+
+    def confirm(self, call: str) -> None:
+        """Note that the scores of *call* are delivered: from now on nobody can claim the call."""
+        self._redis.set(self._prefix + call, _DONE, ex=KEPT_SECONDS)
+
+    def release(self, call: str, owner: str) -> None:
+        """Give up a claim of *owner*, so that the call can be claimed at once."""
+        self._redis.eval(_RELEASE_SCRIPT, 1, self._prefix + call, owner)
+
+
+class SqlClaims:
+    """Claims in a table of a database, by SQLAlchemy; made if it does not exist.
+
+    Claims expire by the clocks of the workers, which must agree to a few seconds.
+
+    Args:
+        url: of the database.
+        clock: returns seconds since the epoch.
+        cleaning: number of claims after which those in the table that have expired are deleted.
+
+    Raises:
+        SettingsError: the URL is none that SQLAlchemy knows.
+    """
+
+    def __init__(self, url: str, clock: Callable[[], float] = time, cleaning: int = 1_000) -> None:
+        import sqlalchemy
+        from sqlalchemy.exc import ArgumentError
+
+        self._sql: Any = sqlalchemy
+        self._clock, self._cleaning = clock, cleaning
+        self._n_claims = 0
+        self._exists = False
+        column: Any = sqlalchemy.Column
+        self._table: Any = sqlalchemy.Table(
+            "ragtrace_claims",
+            sqlalchemy.MetaData(),
+            column("call_id", sqlalchemy.String(32), primary_key=True),
+            column("owner", sqlalchemy.String(128), nullable=False),
+            column("until", sqlalchemy.Float(53), nullable=False, index=True),
+            column("done", sqlalchemy.Boolean, nullable=False),
+        )
+        try:
+            self._engine: Any = sqlalchemy.create_engine(url, pool_pre_ping=True)
+        except ArgumentError:
+            raise SettingsError(
+                "the store of claims must be redis://..., or the URL of a database as SQLAlchemy writes it, such as "
+                "postgresql+psycopg://user:password@host/database"
+            ) from None
+        if self._engine.dialect.name == "sqlite":
+            events: Any = import_module("sqlalchemy.event")
+            events.listen(self._engine, "connect", _make_sqlite_fast)
+
+    def claim(self, call: str, owner: str, seconds: float) -> Claim:
+        """Claim the id *call* for *owner*, for some seconds; return whether it was claimed or why it was not."""
+        self._create()
+        table, now = self._table, self._clock()
+        claimed = {"owner": owner, "until": now + seconds, "done": False}
+        self._n_claims += 1
+        if self._n_claims % self._cleaning == 0:
+            self._execute(table.delete().where(table.c.until < now))
+        # Inserting first: of two workers at the same moment, the primary key lets one through.
+        with suppress(self._sql.exc.IntegrityError):
+            self._execute(table.insert().values(call_id=call, **claimed))
+            return "claimed"
+        own = self._sql.and_(table.c.owner == owner, table.c.done.is_(False))
+        mine = self._sql.and_(table.c.call_id == call, self._sql.or_(own, table.c.until < now))
+        if self._execute(table.update().where(mine).values(**claimed)).rowcount:
+            return "claimed"
+        with self._engine.connect() as connection:
+            done = connection.execute(self._sql.select(table.c.done).where(table.c.call_id == call)).scalar()
+        return "done" if done else "held"
+
+    def confirm(self, call: str) -> None:
+        """Note that the scores of *call* are delivered: from now on nobody can claim the call."""
+        table = self._table
+        done = {"done": True, "until": self._clock() + KEPT_SECONDS}
+        self._execute(table.update().where(table.c.call_id == call).values(**done))
+
+    def release(self, call: str, owner: str) -> None:
+        """Give up a claim of *owner*, so that the call can be claimed at once."""
+        table = self._table
+        mine = self._sql.and_(table.c.call_id == call, table.c.owner == owner, table.c.done.is_(False))
+        self._execute(table.delete().where(mine))
+
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self._engine.dispose()
+
+    def _create(self) -> None:
+        """Make the table when it is first used: the database need not be there when the worker starts."""
+        if self._exists:
+            return
+        try:
+            self._table.metadata.create_all(self._engine)
+        except self._sql.exc.DatabaseError:  # another worker may have made it at the same moment
+            if not self._sql.inspect(self._engine).has_table(self._table.name):
+                raise
+        self._exists = True
+
+    def _execute(self, statement: Any) -> Any:
+        with self._engine.begin() as connection:
+            return connection.execute(statement)
+
+
+def _make_sqlite_fast(connection: Any, _: object) -> None:
+    """Have SQLite wait for the disk at its checkpoints only, so that a claim takes less than a millisecond."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")

@@ -1,0 +1,85 @@
+"""Configuration file of the gateway: TOML with the arguments of `configure`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+import ragtrace
+from ragtrace.core.errors import SettingsError
+from ragtrace.core.settings import check_known
+from ragtrace.offline.judge_spec import judge_from_spec
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_OF_A_PROCESS: Final = frozenset(
+    {"tracer_provider", "meter_provider", "logger_provider", "set_global", "evaluate_spans"}
+)
+"""Arguments of `configure` that concern the spans of an application's own process."""
+_NO_SPEC: Final = "none"
+_SECRETS: Final = frozenset({"api_key"})
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the arguments for `configure` that the TOML file *path* holds.
+
+    `screen` and `judge` are specifications as for `ragtrace score` (`embedded`, `openai:MODEL`, `module:object`), or
+    `none`; `judge` may be a table of the arguments of `OpenAIJudge` instead. `sampling` and `redact` are tables of the
+    arguments of `Sampling` and `Redact`, `alerts` is a list of those of `Alert`.
+
+    Raises:
+        SettingsError: the file cannot be read, or has a key or a value that is wrong.
+    """
+    try:
+        with path.open("rb") as file:
+            found = tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"the configuration {path} cannot be read: {error}") from error
+    known = [name for name in inspect.signature(ragtrace.configure).parameters if name not in _OF_A_PROCESS]
+    for name in found:
+        check_known(name, known, "setting", str(path))
+    return {name: _value(name, value, path) for name, value in found.items()}
+
+
+def _value(name: str, value: Any, path: Path) -> Any:
+    if name == "judge" and isinstance(value, dict):
+        return _made(ragtrace.OpenAIJudge, cast("dict[str, Any]", value), f"judge in {path}")
+    if name in ("screen", "judge"):
+        if not isinstance(value, str):
+            raise SettingsError(f"{name} in {path} must be a text such as 'embedded' or 'openai:MODEL', got {value!r}")
+        return None if value == _NO_SPEC else judge_from_spec(value)
+    if name == "sampling":
+        return _made(ragtrace.Sampling, value, f"sampling in {path}")
+    if name == "redact":
+        return _made(ragtrace.Redact, value, f"redact in {path}")
+    if name == "alerts":
+        if not isinstance(value, list):
+            raise SettingsError(f"alerts in {path} must be tables, written as [[alerts]], got {value!r}")
+        return [_made(ragtrace.Alert, each, f"alerts in {path}") for each in cast("list[object]", value)]
+    return value
+
+
+def _made(make: Callable[..., object], arguments: object, where: str) -> object:
+    """Return the object that *make* builds from the table *arguments*.
+
+    Raises:
+        SettingsError: it is no table, or has a wrong key.
+    """
+    if not isinstance(arguments, Mapping):
+        raise SettingsError(f"{where} must be a table, got {arguments!r}")
+    table = cast("Mapping[str, Any]", arguments)
+    known = [name for name in inspect.signature(make).parameters if name not in _SECRETS]
+    for name in table:
+        if name in _SECRETS:
+            raise SettingsError(f"{name} does not belong into a file ({where}); set OPENAI_API_KEY instead")
+        check_known(name, known, "key", where)
+    try:
+        return make(**table)
+    except TypeError as error:
+        raise SettingsError(f"{where}: {error}") from error

@@ -1,0 +1,124 @@
+"""Dead letters and state of a fleet, as the commands `ragtrace fleet` show and change them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import time
+from typing import Any, Final, cast
+
+from ragtrace.pipeline.call_message import DEADLINE_SECONDS, CallMessage, MessageError, read_message
+from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, REDIS_PREFIX, CallBroker, is_redis, make_queues
+
+_INSPECT_SECONDS: Final = 1.0
+_UNKNOWN: Final = "unknown"
+_WORKER_LOST: Final = "worker_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """State of a fleet at one moment."""
+
+    calls: int
+    """Calls in the queue that no worker has."""
+    dead_letters: int
+    oldest_seconds: float | None
+    """Time for which the oldest call of the queue has waited; None: not known (RabbitMQ), or the queue is empty."""
+    workers: tuple[str, ...]
+    """Names of the workers that answered."""
+
+
+def read_state(broker: CallBroker) -> FleetState:
+    """Return the state of the fleet at *broker*.
+
+    Raises:
+        Exception: the broker cannot be reached.
+    """
+    lengths = broker.lengths()
+    with broker.connect() as connection:
+        inspect: Any = broker.app.control.inspect(timeout=_INSPECT_SECONDS, connection=connection)
+        answers: dict[str, object] = inspect.ping() or {}
+    return FleetState(lengths[CALLS], lengths[DEAD_LETTERS], _oldest_seconds(broker), tuple(sorted(answers)))
+
+
+def _oldest_seconds(broker: CallBroker) -> float | None:
+    """Return the age of the oldest call in a queue of Redis; RabbitMQ shows no message without delivering it."""
+    if not is_redis(broker.url):
+        return None
+    with broker.redis() as client:
+        body: bytes | None = client.lindex(f"{REDIS_PREFIX}{CALLS}", -1)
+    try:
+        envelope = json.loads(body or b"")
+        arguments = json.loads(_decoded(envelope))
+        return max(0.0, time() - read_message(arguments[1]["message"]).published)
+    except (ValueError, KeyError, IndexError, TypeError, MessageError):
+        return None
+
+
+def _decoded(envelope: Mapping[str, Any]) -> bytes:
+    """Return the body in the envelope that kombu puts around a message in Redis."""
+    body = str(envelope["body"])
+    encoded = envelope.get("properties", {}).get("body_encoding") == "base64"
+    return base64.b64decode(body) if encoded else body.encode()
+
+
+def retry_dead_letters(broker: CallBroker, most: int) -> Counter[str]:
+    """Put dead letters back into the queue of calls, with their tries set to 0, the oldest first.
+
+    A letter leaves its queue when the broker has confirmed the call, so that none is lost; one that no call can be read
+    from stays.
+
+    Args:
+        broker: the broker.
+        most: most letters to look at.
+
+    Returns:
+        The number of calls that were put back, by the reason for which they were dead letters; those that stay are
+        counted as `kept`.
+
+    Raises:
+        Exception: the broker cannot be reached; the letters that were not put back stay.
+    """
+    done: Counter[str] = Counter()
+    kept: list[Any] = []
+    with broker.connect() as connection:
+        letters = make_queues()[1](connection.default_channel)
+        for _ in range(min(most, broker.lengths()[DEAD_LETTERS])):
+            message = letters.get(no_ack=False)
+            if message is None:
+                break
+            reason, text = _read_letter(message)
+            try:
+                call = read_message(text)
+            except MessageError:
+                kept.append(message)
+                done["kept"] += 1
+                continue
+            now = time()
+            broker.publish(CallMessage(call.unscored, now, now + DEADLINE_SECONDS))
+            message.ack()
+            done[reason] += 1
+        for message in kept:
+            message.requeue()
+    return done
+
+
+def _read_letter(message: Any) -> tuple[str, object]:
+    """Return the reason and the call of a dead letter.
+
+    It comes from a worker, or from RabbitMQ, which moves the message of Celery there as it was.
+    """
+    try:
+        body: object = json.loads(message.body)
+    except (ValueError, TypeError, RecursionError):
+        return _UNKNOWN, None
+    if isinstance(body, dict):
+        letter = cast("dict[str, object]", body)
+        return str(letter.get("reason", _UNKNOWN)), letter.get("message")
+    try:
+        return _WORKER_LOST, cast("Any", body)[1]["message"]
+    except (KeyError, IndexError, TypeError):
+        return _UNKNOWN, None

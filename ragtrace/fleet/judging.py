@@ -1,0 +1,239 @@
+"""Judging of the calls in the queue of a fleet: the task of its workers, and what becomes of calls that fail."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from importlib import import_module
+from time import sleep, time
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ragtrace.fleet.claims import WorkerClaims
+from ragtrace.pipeline.call_message import CallMessage, MessageError, read_message
+from ragtrace.pipeline.fleet_broker import MOST_TRIES, REDIS_PREFIX, TASK, CallBroker, is_redis
+from ragtrace.system.faults import faults
+
+if TYPE_CHECKING:
+    from ragtrace.runtime.runtime import Runtime
+
+DEAD_LETTER_VERSION: Final = 1
+_CONFIRM_SECONDS: Final = 0.25
+"""Pause between two deliveries of scores, in which the scores of many calls gather."""
+_FLUSH_SECONDS: Final = 10.0
+_HELD_SECONDS: Final = 1.0
+"""Pause before a call goes back into the queue that another message holds."""
+_DETAIL_CHARS: Final = 500
+_ATTEMPTS_SECONDS: Final = 86_400
+_MESSAGE_BYTES: Final = 5 << 20
+"""Size of a whole message; that of the call in it is checked when it is read."""
+
+
+class ScoreDelivery:
+    """Thread that delivers the scores of judged calls in batches; each call is acknowledged after its delivery.
+
+    A worker that is killed before has not acknowledged the call, so that another one judges it again.
+
+    Args:
+        runtime: has sent the scores.
+        timeout: seconds after which a call is acknowledged even so; its scores are in the exporters' queues.
+    """
+
+    def __init__(self, runtime: Runtime, timeout: float) -> None:
+        self._runtime, self._timeout = runtime, timeout
+        self._changed = threading.Condition()
+        self._waiting: list[threading.Event] = []
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="ragtrace-fleet-delivery", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until the scores that were sent before this call are delivered."""
+        delivered = threading.Event()
+        with self._changed:
+            self._waiting.append(delivered)
+            self._changed.notify()
+        if not delivered.wait(self._timeout):
+            faults.warn_once(
+                "fleet: scores not confirmed",
+                "the scores of a call could not be delivered within %g s: the call is acknowledged, and the exporter "
+                "goes on trying; every further one is counted in ragtrace.stats().faults. Is the OTLP endpoint down?",
+                self._timeout,
+            )
+
+    def stop(self) -> None:
+        """End the thread, after the deliveries that are waited for."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(self._timeout)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                if not self._waiting:
+                    return
+                self._changed.wait_for(lambda: self._closed, _CONFIRM_SECONDS)
+                batch, self._waiting = self._waiting, []
+            if self._deliver():
+                for delivered in batch:
+                    delivered.set()
+            else:
+                with self._changed:
+                    self._waiting += [each for each in batch if not each.is_set()]
+                    if self._closed:
+                        return
+
+    def _deliver(self) -> bool:
+        try:
+            return self._runtime.deliver_scores(_FLUSH_SECONDS)
+        except Exception as error:
+            faults.record("fleet: delivery of scores", error)
+            return False
+
+
+class FleetJudge:
+    """Judge of the calls in the queue: has each one scored, and decides whether it is acknowledged, retried or buried.
+
+    Its methods are called on the threads of Celery's pool.
+
+    Args:
+        runtime: the runtime, which has a judge.
+        broker: publishes the calls that are tried again, and the dead letters.
+        claims: claims each call before it is judged.
+        timeout: seconds for the delivery of a call's scores.
+    """
+
+    def __init__(self, runtime: Runtime, broker: CallBroker, claims: WorkerClaims, *, timeout: float) -> None:
+        self._runtime, self._broker, self._claims = runtime, broker, claims
+        self.delivery = ScoreDelivery(runtime, timeout)
+        self._redis: Any = None
+        self.oldest_published: float | None = None
+        """Time at which the call was published that this worker began last: about the oldest one in the queue."""
+
+    def handle(self, text: object, *, task_id: str, redelivered: bool) -> None:
+        """Judge the call of one message; when this returns, the message may be acknowledged.
+
+        Args:
+            text: the message.
+            task_id: id of the Celery task.
+            redelivered: whether a worker had got the message before.
+
+        Raises:
+            celery.exceptions.Reject: the message must go back into the queue.
+        """
+        try:
+            message = read_message(text)
+        except MessageError as error:
+            self.bury(text, error.reason, error.detail)
+            return
+        self.oldest_published = message.published
+        if time() > message.deadline:
+            self.bury(text, "deadline", "the call was not judged in time", message.tries)
+        elif redelivered and self._count_delivery(task_id) >= MOST_TRIES:
+            self.bury(text, "worker_lost", f"workers ended {MOST_TRIES} times while judging it", message.tries)
+        else:
+            self._judge_if_claimed(text, message, task_id)
+
+    def _judge_if_claimed(self, text: object, message: CallMessage, task_id: str) -> None:
+        """Judge the call unless another message holds it: a call that was queued twice is judged once."""
+        state = self._claims.claim(message.unscored.call.span, task_id)
+        if state == "held":
+            sleep(_HELD_SECONDS)
+            self._put(lambda: self._broker.publish(message, again=True))
+        elif state != "done":
+            self._judge(text, message, task_id)
+
+    def _judge(self, text: object, message: CallMessage, task_id: str) -> None:
+        failed, span = message.tries + 1, message.unscored.call.span
+        try:
+            judged = self._runtime.judge(message.unscored, last_try=failed >= MOST_TRIES).result()
+        except CancelledError:
+            raise import_module("celery.exceptions").Reject("the worker shuts down", requeue=True) from None
+        if judged.status == "scored":
+            self.delivery.wait()
+            self._claims.confirm(span)
+            return
+        self._claims.release(span, task_id)  # the call may be judged again, by this worker or another
+        if judged.status == "failed":
+            self.delivery.wait()
+            self.bury(text, "judge", judged.reason, failed)
+        else:
+            tries = failed if judged.status == "retried" else message.tries
+            self._put(lambda: self._broker.publish(message._replace(tries=tries), again=True))
+
+    def bury(self, text: object, reason: str, detail: str, tries: int = 0) -> None:
+        """Put a message into the queue of dead letters, with the reason; `ragtrace fleet retry` takes it out again.
+
+        Raises:
+            celery.exceptions.Reject: the broker did not take it.
+        """
+        record = {
+            "version": DEAD_LETTER_VERSION,
+            "reason": reason,
+            "detail": detail[:_DETAIL_CHARS],
+            "tries": tries,
+            "at": time(),
+            "message": text if isinstance(text, str) and len(text) <= _MESSAGE_BYTES else None,
+        }
+        self._put(lambda: self._broker.publish_dead_letter(record))
+        faults.warn_once(
+            f"fleet: dead letter: {reason}",
+            "a call could not be judged (%s: %s) and is among the dead letters; every further one is counted in "
+            "ragtrace.stats().faults. See ragtrace fleet status, and ragtrace fleet retry",
+            reason,
+            detail[:_DETAIL_CHARS],
+        )
+
+    def _put(self, publish: Any) -> None:
+        try:
+            publish()
+        except Exception as error:
+            faults.record("fleet: publishing", error)
+            raise import_module("celery.exceptions").Reject("the broker is away", requeue=True) from None
+
+    def _count_delivery(self, task_id: str) -> int:
+        """Return how often the message was delivered, as far as the broker does not count that itself: RabbitMQ does.
+
+        Redis only knows that a message was delivered before, so the first time that this is counted is the second one.
+        """
+        if not is_redis(self._broker.url):
+            return 0
+        with suppress(Exception):
+            if self._redis is None:
+                self._redis = self._broker.redis()
+            key = f"{REDIS_PREFIX}deliveries:{task_id}"
+            count = int(self._redis.incr(key))
+            self._redis.expire(key, _ATTEMPTS_SECONDS)
+            return count
+        return 0
+
+
+def refusal(headers: Any, content_type: object, body: Any) -> str:
+    """Return why a delivered message is no call of ours, so that Celery must not see it; empty if it is one.
+
+    A message of a stranger could name another task, ask for a late start, or have further tasks started.
+    """
+    known: dict[str, object] = cast("dict[str, object]", headers) if isinstance(headers, dict) else {}
+    if known.get("task") != TASK:
+        return "it names no task of ours"
+    if content_type != "application/json":
+        return "it is no JSON"
+    if known.get("eta") or known.get("expires") or known.get("group"):
+        return "it has a schedule of its own"
+    data = (
+        bytes(cast("bytes", body))
+        if isinstance(body, (bytes, bytearray, memoryview))
+        else str(body).encode("utf-8", "replace")
+    )
+    if len(data) > _MESSAGE_BYTES:
+        return "it is too large"
+    try:
+        arguments, keywords, embedded = json.loads(data)
+        shaped = arguments == [] and list(keywords) == ["message"] and isinstance(keywords["message"], str)
+        return "" if shaped and not any(embedded.values()) else "its arguments are not those of a call"
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return "its body cannot be read"

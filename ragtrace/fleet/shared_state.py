@@ -1,0 +1,72 @@
+"""State that a worker shares with the others of its fleet: the judge's budget and Retry-After, and claims of calls."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ragtrace.fleet.budget import REDIS_SCHEMES, BudgetLimits, BudgetReader, JudgeBudget
+from ragtrace.fleet.claims import Claims, WorkerClaims, open_claims
+from ragtrace.pipeline.fleet_broker import is_redis
+from ragtrace.system.faults import log_safely
+
+if TYPE_CHECKING:
+    from ragtrace.evaluation.sampling import Sampling
+    from ragtrace.evaluation.scoring import Evaluator
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """State that a worker shares with the others of its fleet."""
+
+    claims: WorkerClaims
+    budget: JudgeBudget | None
+    """None: the judge has no budget, and no Redis through which a Retry-After could be shared."""
+    reader: BudgetReader | None
+    """Reads what is left of the budget; None: it is not in Redis, or there is none."""
+
+
+def share_state(
+    evaluator: Evaluator,
+    sampling: Sampling,
+    *,
+    broker: str,
+    store: str | None,
+    tokens_per_day: float | None,
+    claim_seconds: float,
+) -> SharedState:
+    """Have the judge keep its budget together with the other workers, and return what the worker shares.
+
+    Args:
+        evaluator: the judge.
+        sampling: settings with the budgets, and with the number of processes that share them where Redis does not.
+        broker: URL of the broker.
+        store: URL of Redis, or of a database, which holds claims only; None: the broker, if it is Redis.
+        tokens_per_day: tokens that the judge reads and writes in 24 hours; None: no limit.
+        claim_seconds: time for which a call may be held by a worker that does not confirm its claim.
+
+    Raises:
+        SettingsError: the store or a budget cannot be used.
+    """
+    url = store or (broker if is_redis(broker) else None)
+    redis = url if url is not None and url.partition("://")[0] in REDIS_SCHEMES else None
+    limits = BudgetLimits(sampling.per_minute, tokens_per_day, sampling.usd_per_day)
+    budget: JudgeBudget | None = None
+    reader: BudgetReader | None = None
+    judge = evaluator.identity
+    if redis is not None:
+        budget = JudgeBudget(limits, redis, judge=judge)
+        reader = BudgetReader(limits, redis, judge=judge) if limits else None
+    elif limits:
+        workers = sampling.replicas or 1
+        budget = JudgeBudget(limits.share_of(workers), None, judge=judge)
+        log_safely(
+            logging.WARNING,
+            "the judge's budget is not shared with other workers, as there is no Redis to count in: this worker keeps "
+            "1/%d of it. Set RAGTRACE_REPLICAS to the number of workers, or give --store redis://...",
+            workers,
+        )
+    evaluator.judge_client.shared_limits = budget
+    claims: Claims | None = None if url is None else open_claims(url)
+    return SharedState(WorkerClaims(claims, evaluator.judge.id, evaluator.judge.version, claim_seconds), budget, reader)

@@ -1,0 +1,311 @@
+"""Broker of a fleet: the Celery application, its queues of calls and of dead letters, and publishing to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from ragtrace.core.errors import RagtraceError, SettingsError
+from ragtrace.pipeline.call_message import CallMessage, write_message
+
+TASK: Final = "ragtrace.judge"
+CALLS: Final = "ragtrace.calls"
+"""Queue of the calls that are to be judged."""
+DEAD_LETTERS: Final = "ragtrace.dead_letters"
+"""Queue of the calls that could not be judged, each with its reason."""
+MOST_TRIES: Final = 3
+"""Failed tries after which a call becomes a dead letter: of its judge, or of workers that ended while judging it."""
+STORE_VARIABLE: Final = "RAGTRACE_FLEET_STORE"
+"""Variable with the URL of the store that workers share beside a broker that is no Redis."""
+MOST_CALLS: Final = 10_000
+"""Calls that the queue holds at most; sampling probabilities fall long before."""
+REDIS_PREFIX: Final = "ragtrace:"
+"""Prefix of all keys in Redis."""
+_SCHEMES: Final = ("amqp", "amqps", "redis", "rediss")
+_TIMEOUT_SECONDS: Final = 5.0
+_CELERY_VARIABLES: Final = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
+"""Variables that Celery reads before its settings: they are those of another Celery application."""
+
+
+class QueueFullError(RagtraceError):
+    """Error for a call that the queue has no room for."""
+
+
+def check_broker_url(url: str, origin: str) -> str:
+    """Return *url* if it is the URL of a broker that a fleet can use; the error shows no credentials.
+
+    Args:
+        url: the URL.
+        origin: where it came from, for the message.
+
+    Raises:
+        SettingsError: the scheme is unknown, or Celery is not installed.
+    """
+    scheme = url.partition("://")[0] if "://" in url else ""
+    if scheme not in _SCHEMES:
+        raise SettingsError(
+            f"expected the URL of a broker (from {origin}): {', '.join(f'{each}://...' for each in _SCHEMES)}; write "
+            "for instance amqp://user:password@rabbitmq:5672// or redis://redis:6379/0"
+        )
+    missing = [name for name in ("celery", "redis")[: 1 + scheme.startswith("redis")] if find_spec(name) is None]
+    if missing:
+        raise SettingsError(
+            f"{' and '.join(missing)} is not installed, for the broker (from {origin}); write: "
+            "pip install 'ragtrace-otel[fleet]'"
+        )
+    return url
+
+
+def displayed_url(url: str) -> str:
+    """Return the URL of a broker without user and password."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        address = f"[{host}]" if ":" in host else host
+        return f"{parts.scheme}://{address}{f':{parts.port}' if parts.port else ''}{parts.path}"
+    return f"{url.partition('://')[0]}://..."
+
+
+def is_redis(url: str) -> bool:
+    """Return whether the broker at *url* is Redis."""
+    return url.startswith("redis")
+
+
+def make_celery_app(url: str, *, visibility_seconds: float = 0.0) -> Any:
+    """Return the Celery application of a fleet, with its queues.
+
+    Args:
+        url: the broker.
+        visibility_seconds: seconds after which Redis gives a call that is not acknowledged to another worker; only
+            workers need it.
+    """
+    celery: Any = import_module("celery")
+    # Not the current application: the process may have a Celery application of its own. No fix-ups for frameworks.
+    app = celery.Celery("ragtrace", broker=url, set_as_current=False, fixups=[])
+    options: dict[str, Any] = {"confirm_publish": True}
+    if is_redis(url):
+        options = {
+            "global_keyprefix": REDIS_PREFIX,
+            "socket_timeout": _TIMEOUT_SECONDS,
+            "socket_connect_timeout": _TIMEOUT_SECONDS,
+            # Together one look a second for calls whose worker is gone; by default it is one in 100 s.
+            "unacked_restore_interval": 1,
+            "unacked_restore_throttle": 1,
+        }
+        if visibility_seconds:
+            options["visibility_timeout"] = max(1, round(visibility_seconds))
+    calls, dead = make_queues()
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        result_serializer="json",
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        task_queues=[calls, dead],
+        task_default_queue=CALLS,
+        task_default_exchange="",
+        task_create_missing_queues=False,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_acks_on_failure_or_timeout=False,
+        worker_prefetch_multiplier=1,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_connection_timeout=_TIMEOUT_SECONDS,
+        broker_transport_options=options,
+        broker_pool_limit=1,
+    )
+    return app
+
+
+def make_queues() -> tuple[Any, Any]:
+    """Return the queues of calls and of dead letters, as kombu declares them.
+
+    RabbitMQ moves a call to the dead letters itself if workers were lost with it too often; Redis knows no such rules.
+    """
+    kombu: Any = import_module("kombu")
+    direct = kombu.Exchange("", type="direct")
+    rules = {
+        "x-queue-type": "quorum",
+        "x-delivery-limit": MOST_TRIES - 1,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": DEAD_LETTERS,
+        "x-dead-letter-strategy": "at-least-once",
+        "x-max-length": MOST_CALLS,
+        "x-overflow": "reject-publish",
+    }
+    calls = kombu.Queue(CALLS, direct, routing_key=CALLS, queue_arguments=rules)
+    dead = kombu.Queue(DEAD_LETTERS, direct, routing_key=DEAD_LETTERS, queue_arguments={"x-queue-type": "quorum"})
+    return calls, dead
+
+
+def ignore_celery_variables() -> None:
+    """Remove the variables of the environment that would replace the broker of a Celery worker."""
+    for name in _CELERY_VARIABLES:
+        os.environ.pop(name, None)
+
+
+class CallBroker:
+    """Connection to the broker of a fleet: publishes calls and dead letters, each confirmed by the broker.
+
+    Safe from any thread: one message is published at a time. A failed connection is made anew by the next message.
+
+    Args:
+        url: the broker.
+        app: the Celery application; None: a new one.
+        most_calls: calls that the queue in Redis holds at most; that of RabbitMQ has its own limit.
+    """
+
+    def __init__(self, url: str, app: Any = None, *, most_calls: int = MOST_CALLS) -> None:
+        self.url, self._app, self._most_calls = url, app, most_calls
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._producer: Any = None
+        self._queues: tuple[Any, Any] | None = None
+        self._redis: Any = None
+
+    @property
+    def app(self) -> Any:
+        """Celery application of the fleet."""
+        if self._app is None:
+            self._app = make_celery_app(self.url)
+        return self._app
+
+    def publish(self, message: CallMessage, *, again: bool = False) -> None:
+        """Put a call into the queue, and wait until the broker has confirmed it.
+
+        Args:
+            message: the call.
+            again: whether a worker puts back a call that it has taken out; Redis takes that even if the queue is full.
+
+        Raises:
+            MessageError: the call is too large.
+            QueueFullError: the queue in Redis is full; RabbitMQ refuses the message itself.
+            Exception: the broker did not take it; kombu's transports raise many types.
+        """
+        text = write_message(message)
+        with self._publishing():
+            producer, (calls, _) = self._open()
+            if is_redis(self.url) and not again:
+                self._check_length()
+            self.app.send_task(
+                TASK,
+                kwargs={"message": text},
+                producer=producer,
+                queue=calls,
+                retry=False,
+                ignore_result=True,
+                add_to_parent=False,
+                confirm_timeout=_TIMEOUT_SECONDS,
+            )
+
+    def publish_dead_letter(self, record: Mapping[str, object]) -> None:
+        """Put *record* into the queue of dead letters, and wait until the broker has confirmed it.
+
+        Raises:
+            Exception: the broker did not take it.
+        """
+        with self._publishing():
+            producer, (_, dead) = self._open()
+            producer.publish(
+                json.dumps(record),
+                content_type="application/json",
+                content_encoding="utf-8",
+                exchange="",
+                routing_key=DEAD_LETTERS,
+                declare=[dead],
+                delivery_mode=2,
+                retry=False,
+                confirm_timeout=_TIMEOUT_SECONDS,
+            )
+
+    def lengths(self) -> dict[str, int]:
+        """Return the number of messages in each queue that no worker has got: the calls, and the dead letters.
+
+        Raises:
+            Exception: the broker cannot be reached.
+        """
+        if is_redis(self.url):  # asking kombu whether a queue exists leaves out the prefix of its key (5.7)
+            with self.redis() as client:
+                return {name: int(client.llen(f"{REDIS_PREFIX}{name}")) for name in (CALLS, DEAD_LETTERS)}
+        found = {CALLS: 0, DEAD_LETTERS: 0}
+        with self.connect() as connection:
+            for name in found:
+                # A channel each, as the broker closes the one on which a queue is missing.
+                with suppress(*connection.channel_errors), connection.channel() as channel:
+                    found[name] = int(channel.queue_declare(name, passive=True).message_count)
+        return found
+
+    def _check_length(self) -> None:
+        """Raise a `QueueFullError` if the queue in Redis is full."""
+        if self._redis is None:
+            self._redis = self.redis()
+        waiting = int(self._redis.llen(f"{REDIS_PREFIX}{CALLS}"))
+        if waiting >= self._most_calls:
+            raise QueueFullError(f"{waiting} calls wait in the queue")
+
+    def redis(self) -> Any:
+        """Return a client of the broker's Redis, for the caller to close; its keys begin with `REDIS_PREFIX`."""
+        library: Any = import_module("redis")
+        return library.Redis.from_url(
+            self.url, socket_timeout=_TIMEOUT_SECONDS, socket_connect_timeout=_TIMEOUT_SECONDS
+        )
+
+    def connect(self) -> Any:
+        """Return a connection of its own to the broker, for the caller to close.
+
+        Raises:
+            Exception: the broker cannot be reached.
+        """
+        # The URL is given again, as Celery would prefer the one in its environment variables.
+        connection = self.app.connection_for_write(url=self.url)
+        connection.ensure_connection(max_retries=1, interval_start=0, timeout=_TIMEOUT_SECONDS)
+        return connection
+
+    def _open(self) -> tuple[Any, tuple[Any, Any]]:
+        if self._producer is None:
+            kombu: Any = import_module("kombu")
+            self._connection = self.connect()
+            self._producer = kombu.Producer(self._connection.default_channel, auto_declare=False)
+            self._queues = make_queues()
+            for queue in self._queues:
+                queue(self._connection.default_channel).declare()
+        assert self._queues is not None
+        return self._producer, self._queues
+
+    @contextmanager
+    def _publishing(self) -> Generator[None, None, None]:
+        with self._lock:
+            try:
+                yield
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Close the connection; the next message opens another one."""
+        connection, self._connection, self._producer = self._connection, None, None
+        redis, self._redis = self._redis, None
+        with suppress(Exception):
+            if redis is not None:
+                redis.close()
+            if connection is not None:
+                connection.release()
+
+    def detach(self) -> object:
+        """Forget the connection after a fork, as it belongs to the parent process; return it, to be kept alive."""
+        self._lock = threading.Lock()
+        left = self._connection, self._redis
+        self._connection = self._producer = self._app = self._redis = None
+        return left

@@ -1,0 +1,149 @@
+"""Publisher of sampled calls to the queue of a fleet, on a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from ragtrace.pipeline.call_message import MessageError
+from ragtrace.pipeline.fleet_broker import CallBroker
+from ragtrace.pipeline.queue_watch import QueueWatch
+from ragtrace.system.faults import faults
+
+if TYPE_CHECKING:
+    from ragtrace.evaluation.sampling import QueueLoad
+    from ragtrace.pipeline.call_message import CallMessage
+
+Publication: TypeAlias = Literal["published", "too_large", "away"]
+_AWAY_SECONDS: Final = 2.0
+"""Time without a broker after which calls are stored in the spool file."""
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 2.0
+_parents_connections: list[object] = []
+"""Connections of the parent process that a forked child keeps alive, because closing one would end the parent's."""
+
+
+class _Publishing(NamedTuple):
+    message: CallMessage
+    spoolable: bool
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[Publication]
+
+
+class FleetPublisher:
+    """Publisher of calls to the queue of a fleet: waits for the broker's confirmation of each one.
+
+    While the broker is away it tries again, with a growing pause. It holds no more calls than the places of the
+    background worker for calls that wait for a judge.
+
+    Args:
+        broker: the broker.
+        load: is given the depth of the queue, so that sampling follows it.
+        judge_turns: most earlier turns of a conversation that a call takes along for the judge.
+    """
+
+    def __init__(self, broker: CallBroker, load: QueueLoad | None = None, *, judge_turns: int = 0) -> None:
+        self.broker, self.load, self.judge_turns = broker, load, judge_turns
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget connection and calls after a fork: they belong to the parent process."""
+        _parents_connections.append(self.broker.detach())
+        self._changed = threading.Condition()
+        self._queue: deque[_Publishing] = deque()
+        self._closed = False
+        self._away_since: float | None = None
+        self._thread: threading.Thread | None = None
+        self.watch = QueueWatch(self.broker, self.load)
+        """Watches the depths of the queues from the first call on."""
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the broker has taken no call for so long that calls are better kept in the spool file."""
+        since = self._away_since
+        return since is not None and monotonic() - since >= _AWAY_SECONDS
+
+    async def publish(self, message: CallMessage, *, spoolable: bool) -> Publication:
+        """Put a call into the queue of the fleet.
+
+        Args:
+            message: the call.
+            spoolable: whether to give up, with the result `away`, while the broker is away; else the call waits for it.
+        """
+        loop = asyncio.get_running_loop()
+        publishing = _Publishing(message, spoolable, loop, loop.create_future())
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="ragtrace-fleet", daemon=True)
+                self._thread.start()
+                self.watch.start()
+            self._queue.append(publishing)
+            self._changed.notify()
+        return await publishing.done
+
+    def close(self, timeout: float) -> None:
+        """End the thread within *timeout* seconds; calls that were not published have been cancelled by now."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(timeout)
+            self.watch.stop(timeout / 4)
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while (publishing := self._next()) is not None:
+            if publishing.done.cancelled():
+                continue
+            try:
+                self.broker.publish(publishing.message)
+            except MessageError:
+                _settle(publishing, "too_large")
+            except Exception as error:
+                self._put_back(publishing, error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                pause, self._away_since = _FIRST_PAUSE_SECONDS, None
+                _settle(publishing, "published")
+        self.broker.close()
+
+    def _next(self) -> _Publishing | None:
+        with self._changed:
+            while not self._queue and not self._closed:
+                self._changed.wait()
+            return None if self._closed else self._queue.popleft()
+
+    def _put_back(self, publishing: _Publishing, error: Exception) -> None:
+        """Queue a call again that the broker did not take; give up those that can be stored, if it has been away."""
+        if self._away_since is None:
+            self._away_since = monotonic()
+        faults.warn_once(
+            "fleet: the broker does not take calls",
+            "the broker of the fleet takes no calls (%s); they wait, and are stored in the spool file if there is one; "
+            "every further failure is counted in ragtrace.stats().faults",
+            type(error).__name__,
+        )
+        with self._changed:
+            self._queue.appendleft(publishing)
+            if not self.is_away:
+                return
+            left, self._queue = self._queue, deque()
+            self._queue.extend(each for each in left if not each.spoolable)
+        for each in left:
+            if each.spoolable:
+                _settle(each, "away")
+
+
+def _settle(publishing: _Publishing, result: Publication) -> None:
+    def settle() -> None:
+        if not publishing.done.done():
+            publishing.done.set_result(result)
+
+    with suppress(RuntimeError):  # the worker's loop has ended, and the shutdown has accounted for its calls
+        publishing.loop.call_soon_threadsafe(settle)

@@ -1,0 +1,91 @@
+"""Watching of a fleet's queues: their depths, looked at every two seconds, for metrics and for sampling."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, REDIS_PREFIX, CallBroker, is_redis
+from ragtrace.system.faults import faults
+
+if TYPE_CHECKING:
+    from ragtrace.evaluation.sampling import QueueLoad
+
+LOOK_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDepths:
+    """Number of messages in the queues of a fleet that no worker has got."""
+
+    calls: int
+    dead_letters: int
+
+
+class QueueWatch:
+    """Thread that looks at the queues of a fleet every few seconds, over one connection to the broker.
+
+    Args:
+        broker: the broker.
+        load: is given each depth of the queue of calls; None: sampling does not follow it.
+        seconds: time between two looks.
+    """
+
+    def __init__(self, broker: CallBroker, load: QueueLoad | None = None, seconds: float = LOOK_SECONDS) -> None:
+        self._broker, self._load, self._seconds = broker, load, seconds
+        self.depths: QueueDepths | None = None
+        """Depths at the last look; None while the broker cannot be reached."""
+        self.looked = threading.Event()
+        """Set after the first look."""
+        self._connection: Any = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="ragtrace-fleet-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread, and wait for it at most *timeout* seconds."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self.depths = self._look()
+                if self._load is not None:
+                    self._load.depth = self.depths.calls
+            except Exception as error:
+                self.depths = None
+                faults.record("fleet: looking at the queues", error)
+                self._close()
+            self.looked.set()
+            self._stopped.wait(self._seconds)
+        self._close()
+
+    def _look(self) -> QueueDepths:
+        redis = is_redis(self._broker.url)
+        if self._connection is None:
+            self._connection = self._broker.redis() if redis else self._broker.connect()
+        depth = self._depth_in_redis if redis else self._depth
+        return QueueDepths(depth(CALLS), depth(DEAD_LETTERS))
+
+    def _depth_in_redis(self, queue: str) -> int:
+        return int(self._connection.llen(f"{REDIS_PREFIX}{queue}"))
+
+    def _depth(self, queue: str) -> int:
+        # A channel of its own: RabbitMQ closes the one on which a queue was asked for that does not exist.
+        with suppress(*self._connection.channel_errors), self._connection.channel() as channel:
+            return int(channel.queue_declare(queue, passive=True).message_count)
+        return 0
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()

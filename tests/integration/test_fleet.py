@@ -1,0 +1,180 @@
+"""A fleet on real brokers: calls are judged, retried, buried and recovered, and none is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragtrace
+from ragtrace.cli import main
+from ragtrace.pipeline.fleet_broker import CALLS, DEAD_LETTERS, TASK, CallBroker
+from ragtrace.system.faults import faults
+from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
+from tests.support.fleet import handed_over, running_worker
+from tests.support.judge_server import FAILED, JudgeServer, Reply, Request, labels
+from tests.support.otlp import HttpReceiver
+from tests.support.watched import ask
+
+pytestmark = pytest.mark.integration
+
+WAIT_S = 60.0
+EXIT_S = 20.0
+EVENT = "gen_ai.evaluation.result"
+
+
+@pytest.fixture(params=["rabbitmq", "redis"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+    """A broker that runs, of each kind."""
+    make = {"rabbitmq": rabbitmq_broker, "redis": redis_broker}[request.param]
+    with make(tmp_path) as described, described.started():
+        yield described
+
+
+def publish(broker: Broker, count: int) -> None:
+    """Put calls with the numbers from 1 into the queue."""
+    publisher = CallBroker(broker.url)
+    for number in range(1, count + 1):
+        publisher.publish(handed_over(number))
+    publisher.close()
+
+
+def scored(otlp: HttpReceiver) -> set[int]:
+    """Numbers of the calls that have a score."""
+    return {int(log.trace_id, 16) for log in otlp.logs if "gen_ai.evaluation.score.value" in log.attributes}
+
+
+def waiting(broker: Broker, queue: str = CALLS) -> int:
+    """Number of messages in a queue that no worker has."""
+    return CallBroker(broker.url).lengths()[queue]
+
+
+def dead_letters(broker: Broker) -> list[dict[str, Any]]:
+    """Take all dead letters out of their queue."""
+    found = []
+    with CallBroker(broker.url).connect() as connection:
+        while (message := connection.default_channel.basic_get(DEAD_LETTERS, no_ack=True)) is not None:
+            found.append(json.loads(message.body))
+    return found
+
+
+def test_workers_score_every_call_once(broker: Broker, tmp_path: Path) -> None:
+    """Two workers share the queue; after SIGTERM nothing is left in it, and no call was judged twice."""
+    with JudgeServer(labels(after=0.05)) as judge, HttpReceiver() as otlp:
+        publish(broker, 120)
+        with ExitStack() as stack:
+            workers = [
+                stack.enter_context(running_worker(tmp_path, broker.url, judge.url, otlp.environ, name=name))
+                for name in ("first", "second")
+            ]
+            otlp.wait_for(lambda _: len(scored(otlp)) == 120, WAIT_S)
+            for worker in workers:
+                worker.terminate()
+            assert [worker.wait(EXIT_S) for worker in workers] == [0, 0]
+        assert Counter(Counter(request.body for request in judge.requests).values()) == {1: 120}
+        assert waiting(broker) == 0
+
+
+def test_a_terminated_worker_finishes_its_calls(broker: Broker, tmp_path: Path) -> None:
+    """SIGTERM while calls are being judged: their scores arrive, the others wait for the next worker."""
+    with JudgeServer(labels(after=0.5)) as judge, HttpReceiver() as otlp:
+        publish(broker, 60)
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ, concurrency=4) as worker:
+            otlp.wait_for(lambda _: len(scored(otlp)) >= 1, WAIT_S)
+            worker.terminate()
+            assert worker.wait(EXIT_S) == 0
+        before = scored(otlp)
+        assert len(before) == len(judge.requests) == 60 - waiting(broker)
+
+
+def test_calls_of_a_killed_worker_are_judged_by_another(broker: Broker, tmp_path: Path) -> None:
+    """SIGKILL while calls are being judged: another worker scores them, under the same score ids."""
+    with JudgeServer(labels(after=0.3)) as judge, HttpReceiver() as otlp:
+        publish(broker, 40)
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ, judge_timeout=1) as first:
+            otlp.wait_for(lambda _: len(judge.requests) >= 8, WAIT_S)
+            os.kill(first.pid, signal.SIGKILL)
+            first.wait()
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ, name="second", judge_timeout=1):
+            otlp.wait_for(lambda _: len(scored(otlp)) == 40, WAIT_S)
+
+
+def test_a_call_that_fails_three_times_is_a_dead_letter(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is kept with its reason, as a message that is no call is; `fleet retry` has it judged again."""
+    healthy = threading.Event()
+
+    def rule(request: Request) -> Reply:
+        return FAILED if b"tower 7?" in request.body and not healthy.is_set() else labels()
+
+    with JudgeServer(rule) as judge, HttpReceiver() as otlp:
+        publish(broker, 20)
+        publisher = CallBroker(broker.url)
+        with publisher.connect() as connection:
+            publisher.app.send_task(TASK, kwargs={"message": "{}"}, connection=connection, queue=CALLS)
+            publisher.app.send_task("other.task", args=["x"], connection=connection, queue=CALLS)
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ):
+            otlp.wait_for(lambda _: len(scored(otlp)) == 19 and waiting(broker, DEAD_LETTERS) == 3, WAIT_S)
+            state = fleet_status(broker, capsys)
+            assert (state["calls"], state["dead_letters"], len(state["workers"])) == (0, 3, 1)
+            healthy.set()
+            assert main(["fleet", "retry", "--broker", broker.url]) == 0
+            assert "put back into the queue: 1 (judge: 1); left: 2" in capsys.readouterr().out
+            otlp.wait_for(lambda _: len(scored(otlp)) == 20, WAIT_S)
+        found = {letter["reason"]: letter for letter in dead_letters(broker)}
+        assert found.keys() == {"version", "not_a_call"}
+
+
+def fleet_status(broker: Broker, capsys: pytest.CaptureFixture[str]) -> Any:
+    """What `ragtrace fleet status --json` prints."""
+    assert main(["fleet", "status", "--json", "--broker", broker.url]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def configured(broker: Broker, otlp: HttpReceiver, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    """Configure ragtrace in this process to hand all calls over to the fleet."""
+    for name, value in otlp.environ.items():
+        monkeypatch.setenv(name, value)
+    faults.clear()
+    ragtrace.configure(fleet=broker.url, screen=None, sampling=ragtrace.Sampling(rate=1.0), **settings)
+
+
+def test_an_application_hands_its_calls_over(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger counts them as handed over; workers score them on the spans of the application."""
+    with JudgeServer(labels()) as judge, HttpReceiver() as otlp:
+        configured(broker, otlp, monkeypatch)
+        for number in range(30):
+            ask(f"How tall is tower {number}?")
+        assert ragtrace.flush(WAIT_S)
+        tally = ragtrace.stats().evaluators["fleet"]
+        assert (tally.offered, tally.handed_over, tally.pending) == (30, 30, 0)
+        assert ragtrace.shutdown(WAIT_S)
+        assert waiting(broker) == 30
+        with running_worker(tmp_path, broker.url, judge.url, otlp.environ):
+            otlp.wait_for(lambda _: len(scored(otlp)) == 30, WAIT_S)
+        handed = {span.trace_id for span in otlp.spans if span.attributes.get("ragtrace.eval.status") == "handed_over"}
+        assert {int(trace, 16) for trace in handed} == scored(otlp)
+
+
+def test_calls_are_spooled_while_the_broker_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted as spooled, and handed over when the broker is back."""
+    with redis_broker(tmp_path) as broker, HttpReceiver() as otlp:
+        configured(broker, otlp, monkeypatch, spool=tmp_path / "spool.db")
+        for number in range(20):
+            ask(f"How tall is tower {number}?")
+        ragtrace.flush(WAIT_S)
+        assert ragtrace.stats().evaluators["fleet"].dropped == {"spooled": 20}
+        with broker.started():
+            ask("How tall is the last tower?")
+            otlp.wait_for(lambda _: ragtrace.stats().handed_over == 21, WAIT_S)
+            ragtrace.shutdown(WAIT_S)
+            assert waiting(broker) == 21

@@ -1,0 +1,141 @@
+"""What workers of a fleet share, with real brokers: calls that are queued twice are judged once, budgets are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragtrace
+from ragtrace.core import semconv
+from ragtrace.diagnosis import diagnose_environment
+from ragtrace.fleet.serving import GatewaySettings, serve
+from ragtrace.pipeline.fleet_broker import CALLS as QUEUE
+from ragtrace.pipeline.fleet_broker import DEAD_LETTERS, CallBroker, QueueFullError
+from ragtrace.runtime.current_runtime import current
+from tests.support.brokers import Broker, rabbitmq_broker, redis_broker
+from tests.support.fleet import handed_over, running_worker
+from tests.support.judge_server import JudgeServer, labels
+from tests.support.otlp import HttpReceiver
+
+pytestmark = pytest.mark.integration
+
+WAIT_S = 60.0
+CALLS = 15
+
+
+def publish_twice(broker: Broker) -> None:
+    """Put each call into the queue two times, as an application does that has got no confirmation."""
+    publisher = CallBroker(broker.url)
+    for number in range(1, CALLS + 1):
+        publisher.publish(handed_over(number))
+        publisher.publish(handed_over(number))
+    publisher.close()
+
+
+def claims(otlp: HttpReceiver) -> dict[str, float]:
+    """Claims of all workers by outcome; a worker exports sums, so the latest of each counts."""
+    found: dict[tuple[str, str], float] = {}
+    for metric in otlp.metrics:
+        if metric.name == semconv.METRIC_FLEET_CLAIMS:
+            for point in metric.points:
+                outcome = str(point.attributes[semconv.OUTCOME])
+                found[str(metric.resource["service.instance.id"]), outcome] = point.value
+    return {outcome: sum(v for (_, o), v in found.items() if o == outcome) for _, outcome in found}
+
+
+@pytest.mark.parametrize("kind", ["redis", "rabbitmq"])
+def test_calls_that_are_queued_twice_are_judged_once(kind: str, tmp_path: Path) -> None:
+    """Two workers find each call claimed or done, by the broker's Redis or by a database beside RabbitMQ."""
+    make: Any = redis_broker if kind == "redis" else rabbitmq_broker
+    store = [] if kind == "redis" else ["--store", f"sqlite:///{tmp_path / 'claims.db'}"]
+    with make(tmp_path) as broker, broker.started(), JudgeServer(labels(after=0.2)) as judge, HttpReceiver() as otlp:
+        publish_twice(broker)
+        with ExitStack() as stack:
+            for name in ("first", "second"):
+                worker = running_worker(tmp_path, broker.url, judge.url, otlp.environ, name=name, options=store)
+                stack.enter_context(worker)
+            otlp.wait_for(lambda _: claims(otlp).get("done", 0) == CALLS, WAIT_S)
+        assert len(judge.requests) == CALLS
+        assert claims(otlp)["claimed"] == CALLS
+        names = {metric.name for metric in otlp.metrics}
+        assert names >= {semconv.METRIC_FLEET_QUEUE, semconv.METRIC_FLEET_DEAD_LETTERS, semconv.METRIC_FLEET_WORKERS}
+
+
+def test_a_worker_keeps_the_budget_of_tokens(tmp_path: Path) -> None:
+    """With the day's tokens spent, calls wait in the queue and become no dead letters; the metric shows it."""
+    with redis_broker(tmp_path) as broker, broker.started(), JudgeServer(labels()) as judge, HttpReceiver() as otlp:
+        publisher = CallBroker(broker.url)
+        for number in range(1, CALLS + 1):
+            publisher.publish(handed_over(number))
+
+        def left() -> list[float]:
+            found = [metric for metric in otlp.metrics if metric.name == semconv.METRIC_FLEET_BUDGET]
+            return [point.value for metric in found for point in metric.points]
+
+        options = ["--tokens-per-day", "5"]  # less than one call: the first may be judged all the same
+        with running_worker(
+            tmp_path, broker.url, judge.url, otlp.environ, judge_timeout=1, concurrency=2, options=options
+        ):
+            otlp.wait_for(lambda _: left()[-1:] == [0.0], WAIT_S)
+            otlp.wait_for(lambda _: claims(otlp)["claimed"] > CALLS, WAIT_S)  # some were put back, and claimed again
+        assert len(judge.requests) < CALLS
+        assert publisher.lengths()[DEAD_LETTERS] == 0
+
+
+def test_doctor_shows_what_the_queues_hold(tmp_path: Path) -> None:
+    """The broker answers with the number of calls and of dead letters."""
+    with redis_broker(tmp_path) as described, described.started():
+        publisher = CallBroker(described.url)
+        publisher.publish(handed_over(1))
+        publisher.publish_dead_letter({"reason": "judge"})
+        publisher.close()
+        environ = {"RAGTRACE_FLEET": described.url, "RAGTRACE_FLEET_STORE": described.url}
+        checks = {check.what: check for check in diagnose_environment(environ).checks}
+    assert checks["fleet"].seen == "1 calls wait for a judge, 1 dead letters (ragtrace fleet status)"
+    assert checks["fleet"].ok
+    assert checks["fleet store"].seen == "answers"
+
+
+def test_a_gateway_reports_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So its depth is known, too, where no worker runs."""
+
+    async def scenario(broker: str, otlp: HttpReceiver) -> None:
+        stop, listening = asyncio.Event(), asyncio.Event()
+        ragtrace.configure(fleet=broker, screen=None)
+        runtime = current()
+        assert runtime is not None
+        assert runtime.publisher is not None
+        settings = GatewaySettings(http_port=0, grpc_port=0, forward=False)
+        serving = asyncio.ensure_future(serve(settings, stop, started=lambda *_: listening.set()))
+        await listening.wait()
+        publisher = CallBroker(broker)
+        publisher.publish(handed_over(1))
+        publisher.close()
+        runtime.publisher.watch.start()
+        await asyncio.to_thread(otlp.wait_for, lambda _: semconv.METRIC_FLEET_QUEUE in otlp.latest_metrics(), WAIT_S)
+        stop.set()
+        assert await serving
+
+    with redis_broker(tmp_path) as described, described.started(), HttpReceiver() as otlp:
+        for name, value in {**otlp.environ, "OTEL_METRIC_EXPORT_INTERVAL": "300"}.items():
+            monkeypatch.setenv(name, value)
+        asyncio.run(scenario(described.url, otlp))
+        assert otlp.latest_metrics()[semconv.METRIC_FLEET_QUEUE].points[0].value == 1
+        ragtrace.shutdown()
+
+
+def test_a_full_queue_refuses_further_calls(tmp_path: Path) -> None:
+    """A call of an application is refused; a worker may put back what it has taken out."""
+    with redis_broker(tmp_path) as described, described.started():
+        publisher = CallBroker(described.url, most_calls=3)
+        for number in range(1, 4):
+            publisher.publish(handed_over(number))
+        with pytest.raises(QueueFullError, match="3 calls wait"):
+            publisher.publish(handed_over(4))
+        publisher.publish(handed_over(4), again=True)
+        assert publisher.lengths()[QUEUE] == 4
+        publisher.close()

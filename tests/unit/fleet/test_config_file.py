@@ -1,0 +1,81 @@
+"""The configuration file of the gateway has the arguments of `configure`; a wrong one is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragtrace
+from ragtrace.core.errors import SettingsError
+from ragtrace.fleet.config_file import read_config
+
+
+def _read(tmp_path: Path, text: str) -> dict[str, Any]:
+    path = tmp_path / "ragtrace.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_config(path)
+
+
+def test_the_keys_are_the_arguments_of_configure(tmp_path: Path) -> None:
+    """Plain values as they are, tables as the objects that they describe."""
+    found = _read(
+        tmp_path,
+        """
+        service = "gateway"
+        exporter = "none"
+        metrics = ["consistency", "suspicious"]
+        screen = "embedded"
+        [judge]
+        model = "gpt-4o-mini"
+        base_url = "http://127.0.0.1:9/v1"
+        timeout = 5.0
+        [sampling]
+        rate = 0.1
+        per_minute = 60
+        [redact]
+        patterns = ['\\d{16}']
+        [[alerts]]
+        metric = "consistency"
+        below = 0.5
+        """,
+    )
+    assert (found["service"], found["sampling"]) == ("gateway", ragtrace.Sampling(rate=0.1, per_minute=60))
+    assert found["redact"].text("1234567812345678").text == "[redacted]"
+    assert [alert.metric for alert in found["alerts"]] == ["consistency"]
+    assert isinstance(found["judge"], ragtrace.OpenAIJudge)
+    del found["judge"]  # it needs a key
+    ragtrace.configure(**found)
+
+
+def test_an_evaluator_may_be_switched_off(tmp_path: Path) -> None:
+    """As None does in Python."""
+    assert _read(tmp_path, 'screen = "none"\njudge = "embedded:extractive"')["screen"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("servce = 'x'", "did you mean 'service'"),
+        ("evaluate_spans = true", "no setting named 'evaluate_spans'"),
+        ("service = ", "cannot be read"),
+        ("sampling = 0.5", "sampling in .* must be a table"),
+        ("[sampling]\nrte = 0.5", "did you mean 'rate'"),
+        ("[sampling]\nrate = 5", "rate must be between 0 and 1"),
+        ("[judge]\nmodel = 'm'\napi_key = 'k'", "set OPENAI_API_KEY"),
+        ("[judge]\nmode = 'fast'", "judge in .*model"),
+        ("judge = 3", "must be a text"),
+        ("alerts = 'x'", r"written as \[\[alerts\]\]"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(tmp_path: Path, text: str, message: str) -> None:
+    """Nothing is started then."""
+    with pytest.raises(SettingsError, match=message):
+        _read(tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """It may be misspelt."""
+    with pytest.raises(SettingsError, match=r"no\.toml cannot be read"):
+        read_config(tmp_path / "no.toml")
